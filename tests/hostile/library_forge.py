@@ -25,18 +25,11 @@ def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-def open_library(folder, *, sketch_from=None):
-    library = Library.open(folder)
-    if sketch_from:
-        library._search.sketch_from = sketch_from
-    return library
-
-
 def add(folder, first, count, start=None):
     """Adds one task after the other."""
     while start and not Path(start).exists():
         time.sleep(0.001)
-    with open_library(folder) as library:
+    with Library.open(folder) as library:
         for seed in range(first, first + count):
             say("begin", "add", seed)
             library.add(make(f"task {seed}", seed), tags=["here"])
@@ -45,33 +38,27 @@ def add(folder, first, count, start=None):
 
 def churn(folder, first, count):
     """Does everything that changes a library, over and over."""
-    aside = Path(folder).parent
-    with open_library(folder, sketch_from=4) as library:
+    with Library.open(folder) as library:
+        library._search.sketch_from = 4
         for seed in range(first, first + count):
-            for what in ("add", "replace", "tag", "remove", "fit", "export", "import", "error"):
+            for what, change_it in list_changes(library, seed, Path(folder).parent).items():
                 say("begin", what, seed)
-                _do(library, what, seed, aside)
+                change_it()
                 say("done", what, seed)
 
 
-def _do(library, what, seed, aside):
-    name = f"task {seed}"
-    if what == "add":
-        library.add(make(name, seed), make(f"{name} too", 1000 + seed), tags=["here"])
-    elif what == "replace":
-        library.add(make(name, seed, numbers=5000 + seed), replace=True)
-    elif what == "tag":
-        library.tag(name, "there")
-    elif what == "remove":
-        library.remove(f"{name} too")
-    elif what == "fit":
-        library.nearest(name)
-    elif what == "export":
-        library.export(aside / "export.t2vlib")
-    elif what == "import" and (aside / "gift.t2vlib").exists():
-        library.merge(aside / "gift.t2vlib")
-    elif what == "error":
-        library.add(Expert("e", "timm", "net"), MeasuredError(fingerprint_of(seed), "e", 0.5, "p"))
+def list_changes(library, seed, aside):
+    name, expert = f"task {seed}", Expert("e", "timm", "net")
+    return {
+        "add": lambda: library.add(make(name, seed), make(f"{name} too", 1000 + seed), tags=["here"]),
+        "replace": lambda: library.add(make(name, seed, numbers=5000 + seed), replace=True),
+        "tag": lambda: library.tag(name, "there"),
+        "remove": lambda: library.remove(f"{name} too"),
+        "fit": lambda: library.nearest(name),
+        "export": lambda: library.export(aside / "export.t2vlib"),
+        "import": lambda: library.merge(aside / "gift.t2vlib"),
+        "error": lambda: library.add(expert, MeasuredError(fingerprint_of(seed), "e", 0.5, "p")),
+    }
 
 
 def read(folder, until):
@@ -91,7 +78,8 @@ def read(folder, until):
 
 def change(folder, until):
     """Replaces and removes, so that readers meet what is just going away."""
-    with open_library(folder, sketch_from=4) as library:
+    with Library.open(folder) as library:
+        library._search.sketch_from = 4
         turn = 0
         while not Path(until).exists():
             turn += 1
@@ -105,7 +93,7 @@ def fill(folder, limit, filters):
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    with open_library(folder) as library:
+    with Library.open(folder) as library:
         library.add(make("first", 1))
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         seed = 1
@@ -122,7 +110,7 @@ def fill(folder, limit, filters):
         assert library.verify().is_sound
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         library.add(make(f"task {seed}", seed, filters=filters))
-    with open_library(folder) as library:
+    with Library.open(folder) as library:
         found = library.verify()
         say("after", len(library) - len(there), len(found.problems))
 

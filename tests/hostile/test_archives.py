@@ -1,6 +1,5 @@
 """D12: archives that lead out of their folder, hold device nodes, or unfold to gigabytes. None is ever unpacked."""
 
-import importlib.util
 import io
 import os
 import pickle
@@ -75,15 +74,19 @@ def archive(tmp_path, request):
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, indirect=True)
-def test_d12_an_archive_is_no_folder_of_images_and_is_not_unpacked(archive):
+def test_d12_an_archive_is_no_folder_and_no_library_and_is_not_unpacked(tmp_path, archive):
     with pytest.raises(DataError, match=r"is an archive. Archives are not unpacked.*Unpack it into an empty folder"):
         read_folder(archive)
     result = CliRunner().invoke(app, ["embed", str(archive)])
     assert result.exit_code == 3 and "is an archive" in result.stderr and "Traceback" not in result.stderr
+    with Library.open(tmp_path / "library") as library:
+        with pytest.raises(LibraryError, match="nothing of it was imported"):
+            library.merge(archive)
+        assert len(library) == 0
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed: task2vec[table]")
 def test_d12_an_archive_that_is_called_a_table_is_refused(tmp_path):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: task2vec[table]")
     for name in ("t.csv", "t.parquet"):
         with pytest.raises(DataError, match=name):
             read_table(make_zip(tmp_path / name))
@@ -98,14 +101,6 @@ def test_d12_archives_among_images_are_told_and_not_opened(tmp_path):
     assert task.counts.tolist() == [20, 20]
     assert [bad.path for bad in task.bad] == ["dogs/more.png"]
     assert any("not images and were ignored: 2, such as 'cats/more.zip'" in text for text in task.warnings)
-
-
-@pytest.mark.parametrize("archive", ["photos.tar", "photos.zip"], indirect=True)
-def test_d12_an_archive_is_no_library(tmp_path, archive):
-    with Library.open(tmp_path / "library") as library:
-        with pytest.raises(LibraryError, match="nothing of it was imported"):
-            library.merge(archive)
-        assert len(library) == 0
 
 
 # --- weights: the one archive that is opened -------------------------------------------------------------------------

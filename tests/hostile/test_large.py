@@ -4,7 +4,6 @@ import json
 import socket
 import sys
 
-import numpy as np
 import pytest
 from pytest_socket import SocketBlockedError
 
@@ -17,10 +16,9 @@ from tests.library.making import make, run_python
 TASKS, FILTERS = 5000, 2000
 SCRIPT = """
 import json, sys, time
-began = time.perf_counter()
 from task2vec.library import Library
 from tests.hostile.peak_memory import read_memory
-found = {"import": time.perf_counter() - began}
+found = {}
 def clock(name, ask):
     began = time.perf_counter()
     answer = ask()
@@ -63,7 +61,6 @@ def large(tmp_path_factory):
 @pytest.mark.long
 def test_five_thousand_tasks(large):
     runs = [json.loads(run_python(SCRIPT, large)) for _ in range(3)]
-    print(json.dumps({name: float(np.median([run[name] for run in runs])) for name in runs[0]}))
     best = {name: min(run[name] for run in runs) for name in runs[0]}
     assert best["open"] < 1 and best["megabytes"] < 1000
     assert best["tasks"] < 3 and best["task"] < 0.5 and best["first nearest"] < 5 and best["second nearest"] < 1
@@ -102,7 +99,6 @@ for number in range(runs):
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_r10_a_thousand_embeddings_in_one_process():
     warm, end = map(float, run_python(THOUSAND, 1000, 50, timeout=3000).split())
-    print(f"{warm:.0f} MB after 50 embeddings, {end:.0f} MB after 1000")
     assert end < 1.05 * warm
 
 

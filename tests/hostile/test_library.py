@@ -13,8 +13,6 @@ from tests.library.making import fingerprint_of, make
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")
 
-KILLED = -9
-
 # --- W1: killed at any moment ----------------------------------------------------------------------------------------
 
 
@@ -56,7 +54,7 @@ def kill_churning(forge, aside, rng, kills):
         worker = forge.make("churn", folder=str(folder), first=10 * turn, count=1000)
         forge.hear(rng.randrange(36))  # none: while it opens the library
         time.sleep(rng.random() * 0.03)
-        assert forge.kill(worker) == KILLED, forge.tell_errors()
+        assert forge.kill(worker) == -9, forge.tell_errors()
         said = [tuple(line) for line in forge.said]
         struck += [said[-1][1]] if said and said[-1][0] == "begin" else []
         states |= expect(said)
@@ -64,7 +62,8 @@ def kill_churning(forge, aside, rng, kills):
             for name, values in states.items():
                 try:
                     fisher = library.get(name).fisher
-                    states[name] = {value for value in values if value is not None and is_made_from(fisher, value)}
+                    made = {value: make("", 0, numbers=value).fisher for value in values - {None}}
+                    states[name] = {value for value, numbers in made.items() if np.array_equal(fisher, numbers)}
                     assert states[name], f"{name} is none of {values}"
                 except NotInLibraryError:
                     assert None in values, f"{name} is lost"
@@ -75,10 +74,6 @@ def kill_churning(forge, aside, rng, kills):
             with Library.open(aside / f"copy {turn}") as copy:
                 assert copy.merge(aside / "export.t2vlib").conflicts == []
     return struck
-
-
-def is_made_from(fisher, numbers):
-    return np.array_equal(fisher, make("", 0, numbers=numbers).fisher)
 
 
 @pytest.mark.parametrize(("parts", "kills"), [(1, 6), pytest.param(8, 25, marks=pytest.mark.long)])
@@ -98,9 +93,8 @@ def test_kills_while_everything_is_done(forge, tmp_path, parts, kills):
 def test_eight_writers_and_two_readers(forge, tmp_path, count):
     """They open a library that is not there yet, all at once."""
     folder, start, stop = tmp_path / "library", tmp_path / "start", tmp_path / "stop"
-    adding = [
-        forge.make("add", folder=str(folder), first=1000 * one, count=count, start=str(start)) for one in range(8)
-    ]
+    told = {"folder": str(folder), "count": count, "start": str(start)}
+    adding = [forge.make("add", first=1000 * one, **told) for one in range(8)]
     start.touch()
     while not (folder / "library.sqlite").exists():
         time.sleep(0.005)

@@ -16,11 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 from task2vec.cli.app import app
+from task2vec.cli.serve import serve
 from task2vec.embedding import EmbedSettings, embed_many, load_embedding
 from task2vec.errors import MissingExtraError, ResourceError
 from task2vec.library import Library
 from task2vec.parallel import open_backend
 from task2vec.plots import draw_matrix
+from task2vec.tasks import read_table
 from tests.command import START, run_command
 from tests.embedding.families import Spoiled, ask_binary
 from tests.library.making import ENVIRONMENT
@@ -81,21 +83,22 @@ def test_an_interrupt_ends_with_130_and_no_traceback():
         assert "Traceback" not in process.stderr.read()
 
 
-def test_a_missing_extra_is_one_line_with_the_command(tmp_path, monkeypatch):
-    for name in ("matplotlib", "matplotlib.figure"):
+@pytest.mark.parametrize(
+    ("module", "extra", "call"),
+    [
+        ("matplotlib.figure", "plot", lambda folder: draw_matrix(np.zeros((2, 2)), ["a", "b"], out=folder / "x.png")),
+        ("pyarrow", "table", lambda folder: read_table(folder / "t.parquet")),
+        ("fastapi", "web", lambda folder: serve()),
+    ],
+)
+def test_a_missing_extra_is_one_line_with_the_command(tmp_path, monkeypatch, module, extra, call):
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    for name in (module.split(".")[0], module):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[plot\]'") as caught:
-        draw_matrix(np.zeros((2, 2)), ["a", "b"], out=tmp_path / "x.png")
+    with pytest.raises(MissingExtraError, match=rf"pip install 'task2vec\[{extra}\]'") as caught:
+        call(tmp_path)
     assert caught.value.exit_code == 5 and "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_parquet_without_pyarrow_is_one_line_with_the_command(tmp_path, monkeypatch):
-    (tmp_path / "table.parquet").write_bytes(b"PAR1")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    result = CliRunner().invoke(app, ["embed", str(tmp_path / "table.parquet")])
-    assert result.exit_code == 5, result.output
-    assert "pip install 'task2vec[table]'" in " ".join(result.stderr.split())
+    assert os.listdir(tmp_path) == ["t.parquet"]
 
 
 # --- R2: a run that is killed, and the same again ---

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from task2vec.cli.serve import serve
-from task2vec.errors import MissingExtraError, ResourceError, UsageError
+from task2vec.errors import ResourceError, UsageError
 from task2vec.web import Limits, ServeSettings, make_app, server
 from tests.command import START
 from tests.parallel_work import wait_until
@@ -57,31 +57,19 @@ def test_r1_the_next_port_is_taken_and_it_is_said(taken, monkeypatch):
     assert chosen not in (0, taken) and is_another
 
 
-def test_r1_an_asked_port_in_use_ends_with_5(taken, tmp_path):
-    with pytest.raises(ResourceError, match=str(taken)) as refused:
-        serve(library=tmp_path / "x", port=taken, host="127.0.0.1")
-    assert refused.value.exit_code == 5 and "--port" in str(refused.value)
-
-
-def test_a_host_that_is_none_of_this_machine_ends_with_5():
-    for host in ("192.0.2.7", 70 * "a", "a..b"):
-        with pytest.raises(ResourceError, match=host):
-            server.take_port(host, None)
-
-
-def test_mistakes_end_with_2(tmp_path):
+def test_r1_an_asked_port_in_use_ends_with_5_and_so_do_foreign_hosts(taken, tmp_path):
     (tmp_path / "file").write_text("hello")
-    for options, words in (({"roots": [tmp_path / "none"]}, "none"), ({"library": tmp_path / "file"}, "is a file")):
-        with pytest.raises(UsageError, match=words) as refused:
-            serve(host="127.0.0.1", **options)
-        assert refused.value.exit_code == 2
-
-
-def test_without_the_extra_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "fastapi", None)
-    with pytest.raises(MissingExtraError, match=re.escape("pip install 'task2vec[web]'")) as refused:
-        serve()
-    assert refused.value.exit_code == 5 and "\n" not in str(refused.value)
+    for options, error, code, words in (
+        ({"port": taken}, ResourceError, 5, f"{taken}.*--port"),
+        ({"host": "192.0.2.7"}, ResourceError, 5, "192.0.2.7"),
+        ({"host": 70 * "a"}, ResourceError, 5, 70 * "a"),
+        ({"host": "a..b"}, ResourceError, 5, "a..b"),
+        ({"roots": [tmp_path / "none"]}, UsageError, 2, "none"),
+        ({"library": tmp_path / "file"}, UsageError, 2, "is a file"),
+    ):
+        with pytest.raises(error, match=words) as refused:
+            serve(**{"library": tmp_path / "x", "host": "127.0.0.1", "token": TOKEN, **options})
+        assert refused.value.exit_code == code
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")

@@ -7,6 +7,9 @@ import safetensors.torch
 import timm
 import torch
 import torchvision
+from torchvision import transforms
+
+from tests.cases import Odd
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +52,18 @@ def random_torchvision(name, **options):
     return torchvision.models.get_model(name, weights=None, **options).eval()
 
 
-def save(model, path, *, without=()):
+def transform_to(size, *more):
+    return transforms.Compose([transforms.Resize((size, size)), *more, transforms.ToTensor()])
+
+
+def odd():
+    torch.manual_seed(0)
+    return Odd().eval()
+
+
+def save(model, path):
     """The weights of `model` as a file whose ending chooses the format."""
-    tensors = {k: v.contiguous() for k, v in model.state_dict().items() if not k.startswith(tuple(without) or ("\0",))}
+    tensors = {k: v.contiguous() for k, v in model.state_dict().items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     safetensors.torch.save_file(tensors, path) if path.suffix == ".safetensors" else torch.save(tensors, path)
     return path

@@ -1,30 +1,14 @@
 """A fingerprint stands for the weights, the image size and the transform, and for nothing else."""
 
 import torch
-from torchvision import transforms
+from PIL import ImageOps
 
 from task2vec.probe import load_probe
-from tests.cases import Odd
-from tests.probe.conftest import random_timm, save
-
-
-def transform_to(size, *more):
-    return transforms.Compose([transforms.Resize((size, size)), transforms.ToTensor(), *more])
-
-
-def odd():
-    torch.manual_seed(0)
-    return Odd().eval()
+from tests.probe.conftest import odd, transform_to
 
 
 def fingerprint(module, size=40, *more):
     return load_probe(module, head="fc", transform=transform_to(size, *more)).fingerprint
-
-
-def test_same_weights_same_fingerprint_whatever_the_file(tmp_path):
-    model = random_timm("test_resnet")
-    files = [save(model, tmp_path / name) for name in ("a.safetensors", "b.pth")]
-    assert len({load_probe("test_resnet", weights=file, size=32).fingerprint for file in files}) == 1
 
 
 def test_the_head_and_the_order_of_loading_do_not_matter():
@@ -51,7 +35,6 @@ def test_size_transform_and_geometry_matter_and_spelling_does_not():
     module, changed = odd(), odd()
     changed.dilated.padding, changed.dilated.dilation = (1, 1), (1, 1)
     assert fingerprint(changed) != fingerprint(module)
-    shift = transforms.Normalize((0.5,) * 3, (1.0,) * 3)
-    assert len({fingerprint(module), fingerprint(module, 48), fingerprint(module, 40, shift)}) == 3
+    assert len({fingerprint(module), fingerprint(module, 48), fingerprint(module, 40, ImageOps.invert)}) == 3
     spelt = load_probe(module, head="fc", transform=lambda image: transform_to(40)(image.copy())).fingerprint
     assert spelt == fingerprint(module)

@@ -8,28 +8,22 @@ import timm
 import torch
 import torchvision
 from torch import nn
-from torchvision import transforms
 
 from task2vec.errors import ProbeError, WeightsError, WeightsNotFoundError
 from task2vec.probe import list_probes, load_probe, read_weights
 from task2vec.probe.weights import OFFLINE_PACKAGES
 from tests.cases import Encoder, Odd
-from tests.probe.conftest import random_timm, random_torchvision, save
+from tests.probe.conftest import odd, random_timm, random_torchvision, save, transform_to
 
 
-def noise(size, count=2):
-    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(5))
+def noise(size):
+    return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(5))
 
 
 def timms_own(name, file, **options):
     """The model as timm itself loads it from a file."""
-    return timm.create_model(
-        name, pretrained=True, pretrained_cfg_overlay={"file": str(file), "custom_load": False}, **options
-    ).eval()
-
-
-def transform_to(size):
-    return transforms.Compose([transforms.Resize((size, size)), transforms.ToTensor()])
+    overlay = {"file": str(file), "custom_load": False}
+    return timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **options).eval()
 
 
 # --- timm ---
@@ -37,15 +31,12 @@ def transform_to(size):
 
 def test_timm_by_name_with_a_file_gives_timms_features(tmp_path):
     file = save(random_timm("test_resnet"), tmp_path / "w.safetensors")
-    probe, reference, images = (
-        load_probe("test_resnet", weights=file, size=64),
-        timms_own("test_resnet", file),
-        noise(64),
-    )
+    probe = load_probe("test_resnet", weights=file, size=64)
+    reference, images = timms_own("test_resnet", file), noise(64)
     with torch.no_grad():
         assert torch.allclose(reference.fc(probe.network(images)), reference(images), atol=1e-6)
-    assert probe.size == (64, 64) and probe.feature_dim == reference.num_features
-    assert probe.source == "file w.safetensors"
+    told = (probe.size, probe.feature_dim, probe.source)
+    assert told == ((64, 64), reference.num_features, "file w.safetensors")
     assert probe.n_filters == sum(m.weight.shape[0] for m in reference.modules() if isinstance(m, nn.Conv2d))
 
 
@@ -126,10 +117,11 @@ def test_only_the_head_may_be_missing_or_of_another_shape(tmp_path):
     ):
         with pytest.raises(WeightsError, match=words):
             load(missing, **more)
-    # Wrappers that training scripts put around the weights are removed.
+    # Neither the format matters, nor what training scripts put around the weights.
     wrapped = {"state_dict": {f"module.{k}": v for k, v in model.state_dict().items()}, "epoch": 3}
     torch.save(wrapped, tmp_path / "wrapped.pth")
-    assert load_probe("test_resnet", weights=tmp_path / "wrapped.pth", size=64).fingerprint == whole
+    for file in (tmp_path / "wrapped.pth", save(model, tmp_path / "w.safetensors")):
+        assert load_probe("test_resnet", weights=file, size=64).fingerprint == whole
 
 
 def test_weights_of_another_network_are_refused(tmp_path):
@@ -156,20 +148,16 @@ def test_size_of_a_vision_transformer_resamples_its_positions(tmp_path):
 # --- torchvision ---
 
 
-@pytest.fixture
-def checkpoints(empty_caches):
-    def put(name, **options):
-        model = random_torchvision(name, **options)
-        url = torchvision.models.get_model_weights(name).DEFAULT.url
-        save(model, empty_caches / "torch" / "hub" / "checkpoints" / url.rpartition("/")[2])
-        return torchvision.models.get_model(name, weights="DEFAULT").eval()  # as torchvision loads it from its cache
-
-    return put
+def put_checkpoint(folder, name, **options):
+    """Random weights in torchvision's cache, and the network that torchvision loads from there."""
+    url = torchvision.models.get_model_weights(name).DEFAULT.url
+    save(random_torchvision(name, **options), folder / "torch" / "hub" / "checkpoints" / url.rpartition("/")[2])
+    return torchvision.models.get_model(name, weights="DEFAULT").eval()
 
 
-def test_torchvision_from_its_cache_runs_as_it_was_trained(checkpoints):
+def test_torchvision_from_its_cache_runs_as_it_was_trained(empty_caches):
     # With trained weights torchvision switches transform_input on and leaves the auxiliary heads aside.
-    reference = checkpoints("googlenet", init_weights=False)
+    reference = put_checkpoint(empty_caches, "googlenet", init_weights=False)
     probe = load_probe("torchvision:googlenet", size=64)
     with torch.no_grad():
         assert torch.allclose(reference.fc(probe.network(noise(64))), reference(noise(64)), atol=1e-5)
@@ -178,8 +166,8 @@ def test_torchvision_from_its_cache_runs_as_it_was_trained(checkpoints):
     assert "torchvision:googlenet" in [row["name"] for row in list_probes()]
 
 
-def test_a_classifier_that_is_a_convolution_is_removed(checkpoints):
-    reference = checkpoints("squeezenet1_1")
+def test_a_classifier_that_is_a_convolution_is_removed(empty_caches):
+    reference = put_checkpoint(empty_caches, "squeezenet1_1")
     probe = load_probe("torchvision:squeezenet1_1", size=64)
     with torch.no_grad():
         assert torch.allclose(probe.network(noise(64)), reference.features(noise(64)).mean((2, 3)), atol=1e-6)
@@ -190,8 +178,7 @@ def test_a_classifier_that_is_a_convolution_is_removed(checkpoints):
 
 
 def test_a_module_with_head_and_transform():
-    torch.manual_seed(0)
-    module = Odd().eval()
+    module = odd()
     probe = load_probe(module, head="fc", transform=transform_to(40))
     assert probe.name == "Odd" and probe.size == (40, 40) and probe.feature_dim == 32
     names = ["stem", "dilated", "grouped", "multiplied", "reflected", "same", "strided"]

@@ -82,7 +82,6 @@ def write_inaturalist(folder: Path, year: int = 2018, *, obfuscated: bool = True
         content = {
             "info": {"year": year, "contributor": "nobody", "url": 'a "b" [c'},
             "images": images,
-            "licenses": [{"id": 1, "name": "CC-BY", "url": ""}],
             "annotations": labels[5:] + labels[:5][::-1],
             "categories": listed,
         }
@@ -125,7 +124,6 @@ def write_imaterialist(folder: Path, *, with_map: bool = True, suffix: str = ".j
             paint(folder / place / f"{key}{suffix}", 0, split, int(key) * _STEP)
         content = {
             "info": {"year": 2018, "version": 1, "description": "iMaterialist (Fashion)", "url": ""},
-            "license": {"url": "", "name": ""},
             "images": [{"url": f"https://example.org/{key}", "imageId": key} for key in carried],
             "annotations": [{"labelId": carried[key], "imageId": key} for key in sorted(carried)],
         }

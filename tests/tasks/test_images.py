@@ -51,7 +51,6 @@ def test_transparency_is_laid_on_white_and_other_modes_are_converted():
     palette.putpixel((1, 0), 1)
     for transparency in (0, b"\x00\xff"):
         assert pixels(encode(palette, transparency=transparency))[0].tolist() == [[255, 255, 255], [10, 20, 30]]
-    assert pixels(encode(Image.new("L", (2, 2), 77)))[0, 0].tolist() == [77, 77, 77]
     cmyk = pixels(encode(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "JPEG"))
     assert np.abs(cmyk[0, 0].astype(int) - (255, 0, 0)).max() <= 3
 
@@ -66,7 +65,7 @@ def test_exif_orientation_is_honoured(form, orientation):
     stored = upright if orientation == 1 else upright.transpose(Image.Transpose(back[orientation]))
     exif = Image.Exif()
     exif[0x0112] = orientation
-    found = pixels(encode(stored, form, exif=exif, **({"quality": 100} if form in ("WEBP", "JPEG") else {})))
+    found = pixels(encode(stored, form, exif=exif, **({"quality": 100} if form == "JPEG" else {})))
     assert found.shape == (32, 48, 3)
     assert np.abs(found[8, [8, 40]].astype(int) - [(255, 255, 255), (255, 0, 0)]).max() < 30
     assert found[24].max() < 30
