@@ -7,9 +7,6 @@ from pathlib import Path
 
 START = "from task2vec.cli import main; main()"
 
-# Options that make `embed` quick.
-SMALL = ("--size", "32", "--max-samples", "6")
-
 
 def run_command(*args: object, cwd: Path | None = None, python: str = START, **env: str) -> subprocess.CompletedProcess:
     """The result of the command; `env` is added to the environment, and `python` replaces the code that starts it."""

@@ -14,8 +14,8 @@ from task2vec import Library, errors
 from task2vec.cli import output
 from task2vec.cli.app import start
 from task2vec.tasks import BadImage
-from tests.cli.conftest import fail
 from tests.cli.material import make
+from tests.library.making import fail
 
 
 def run(raising, *args):
