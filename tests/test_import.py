@@ -38,7 +38,6 @@ def test_nothing_heavy_is_imported(python, args):
     result = run_command(*args, python=REPORT + python)
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout.splitlines()[-1])
-    print(f"{args or 'import task2vec'}: {report['seconds']:.2f} s of CPU")
     assert report["heavy"] == [] and report["seconds"] < GENEROUS_SECONDS
 
 
