@@ -9,6 +9,7 @@ import task2vec
 from task2vec import EmbedSettings, Library, distance, embed_batches, load_embedding, plots, read_folder
 from task2vec.cli.compare import group_layers
 from tests.cli.material import make, paint
+from tests.library.making import flip
 from tests.tiny_probe import make_tiny
 
 
@@ -45,10 +46,8 @@ def test_show_finds_names_and_keys_of_the_library_and_refuses_the_rest(read, ref
 
 
 def test_show_refuses_damaged_files_and_prints_strange_ones_as_text(call, refuse, saved, tmp_path):
-    content = bytearray(saved.read_bytes())
-    content[-3] ^= 0xFF
-    (tmp_path / "flipped.safetensors").write_bytes(content)
-    refuse("flipped", "show", tmp_path / "flipped.safetensors", code=4)
+    flip(saved, -3)
+    refuse("mine.t2v", "show", saved, code=4)
     strange = make("a\x1b[31m", 1)
     strange.provenance["warnings"] = ["\x1b[2J odd"]
     shown = call("show", strange.save(tmp_path / "strange.safetensors"))

@@ -11,8 +11,6 @@ from tests.cli.material import make
 from tests.command import START, run_command
 from tests.library.making import fail
 
-PROTOCOL = "linear-2, train half, logistic, usual"
-
 
 @pytest.fixture
 def measured(library):
@@ -21,7 +19,7 @@ def measured(library):
         fingerprint = opened.task("task 1").fingerprint
         opened.add(Expert("resnet34", "timm", "resnet34", parameters=21_000_000))
         for seed, error in enumerate((0.2, 0.4)):
-            opened.add(MeasuredError(fingerprint, "resnet34", error, PROTOCOL, seed))
+            opened.add(MeasuredError(fingerprint, "resnet34", error, "linear-2, train half, logistic, usual", seed))
     return library
 
 

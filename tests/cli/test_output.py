@@ -116,5 +116,3 @@ def test_the_advised_command_works_on_the_library_that_was_named(call, tmp_path)
     assert result.exit_code == 4 and result.stdout == ""
     found = re.findall(r"task2vec library \w+ --library '[^']*'", result.stderr)
     assert ["task2vec", "library", "repair", "--library", str(folder)] in [shlex.split(one) for one in found]
-    missing = call("library", "show", "nothing", "--library", tmp_path / "other")
-    assert missing.exit_code == 2 and f"--library {tmp_path / 'other'}" in missing.stderr

@@ -9,6 +9,7 @@ import numpy as np
 
 from task2vec.embedding import Embedding
 from task2vec.probe import FilterLayer
+from tests.command import TEXT
 
 FILTERS = 50
 PROBE = "ab" * 32
@@ -80,7 +81,7 @@ ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREA
 def run_python(script, *words, timeout=100):
     """What a script prints, in a process of its own."""
     command = [sys.executable, "-c", script, *map(str, words)]
-    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, timeout=timeout, **TEXT)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

@@ -23,11 +23,9 @@ def make_clusters(tasks, *, filters=FILTERS, seed=0, clusters=12, noise=0.1, own
 
 def find_truth(library, embedding, k):
     """The names and distances of the nearest, from the embeddings themselves."""
-    others = [library.get(task.fingerprint) for task in library.tasks()]
     own = embedding.provenance["task_fingerprint"]
-    ranked = sorted(
-        (symmetric(embedding, one), one.task) for one in others if one.provenance["task_fingerprint"] != own
-    )
+    others = [library.get(task.fingerprint) for task in library.tasks() if task.fingerprint != own]
+    ranked = sorted((symmetric(embedding, one), one.task) for one in others)
     return [(name, pytest.approx(distance, abs=1e-6)) for distance, name in ranked[:k]]
 
 

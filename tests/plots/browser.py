@@ -122,11 +122,9 @@ class Browser:
             about |= {"text": letter} if letter and kind == "keyDown" else {}
             self.ask("Input.dispatchKeyEvent", type=kind, **about)
 
-    def picture(self, name: str | None = None) -> np.ndarray:
-        """The pixels of the window; saved as a file in the folder TASK2VEC_SCREENSHOTS if it has a name."""
+    def picture(self) -> np.ndarray:
+        """The pixels of the window."""
         content = base64.b64decode(self.ask("Page.captureScreenshot")["data"])
-        if name and (folder := os.environ.get("TASK2VEC_SCREENSHOTS")):
-            Path(folder, f"{name}.png").write_bytes(content)
         return np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
 
     def resize(self, width: int, height: int) -> None:

@@ -93,9 +93,8 @@ def test_neighbourhood_curves_and_norms_with_their_numbers(tmp_path):
     files = plots.draw_neighbourhoods({"task2vec": space, "$cosine_": taxa}, taxa, out=tmp_path / "curve.v1", most=5)
     rows = check_files(files, "curve.v1")
     assert [row["k"] for row in rows] == [str(k) for k in range(1, 12)]
-    np.testing.assert_allclose(
-        [float(row["task2vec"]) for row in rows], plots.neighbourhood_curve(space, taxa), rtol=1e-5
-    )
+    found = [float(row["task2vec"]) for row in rows]
+    np.testing.assert_allclose(found, plots.neighbourhood_curve(space, taxa), rtol=1e-5)
     assert [row["$cosine_"] for row in rows] == [row["best possible"] for row in rows]
     norms, errors = np.random.default_rng(0).random((2, 9)) + 0.1
     files = plots.draw_norm_error(norms, errors, names=list("abcdefghi"), out=tmp_path / "norm", groups=list("xyz") * 3)

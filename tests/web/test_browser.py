@@ -1,7 +1,4 @@
-"""The page of `task2vec serve` in a real browser, against the real server.
-
-Screenshots are saved in the folder TASK2VEC_SCREENSHOTS, if it is set.
-"""
+"""The page of `task2vec serve` in a real browser, against the real server."""
 
 import re
 import sys
@@ -104,7 +101,7 @@ def count_pixels(picture, colour):
 def test_the_map_draws_every_task_in_the_chosen_colours(reader):
     open_first(reader)
     assert reader.run("document.getElementById('map').dataset.drawn") == str(BUNDLED)
-    picture = reader.picture("map_light")
+    picture = reader.picture()
     assert count_pixels(picture, BLUE) > 500 and count_pixels(picture, INK) > 500, "marks, or names, are missing"
     reader.run("document.querySelector('#legend .groups button').click()")  # the largest group, in the first colour
     reader.wait_until(f"Number(document.getElementById('map').dataset.drawn) < {BUNDLED}")
@@ -115,7 +112,7 @@ def test_the_map_draws_every_task_in_the_chosen_colours(reader):
     assert "%" not in reader.text("#legend .ends"), "a norm is not a fraction"
     reader.click_on("#theme")
     open_first(reader)
-    dark = reader.picture("map_dark")
+    dark = reader.picture()
     reader.run("localStorage.clear()")
     assert picture[400, 5].min() > 240 and dark[400, 5].max() < 40, "the dark theme is not kept"
 
@@ -135,7 +132,6 @@ def test_a_click_shows_a_task_its_neighbours_and_models(reader):
     assert "bundled with task2vecembedded by the authors" in reader.text("#panel .meaning")
     assert "t-SNE is a method that" in reader.text("#legend details")
     assert "perplexity" not in reader.run("document.body.innerText"), "explanations are folded"
-    reader.picture("task_light")
 
 
 def test_search_works_by_keyboard(reader):
@@ -293,7 +289,6 @@ def test_narrow_screens_scroll_one_way_only(reader):
         wait_for_task(reader, point["name"])
         reader.wait_until(f"document.querySelectorAll('#view-{view} *').length > 3")
         assert reader.run("document.documentElement.scrollWidth") <= 360, view
-        reader.picture(f"{view}_narrow")
 
 
 def test_keys_alone_are_enough(reader):
