@@ -4,23 +4,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+# Output is returned as text.
+TEXT: dict[str, Any] = {"capture_output": True, "text": True, "encoding": "utf-8"}
 START = "from task2vec.cli import main; main()"
-
-# Options that make `embed` quick.
-SMALL = ("--size", "32", "--max-samples", "6")
 
 
 def run_command(*args: object, cwd: Path | None = None, python: str = START, **env: str) -> subprocess.CompletedProcess:
     """The result of the command; `env` is added to the environment, and `python` replaces the code that starts it."""
     kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
-    return subprocess.run(
-        [sys.executable, "-c", python, *map(str, args)],
-        cwd=cwd,
-        env={**kept, **env},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        stdin=subprocess.DEVNULL,
-        timeout=300,
-    )
+    command, own = [sys.executable, "-c", python, *map(str, args)], {**kept, **env}
+    return subprocess.run(command, cwd=cwd, env=own, stdin=subprocess.DEVNULL, timeout=300, **TEXT)

@@ -10,9 +10,6 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md"))])
 COMMANDS = ("task2vec", "make", "pip", "python", "python3", "git", "ray", "source", "cd", "curl", "jupyter", "export")
@@ -50,15 +47,10 @@ class Snippet:
         return [words for words in found if words]
 
 
-def read_snippets(page: Path) -> list[Snippet]:
-    """All snippets of a page, in its order."""
-    return read_text(page, page.read_text(encoding="utf-8"))
-
-
-def read_text(page: Path, text: str) -> list[Snippet]:
-    """All snippets of a page with this text; a fence of a language that nobody knows is refused."""
+def read_snippets(page: Path, text: str | None = None) -> list[Snippet]:
+    """All snippets of a page, or of this text instead, in its order; a fence of an unknown language is refused."""
     snippets = []
-    for line, language, body, before in _blocks(text.splitlines()):
+    for line, language, body, before in _blocks((text or page.read_text(encoding="utf-8")).splitlines()):
         mark = MARK.fullmatch(before)
         reason = mark["reason"] if mark else None
         if language == "python" or (language is None and PYTHONIC.search(body)):
@@ -100,13 +92,3 @@ def load_script(path: str):
     module = importlib.util.module_from_spec(place)
     place.loader.exec_module(module)
     return module
-
-
-def make_photos(folder: Path, *, classes: tuple[str, ...] = ("dress", "hat", "shoes"), images: int = 3, seed: int = 0):
-    """A folder such as the documents call `my_photos`: small noisy pictures in class folders."""
-    rng = np.random.default_rng(seed)
-    for number, name in enumerate(classes):
-        (folder / name).mkdir(parents=True)
-        for index in range(images):
-            pixels = rng.normal(60 + 60 * number, 40, (48, 48, 3)).clip(0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{index}.png")

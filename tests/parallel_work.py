@@ -137,10 +137,15 @@ TABLE: list[tuple[Any, list, tuple[str, int] | None]] = [
 ]
 
 
-def gather(backend: Backend, work: Work, units: Iterable[Unit]) -> tuple[dict[str, list], dict[str, Failure | None]]:
-    """The values and the end of every unit, each of which ends once, after its values."""
+Ends = dict[str, Failure | None]
+
+
+def gather(
+    backend: Backend, work: Work, units: Iterable[Unit], ends: Ends | None = None
+) -> tuple[dict[str, list], Ends]:
+    """The values and the end of every unit, each of which ends once, after its values; `ends` is filled on the way."""
     values: dict[str, list] = {}
-    ends: dict[str, Failure | None] = {}
+    ends = {} if ends is None else ends
     for result in backend.run(work, units):
         assert result.key not in ends, f"{result.key} goes on after its end"
         if result.is_last:
@@ -155,20 +160,14 @@ def gather(backend: Backend, work: Work, units: Iterable[Unit]) -> tuple[dict[st
 
 def check_table(backend: Backend, *, jobs: int) -> None:
     """Asserts values, failures, and that units are requested when a worker is free, not before."""
-    ends: dict[str, Failure | None] = {}
-    values: dict[str, list] = {}
+    ends: Ends = {}
 
     def request_units():
         for number, (payload, _, _) in enumerate(TABLE):
             assert number - len(ends) < jobs
-            values[str(number)] = []
             yield Unit(str(number), payload)
 
-    for result in backend.run(Counting(), request_units()):
-        if result.is_last:
-            ends[result.key] = result.failure
-        else:
-            values[result.key].append(result.value)
+    values, _ = gather(backend, Counting(), request_units(), ends)
     for number, (payload, wanted, kind) in enumerate(TABLE):
         failure = ends[str(number)]
         assert (values[str(number)], failure and (failure.kind, failure.exit_code)) == (wanted, kind)

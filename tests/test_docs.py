@@ -1,16 +1,23 @@
-"""R8: every snippet of every page runs, in the order of the page, or a comment before it gives the reason why not."""
+"""R8: every snippet of every page runs, in the order of the page, or a comment before it gives the reason why not.
 
+The notebook runs as well; tables and figures are those that their scripts make.
+"""
+
+import json
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
 import typer
+from PIL import Image
 from typer.testing import CliRunner
 
 import task2vec as t2v
 from task2vec.cli.app import app
-from tests.documents import PAGES, ROOT, Snippet, make_photos, read_snippets, read_text
+from tests.cli.material import paint
+from tests.command import run_command
+from tests.documents import PAGES, ROOT, Snippet, load_script, read_snippets
 from tests.tiny_probe import make_tiny
 
 # Commands that no test can run, and why.
@@ -31,7 +38,7 @@ def named(page: Path) -> str:
 
 SNIPPETS = [snippet for page in PAGES for snippet in read_snippets(page)]
 SHELL = [snippet for snippet in SNIPPETS if snippet.kind == "shell"]
-RUN = {page: [snippet for snippet in read_snippets(page) if snippet.reason is None] for page in PAGES}
+RUN = {page: [snippet for snippet in SNIPPETS if snippet.page == page and snippet.reason is None] for page in PAGES}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if RUN[page]], ids=named)
@@ -43,10 +50,10 @@ def test_snippets_run(page, tmp_path, monkeypatch):
     text = "\n".join(snippet.text for snippet in RUN[page])
     for folder in ("my_photos", "other_photos"):
         if folder in text:
-            make_photos(tmp_path / folder, classes=("dress", "hat"), images=2, seed=len(folder))
+            paint(tmp_path / folder, {"dress": 60, "hat": 120}, count=2, seed=len(folder))
     if '"pets"' in text:
         for split in ("train", "val"):
-            make_photos(tmp_path / "pets" / split, classes=("cat", "dog", "owl"), images=8, seed=len(split))
+            paint(tmp_path / "pets" / split, {"cat": 60, "dog": 120, "owl": 180}, count=8, seed=len(split))
     # A model is recommended for embeddings by the default probe at its own size; elsewhere a tiny probe will do.
     if "task2vec recommend" not in text:
         monkeypatch.setattr(t2v, "load_probe", lambda *args, **options: make_tiny())
@@ -103,13 +110,13 @@ def test_what_is_spelt_wrong_is_found():
 def test_snippets_that_nobody_runs_are_found():
     text = "Words.\n\n    ray start --head\n\n<!-- not run: it takes an hour -->\n```python\n1 / 0\n```\n\n    x = y\n"
     text += "```\n$ task2vec ls; task2vec probes  # two\nnothing\n```\n"
-    ray, python, shown = read_text(ROOT / "x.md", text)
+    ray, python, shown = read_snippets(ROOT / "x.md", text)
     with pytest.raises(AssertionError, match="nobody runs ray"):
         run_shell(ray)
     assert [ray.reason, python.reason, shown.reason] == [None, "it takes an hour", None]
     assert shown.commands() == [["task2vec", "ls"], ["task2vec", "probes"]]
     with pytest.raises(ValueError, match="'bash'"):
-        read_text(ROOT / "x.md", "```bash\nls\n```\n")
+        read_snippets(ROOT / "x.md", "```bash\nls\n```\n")
 
 
 @pytest.mark.parametrize("document", PAGES, ids=named)
@@ -125,3 +132,66 @@ def test_every_page_is_in_the_index():
     pages = [page.relative_to(ROOT / "docs") for page in PAGES if page.parent != ROOT and page.name != "README.md"]
     missing = [str(page) for page in pages if f"]({page})" not in index and page.parts[0] != "results"]
     assert not missing
+
+
+# --- the README, figures and the notebook ---
+
+
+def test_tables_are_those_of_the_files():
+    tables = load_script("docs/tables.py")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert tables.fill(text) == text, "the tables have changed: python docs/tables.py"
+    assert len(tables.BLOCK.findall(text)) == 1 and "combined" in tables.make_table()
+
+
+def test_the_package_is_cited_with_its_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert t2v.__version__ == project["version"]
+    assert f"\nversion: {project['version']}\n" in citation and f"\nlicense: {project['license']}\n" in citation
+
+
+def test_the_readme_is_short_enough_to_be_read():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1300
+
+
+def test_make_help_names_every_target():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in ("demo", "test", "test-all", "check", "bench", "paper", "docs", "clean"):
+        assert re.search(rf"^{target}:.*## ", text, re.MULTILINE), target
+
+
+def test_every_figure_of_the_page_is_drawn_by_the_script(tmp_path):
+    drawn = {path.name: path for path in load_script("docs/figures/make.py").draw_all(tmp_path)}
+    page = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*/*.md"))
+    assert set(re.findall(r"\]\(\.\./figures/(\S+?\.png)\)", page)) == set(drawn)
+    for name, path in drawn.items():
+        kept = ROOT / "docs" / "figures" / name
+        assert kept.stat().st_size < 100_000
+        with Image.open(path) as new, Image.open(kept) as old:
+            assert new.size == old.size and len(new.convert("L").getcolors(256)) > 4
+
+
+NOTEBOOK = (ROOT / "docs" / "start" / "notebook.ipynb").read_text(encoding="utf-8")
+CELLS = [cell for cell in json.loads(NOTEBOOK)["cells"] if cell["cell_type"] == "code"]
+# Nothing of it may reach the network.
+OFFLINE = """
+import socket
+def refuse(*_, **__):
+    raise OSError("the notebook reaches for the network")
+socket.socket.connect = socket.getaddrinfo = refuse
+"""
+
+
+@pytest.mark.long
+def test_the_cells_of_the_notebook_run(tmp_path):
+    script = "\n".join([OFFLINE, *("".join(cell["source"]) for cell in CELLS)])
+    done = run_command(python=script, cwd=tmp_path, PYTHONWARNINGS="error::DeprecationWarning:__main__")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Start from" in done.stdout and "Library(5 tasks, 5 embeddings" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_notebook_shows_what_comes_out_and_is_small():
+    assert len(NOTEBOOK) < 60_000 and all(cell["outputs"] for cell in CELLS)
+    assert any("image/png" in output.get("data", {}) for cell in CELLS for output in cell["outputs"])

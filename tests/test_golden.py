@@ -140,25 +140,17 @@ FROZEN = json.loads(FILE.read_text()) if FILE.exists() else {}
 IS_SAME_MACHINE = FROZEN.get("machine") == MACHINE
 
 
-def check_embedding(probe, method, number):
-    one = embed_sample(probe, method, number)
-    frozen, tolerance = FROZEN["embeddings"][f"{probe}, {method}, {one.task}"], 1e-6 if IS_SAME_MACHINE else 0.05
-    for name in ("vector", "stderr", "prior"):
-        scale = np.abs(getattr(one, name)).sum()
-        assert project(getattr(one, name)) == pytest.approx(frozen[name], abs=tolerance * scale), name
+QUICK = [*(("odd", method, (0, 1)) for method in METHODS), (LITE, "robust", (0,))]
+LONG = [pytest.param(LITE, method, (0, 1), marks=pytest.mark.long) for method in METHODS]
 
 
-@pytest.mark.parametrize(("probe", "method"), [*(("odd", method) for method in METHODS), (LITE, "robust")])
-def test_embeddings_are_as_they_were(probe, method):
-    for number in (0, 1) if probe == "odd" else (0,):
-        check_embedding(probe, method, number)
-
-
-@pytest.mark.long
-def test_embeddings_by_the_default_probe_are_as_they_were():
-    for method in METHODS:
-        for number in (0, 1):
-            check_embedding(LITE, method, number)
+@pytest.mark.parametrize(("probe", "method", "numbers"), [*QUICK, *LONG])
+def test_embeddings_are_as_they_were(probe, method, numbers):
+    for one in (embed_sample(probe, method, number) for number in numbers):
+        frozen, tolerance = FROZEN["embeddings"][f"{probe}, {method}, {one.task}"], 1e-6 if IS_SAME_MACHINE else 0.05
+        for name in ("vector", "stderr", "prior"):
+            scale = np.abs(getattr(one, name)).sum()
+            assert project(getattr(one, name)) == pytest.approx(frozen[name], abs=tolerance * scale), name
 
 
 def test_distances_are_as_they_were():

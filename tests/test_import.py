@@ -5,13 +5,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import task2vec
 from task2vec.cli.app import COMMANDS
-from tests.command import START, run_command
+from tests.command import START, TEXT, run_command
+from tests.library.making import ENVIRONMENT
 
 HEAVY = ("torch", "torchvision", "timm", "sklearn", "scipy", "matplotlib", "numpy", "PIL", "rich")
 
@@ -38,7 +38,6 @@ def test_nothing_heavy_is_imported(python, args):
     result = run_command(*args, python=REPORT + python)
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout.splitlines()[-1])
-    print(f"{args or 'import task2vec'}: {report['seconds']:.2f} s of CPU")
     assert report["heavy"] == [] and report["seconds"] < GENEROUS_SECONDS
 
 
@@ -51,11 +50,8 @@ def test_public_names_are_there_and_no_others():
 
 def test_the_package_is_a_command_and_runs_no_code_of_the_folder_that_one_stands_in(tmp_path):
     (tmp_path / "typer.py").write_text("raise SystemExit('code of a stranger')")
-    command = [sys.executable, "-m", "task2vec", "--version"]
-    source = str(Path(task2vec.__file__).parents[1])
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": source}
-    )
+    command, env = [sys.executable, "-m", "task2vec", "--version"], {**os.environ, **ENVIRONMENT}
+    result = subprocess.run(command, cwd=tmp_path, env=env, timeout=60, **TEXT)
     assert (result.stdout, result.stderr) == (f"task2vec {task2vec.__version__}\n", "")
 
 

@@ -10,18 +10,19 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 import task2vec as t2v
 from task2vec.errors import BadImagesError, DataError, MissingExtraError, ResourceError, UsageError, WorkError
-from task2vec.parallel import Failure, Unit, borrow_backend, connect_ray, open_backend, pack, unpack
+from task2vec.parallel import Failure, Unit, connect_ray, open_backend, pack, unpack
 from tests import parallel_work as works
 from tests.cases import make_case
+from tests.library.making import ENVIRONMENT, ROOT
 from tests.parallel_work import Counting, Remembering, find_session, gather, is_alive, wait_until
 
-ROOT = Path(__file__).parents[1]
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: task2vec[ray]")
 
@@ -97,11 +98,6 @@ def test_invalid_arguments_are_refused():
     ]:
         with pytest.raises(UsageError, match=words):
             open_backend(name, **options)
-
-
-def test_a_backend_is_borrowed_by_name_or_as_it_is():
-    with open_backend("serial") as serial, borrow_backend(serial) as same, borrow_backend("serial") as other:
-        assert same is serial is not other
 
 
 @pytest.mark.long
@@ -201,14 +197,16 @@ if __name__ == "__main__":
 """
 
 
+def start_python(*words):
+    """A Python process, with a session of its own; tests reach no network, and Ray needs loopback."""
+    command, pipe, env = [sys.executable, *words], subprocess.PIPE, {**os.environ, **ENVIRONMENT}
+    return subprocess.Popen(command, cwd=ROOT, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+
+
 def start_script(tmp_path, text):
     place = tmp_path / "script.py"
     place.write_text(text)
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, place], stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True
-    )
+    return start_python(place)
 
 
 @needs_proc
@@ -253,12 +251,8 @@ def test_processes_that_nobody_closes_end_with_python(tmp_path):
 
 
 def run_ray(what: str, tmp_path: Path) -> dict:
-    """What `tests.parallel_ray` prints, in a process of its own: tests reach no network, and Ray needs loopback."""
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
-    command, pipe = [sys.executable, "-m", "tests.parallel_ray", what, str(tmp_path)], subprocess.PIPE
-    with subprocess.Popen(
-        command, cwd=ROOT, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    ) as process:
+    """What `tests.parallel_ray` prints; nothing of it stays behind."""
+    with start_python("-m", "tests.parallel_ray", what, str(tmp_path)) as process:
         out, errors = process.communicate(timeout=400)
     assert process.returncode == 0, errors
     assert wait_until(lambda: not find_session(process.pid)), find_session(process.pid)
@@ -292,27 +286,15 @@ def test_without_ray_the_error_names_the_command(monkeypatch):
         open_backend("ray")
 
 
-class SlowRay:
+def make_slow_ray(failures):
     """A Ray that is up after some failures."""
-
-    def __init__(self, failures):
-        self.failures, self.calls = failures, []
-
-    def is_initialized(self):
-        return False
-
-    def init(self, **options):
-        self.calls.append("init")
-        if len(self.calls) < 2 * self.failures + 1:
-            raise RuntimeError("the agent did not start")
-
-    def shutdown(self):
-        self.calls.append("shutdown")
+    starts = [RuntimeError("the agent did not start")] * failures + [None]
+    return Mock(is_initialized=lambda: False, init=Mock(side_effect=starts))
 
 
 def test_ray_is_started_again_if_it_did_not_come_up():
-    slow = SlowRay(2)
+    slow = make_slow_ray(2)
     assert connect_ray(slow, None, cores=1)
-    assert slow.calls == ["init", "shutdown", "init", "shutdown", "init"]
+    assert [name for name, _, _ in slow.mock_calls] == ["init", "shutdown", "init", "shutdown", "init"]
     with pytest.raises(ResourceError, match="the agent did not start"):
-        connect_ray(SlowRay(3), None, cores=1)
+        connect_ray(make_slow_ray(3), None, cores=1)

@@ -48,9 +48,8 @@ def test_every_named_test_is_there(attack):
 
 def test_the_promises_are_those_of_security():
     assert list(PROMISES) == [str(number) for number in range(1, 10)]
-    assert {number: row[0] for number, row in read_rows(SECURITY, r"\d").items()} == {
-        number: row[0] for number, row in PROMISES.items()
-    }
+    rows = read_rows(SECURITY, r"\d")
+    assert {number: row[0] for number, row in rows.items()} == {number: row[0] for number, row in PROMISES.items()}
 
 
 def test_every_promise_is_attacked_and_every_attack_has_its_promise():

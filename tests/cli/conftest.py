@@ -3,15 +3,13 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 import task2vec
 from task2vec import Library
 from task2vec.cli.app import app
-from tests.cli.material import make
+from tests.cli.material import make, paint
 from tests.tasks.birds import make_cub
 from tests.tasks.dresses import make_deepfashion
 from tests.tiny_probe import make_tiny
@@ -60,26 +58,6 @@ def tiny(monkeypatch, tmp_path):
     """Every probe is a tiny one, and the current folder is empty."""
     monkeypatch.setattr(task2vec, "load_probe", lambda *args, **options: make_tiny())
     monkeypatch.chdir(tmp_path)
-
-
-def paint(folder, levels, *, seed=0, count=6):
-    """A class folder of noisy images for every level of brightness."""
-    rng = np.random.default_rng(seed)
-    for name, level in levels.items():
-        (folder / name).mkdir(parents=True)
-        for index in range(count):
-            pixels = rng.normal(level, 30, (24, 24, 3)).clip(0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{index}.png")
-    return folder
-
-
-def fail(error):
-    """A function that raises, whatever it is given."""
-
-    def run(*args, **options):
-        raise error
-
-    return run
 
 
 @pytest.fixture(scope="session")

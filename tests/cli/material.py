@@ -1,8 +1,9 @@
-"""Embeddings made up by hand, with all that a library and the command line want to know of them."""
+"""Embeddings made up by hand, with all that a library and the command line want to know of them; folders of images."""
 
 import hashlib
 
 import numpy as np
+from PIL import Image
 
 from tests.library.making import make as make_embedding
 
@@ -28,3 +29,14 @@ def make(name, seed, *, kind=0, probe="net", weights="ab", method="robust", size
     }
     halves = np.stack([fisher * 1.2, fisher / 1.1]) ** [[1.02], [0.98]] if has_halves else None
     return make_embedding(name, seed, fisher=fisher, prior=1e-6, probe=probe, halves=halves, **story)
+
+
+def paint(folder, levels, *, seed=0, count=6):
+    """A class folder of noisy images for every level of brightness."""
+    rng = np.random.default_rng(seed)
+    for name, level in levels.items():
+        (folder / name).mkdir(parents=True)
+        for index in range(count):
+            pixels = rng.normal(level, 30, (24, 24, 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+    return folder

@@ -15,8 +15,8 @@ import task2vec
 from task2vec import Library
 from task2vec.cli import demo, doctor
 from task2vec.embedding import load_embedding
-from tests.cli.conftest import fail
 from tests.cli.material import make
+from tests.library.making import fail
 from tests.tiny_probe import make_tiny
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -10,8 +10,9 @@ import pytest
 import task2vec
 from task2vec import Library
 from task2vec.errors import ConflictError, ResourceError
-from tests.cli.conftest import SMALL, fail
+from tests.cli.conftest import SMALL
 from tests.cli.material import make
+from tests.library.making import fail
 from tests.tiny_probe import make_tiny
 
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -78,18 +79,6 @@ def test_a_task_that_is_known_by_another_name(call, read, photos, computed, tmp_
     assert other["known_as"] == "photos" and other["task"] == "other"
 
 
-def test_unreadable_images_are_named(call, read, refuse, photos, tmp_path):
-    shutil.copytree(photos, tmp_path / "mixed")
-    (tmp_path / "mixed" / "dark" / "torn\x1b.png").write_bytes(b"\x89PNG\r\n\x1a\n torn")
-    for words in ("torn\\x1b.png", "--allow-bad"):
-        refuse(words, "embed", "mixed", *SMALL, code=3)
-    result = call("embed", "mixed", "--allow-bad", *SMALL)
-    assert "unreadable: mixed/dark/torn\\x1b.png" in result.stderr and "\x1b" not in result.output
-    report = read("embed", "mixed", "--allow-bad", *SMALL)
-    assert [Path(bad["path"]).name for bad in report["bad"]] == ["torn\x1b.png"]
-    assert report["counts"]["images"] == 16 and report["counts"]["bad"] == 1
-
-
 def test_a_table_with_its_columns_and_two_halves(call, read, photos):
     rows = [f"{image.relative_to(photos)},{image.parent.name}\n" for image in photos.rglob("*.png")]
     Path("table.csv").write_text("".join(["file,kind\n", *rows]))
@@ -151,14 +140,6 @@ def test_a_damaged_library_stops_it_before_the_work(call, refuse, photos, own_li
     file.write_bytes(b"garbage, which is no database at all" * 100)
     refuse("--no-library", "embed", photos, *SMALL, code=4)
     assert computed == [] and call("embed", photos, "--no-library", "--out", "x", *SMALL).exit_code == 0
-
-
-def test_a_run_that_fails_is_recorded(refuse, photos, monkeypatch):
-    monkeypatch.setattr(task2vec, "embed", fail(ConflictError("not this time")))
-    refuse("not this time", "embed", photos, *SMALL, code=3)
-    with Library.open() as opened:
-        (run,) = opened.runs()
-        assert run.outcome == "ConflictError: not this time" and len(opened) == 0
 
 
 def test_variational_training_is_reported(call, photos, monkeypatch):

@@ -80,9 +80,8 @@ def test_errors_are_saved_printed_and_written(measured, photos):
             assert kept[error.protocol, error.seed] == error.error
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["task", "shots", "best", "error", "median"]
-    assert [line.split()[:3] for line in lines[1:5]] == [
-        [task, shots, "tf_efficientnet_lite0"] for task in ("photos", "other") for shots in ("half", "2")
-    ]
+    rows = [[name, shots, "tf_efficientnet_lite0"] for name in ("photos", "other") for shots in ("half", "2")]
+    assert [line.split()[:3] for line in lines[1:5]] == rows
     assert lines[5].startswith("2 cells computed, 0 failed; in ")
     with open(folder / "errors.csv", newline="") as file:
         assert len(list(csv.DictReader(file))) == 8

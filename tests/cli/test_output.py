@@ -14,8 +14,8 @@ from task2vec import Library, errors
 from task2vec.cli import output
 from task2vec.cli.app import start
 from task2vec.tasks import BadImage
-from tests.cli.conftest import fail
 from tests.cli.material import make
+from tests.library.making import fail
 
 
 def run(raising, *args):
@@ -116,5 +116,3 @@ def test_the_advised_command_works_on_the_library_that_was_named(call, tmp_path)
     assert result.exit_code == 4 and result.stdout == ""
     found = re.findall(r"task2vec library \w+ --library '[^']*'", result.stderr)
     assert ["task2vec", "library", "repair", "--library", str(folder)] in [shlex.split(one) for one in found]
-    missing = call("library", "show", "nothing", "--library", tmp_path / "other")
-    assert missing.exit_code == 2 and f"--library {tmp_path / 'other'}" in missing.stderr

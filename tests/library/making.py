@@ -9,6 +9,7 @@ import numpy as np
 
 from task2vec.embedding import Embedding
 from task2vec.probe import FilterLayer
+from tests.command import TEXT
 
 FILTERS = 50
 PROBE = "ab" * 32
@@ -19,19 +20,7 @@ def fingerprint_of(seed):
     return f"{seed:064x}"
 
 
-def make(
-    name,
-    seed,
-    *,
-    numbers=None,
-    filters=FILTERS,
-    fisher=None,
-    prior=1e-3,
-    probe="net",
-    halves=None,
-    settings=None,
-    **provenance,
-):
+def make(name, seed, *, numbers=None, filters=FILTERS, fisher=None, prior=1e-3, probe="net", halves=None, **provenance):
     """The embedding of the task of that seed; `numbers` is the seed of its values, if they are to be others."""
     if fisher is None:
         fisher = np.exp(np.random.default_rng(seed if numbers is None else numbers).normal(size=filters))
@@ -39,7 +28,7 @@ def make(
     told = {
         "task_fingerprint": fingerprint_of(seed),
         "probe_fingerprint": PROBE,
-        "settings": {"method": "robust", "seed": 0} if settings is None else settings,
+        "settings": {"method": "robust", "seed": 0},
         "recipe": 2,
         "classes": ["a", "b"],
         "is_multilabel": False,
@@ -60,6 +49,13 @@ def change(library, statement, *values):
     """Runs a statement on the tables of a library."""
     with library._database.write() as connection:
         return connection.execute(statement, values).fetchall()
+
+
+def describe(library):
+    """What a library holds, without numbers of rows."""
+    tasks = [(task.fingerprint, task.name, task.tags, task.taxon, task.added) for task in library.tasks()]
+    embeddings = sorted((one.key, one.sha256, one.added) for task in library.tasks() for one in task.embeddings)
+    return tasks, embeddings, library.experts(), library.errors()
 
 
 def read_content(library, name):
@@ -85,7 +81,7 @@ ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREA
 def run_python(script, *words, timeout=100):
     """What a script prints, in a process of its own."""
     command = [sys.executable, "-c", script, *map(str, words)]
-    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, timeout=timeout, **TEXT)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -95,3 +91,12 @@ def flip(path, place, mask=0x40):
     content = bytearray(path.read_bytes())
     content[place] ^= mask
     path.write_bytes(content)
+
+
+def fail(error):
+    """A function that raises, whatever it is given."""
+
+    def run(*args, **options):
+        raise error
+
+    return run

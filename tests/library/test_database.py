@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from task2vec.distance import symmetric
 from task2vec.errors import LibraryError, ResourceError
 from task2vec.library import Library
 from task2vec.library import database as module
@@ -42,21 +43,28 @@ def test_a_closed_library_says_so(filled):
 
 
 def test_eight_threads_on_one_library(library):
-    start = threading.Barrier(8)
+    """They add, remove and search, with sketches from the tenth task on."""
+    start, library._search.sketch_from = threading.Barrier(8), 10
 
     def work(number):
         start.wait()
         for turn in range(5):
             seed = 100 * number + turn
-            library.add(make(f"task {seed}", seed), tags=[f"thread {number}"])
+            library.add(make(f"task {seed}", seed), make(f"passing {seed}", 50 + seed), tags=[f"thread {number}"])
             assert np.array_equal(library.get(f"task {seed}").fisher, make("", seed).fisher)
-            assert library.nearest(f"task {seed}", 3) is not None
+            found = [one.distance for one in library.nearest(make("query", 1000), 3)]
+            assert len(found) >= min(turn, 3) and found == sorted(found)
+            library.remove(f"passing {seed}")
             assert len(library.tasks(tag=f"thread {number}")) == turn + 1
         return library.verify().is_sound
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
     assert len(library) == 40 and library.verify().is_sound
+    query = make("query", 1000)
+    truth = sorted((symmetric(query, library.get(task.name)), task.name) for task in library.tasks())[:5]
+    found = [(one.distance, one.task.name) for one in library.nearest(query, 5, exact=True)]
+    assert found == [(pytest.approx(distance, abs=1e-6), name) for distance, name in truth]
 
 
 FORK = """

@@ -7,7 +7,7 @@ import pytest
 
 from task2vec.errors import LibraryError, UsageError
 from task2vec.library import Expert, Library, MeasuredError, export
-from tests.library.making import change, fingerprint_of, flip, make, spoil
+from tests.library.making import change, describe, fingerprint_of, flip, make, spoil
 
 
 @pytest.fixture
@@ -26,18 +26,12 @@ def other(tmp_path):
         yield library
 
 
-def tell(library):
-    tasks = [(task.fingerprint, task.name, task.tags, task.taxon, task.added) for task in library.tasks()]
-    embeddings = sorted((one.key, one.sha256, one.added) for task in library.tasks() for one in task.embeddings)
-    return tasks, embeddings, library.experts(), library.errors()
-
-
 @pytest.mark.parametrize("way", ["file", "library", "folder"])
 def test_everything_arrives(full, other, tmp_path, way):
     origin = {"file": full.export(tmp_path / "x.t2vlib"), "library": full, "folder": full.folder}[way]
     merged = other.merge(origin)
     assert merged.added == {"task": 6, "embedding": 7, "expert": 2, "error": 1} and not merged.conflicts
-    assert tell(other) == tell(full)
+    assert describe(other) == describe(full)
     assert other.task("task 1").source == ""  # a path of another machine
     assert b"/home/ada" not in (tmp_path / "x.t2vlib").read_bytes()
     assert other.verify().is_sound and len(other.nearest("task 0")) == 5
@@ -76,7 +70,7 @@ def test_a_damaged_embedding_is_not_handed_on(full, other, tmp_path, way):
 
 def test_an_index_that_lies_about_lengths(full, other, tmp_path):
     change(full, "UPDATE embeddings SET bytes = bytes + 1 WHERE id = 3")
-    assert other.merge(full.export(tmp_path / "x.t2vlib")).added["embedding"] == 7 and tell(other) == tell(full)
+    assert other.merge(full.export(tmp_path / "x.t2vlib")).added["embedding"] == 7 and describe(other) == describe(full)
 
 
 def test_what_could_not_be_imported_is_not_exported(full, tmp_path, monkeypatch):
@@ -115,7 +109,7 @@ def test_an_import_that_is_killed_leaves_whole_entries(full, other, tmp_path, mo
     assert all(task.embeddings for task in other.tasks()) and 2 <= len(other) <= 4
     monkeypatch.undo()
     other.merge(path)
-    assert tell(other) == tell(full) and other.verify().is_sound
+    assert describe(other) == describe(full) and other.verify().is_sound
 
 
 def test_a_file_that_changes_after_it_was_checked(full, other, tmp_path, monkeypatch):

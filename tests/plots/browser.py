@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,10 +29,7 @@ FLAGS = (
 # A shared machine may be busy; waits end at once when what they wait for happens.
 PATIENCE = 90.0
 
-CODES = {
-    "Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32,
-}  # fmt: skip
-LETTERS = {"Enter": "\r", " ": " "}
+CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowDown": 40}
 
 # Puts the two pipes where the browser looks for them, and becomes the browser.
 START = (
@@ -47,9 +43,10 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """A browser with one page open."""
+    """A browser with one page open: a file, or one of the server at `address`, in the task space `space`."""
 
-    def __init__(self, program: str, home: Path):
+    def __init__(self, program: str, home: Path, *, address: str = ""):
+        self.address, self.space = address, ""
         ours, theirs = _make_pipes()
         self._write, self._read = ours
         self._words = (home / "browser.log").open("wb")
@@ -62,7 +59,6 @@ class Browser:
             os.close(end)
         self.log = home / "browser.log"
         self.events: list[dict] = []
-        self._visited = 0  # events before the last visit
         self._rest, self._last, self._session = b"", 0, None
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -82,22 +78,17 @@ class Browser:
         assert "error" not in answer, f"{method}: {answer['error']}"
         return answer["result"]
 
-    def wait_for(self, event: str) -> dict:
-        """The first event of that name since the last visit."""
-        deadline = time.monotonic() + PATIENCE
-        while not (found := self.list_events(event)):
-            self.events.append(self._receive(deadline))
-        return found[0]
-
     def list_events(self, event: str) -> list[dict]:
-        """What the events of that name said since the last visit."""
-        return [message["params"] for message in self.events[self._visited :] if message.get("method") == event]
+        """What all events of that name said since `events` was cleared."""
+        self.run("0")  # what is under way arrives before the answer
+        return [message["params"] for message in self.events if message.get("method") == event]
 
     def visit(self, address: str) -> None:
         """Open a page and wait until it is there."""
-        self._visited = len(self.events)
+        before, deadline = len(self.events), time.monotonic() + PATIENCE
         assert "errorText" not in self.ask("Page.navigate", url=address)
-        self.wait_for("Page.loadEventFired")
+        while not any(message.get("method") == "Page.loadEventFired" for message in self.events[before:]):
+            self.events.append(self._receive(deadline))
 
     def run(self, script: str):
         """The value of a script on the page; a promise is awaited."""
@@ -124,23 +115,69 @@ class Browser:
 
     def press(self, key: str) -> None:
         """Press and release a key, as a keyboard would."""
-        letter = LETTERS.get(key, key if len(key) == 1 else "")
+        letter = "\r" if key == "Enter" else key if len(key) == 1 else ""
         number = CODES.get(key, ord(key[0].upper()))
         for kind in ("keyDown", "keyUp"):
             about = {"key": key, "code": key, "windowsVirtualKeyCode": number}
             about |= {"text": letter} if letter and kind == "keyDown" else {}
             self.ask("Input.dispatchKeyEvent", type=kind, **about)
 
-    def picture(self, name: str | None = None) -> np.ndarray:
-        """The pixels of the window; saved as a file in the folder TASK2VEC_SCREENSHOTS if it has a name."""
+    def picture(self) -> np.ndarray:
+        """The pixels of the window."""
         content = base64.b64decode(self.ask("Page.captureScreenshot")["data"])
-        if name and (folder := os.environ.get("TASK2VEC_SCREENSHOTS")):
-            Path(folder, f"{name}.png").write_bytes(content)
         return np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
 
     def resize(self, width: int, height: int) -> None:
         """Sets the size of the window."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def read(self, place: str = "", *, width: int = 1280, height: int = 800, theme: str = "light") -> None:
+        """Open the page of the server at a place of it, in a window of that size, as on the first visit."""
+        self.resize(width, height)
+        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        self.visit("about:blank")  # else a new hash would not load the page anew
+        where = "" if "space=" in place or not self.space else f"{'&' if place else '#'}space={self.space}"
+        self.visit(f"{self.address}/{place}{where}")
+
+    def complaints(self, *, is_refused: bool = False) -> list:
+        """Errors of the console, breaches of the policy, dialogs; no refused requests where they are meant."""
+        entries = [one["entry"] for one in self.list_events("Log.entryAdded")]
+        return [
+            *(one for one in entries if one["level"] == "error" and not (is_refused and one["source"] == "network")),
+            *(one for one in self.list_events("Runtime.consoleAPICalled") if one["type"] in ("error", "warning")),
+            *self.list_events("Runtime.exceptionThrown"),
+            *self.list_events("Page.javascriptDialogOpening"),
+        ]
+
+    def hosts(self) -> set[str]:
+        """Everybody who was asked for anything."""
+        asked = (urlsplit(one["request"]["url"]) for one in self.list_events("Network.requestWillBeSent"))
+        return {one.netloc for one in asked if one.scheme not in ("data", "about", "blob")}
+
+    def text(self, selector: str) -> str:
+        """The text of an element; empty where there is none."""
+        return self.run(f"document.querySelector({selector!r})?.textContent ?? ''")
+
+    def texts(self, selector: str) -> list[str]:
+        """The texts of all such elements."""
+        return self.run(f"[...document.querySelectorAll({selector!r})].map((one) => one.textContent)")
+
+    def count(self, selector: str) -> int:
+        """The number of such elements."""
+        return self.run(f"document.querySelectorAll({selector!r}).length")
+
+    def type(self, words: str) -> None:
+        """Type letter by letter where the focus is."""
+        for letter in words:
+            self.press(letter)
+
+    def click_on(self, selector: str) -> None:
+        """Click the middle of an element with the mouse."""
+        box = self.run(
+            f"(() => {{ const one = document.querySelector({selector!r}); one.scrollIntoView({{block: 'center'}}); "
+            "const box = one.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+        )
+        self.click(*box)
 
     def close(self) -> None:
         """End the browser that this object started."""
@@ -172,90 +209,3 @@ def _make_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
     os.close(to_read)
     os.close(from_write)
     return (to_write, from_read), theirs
-
-
-def answer_with(path: str, change: str) -> str:
-    """A script that changes what the server answers to requests whose address has `path` in it: JSON as `told`."""
-    return (
-        "window.fetch = ((ask) => async (path, ...more) => { const answer = await ask(path, ...more); "
-        f"if (!path.includes({path!r}) || answer.status !== 200) return answer; const told = await answer.json(); "
-        f"{change}; return new Response(JSON.stringify(told)); }})(window.fetch)"
-    )
-
-
-class Reader(Browser):
-    """A browser with the page of a server in it."""
-
-    def __init__(self, program: str, home: Path, *, address: str):
-        super().__init__(program, home)
-        self.address, self.space = address, ""
-
-    def read(
-        self, place: str = "", *, width: int = 1280, height: int = 800, theme: str = "light", is_calm: bool = False
-    ) -> None:
-        """Open the page at a place of it, in a window of that size, as on the first visit; of the space chosen."""
-        wishes = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce" if is_calm else "no-preference"}
-        self.resize(width, height)
-        self.ask("Emulation.setEmulatedMedia", features=[{"name": key, "value": wishes[key]} for key in wishes])
-        self.visit("about:blank")  # else a new hash would not load the page anew
-        where = "" if "space=" in place or not self.space else f"{'&' if place else '#'}space={self.space}"
-        self.visit(f"{self.address}/{place}{where}")
-
-    @contextmanager
-    def prepared(self, script: str):
-        """Pages that are opened in the block begin with a script of ours."""
-        number = self.ask("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
-        try:
-            yield
-        finally:
-            self.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=number)
-
-    def forget(self) -> None:
-        """Begin a new memory."""
-        self.events.clear()
-        self._visited = 0
-
-    def remember(self, event: str) -> list[dict]:
-        """What all events of that name said since `forget`."""
-        self.run("0")  # what is under way arrives before the answer
-        return [message["params"] for message in self.events if message.get("method") == event]
-
-    def complaints(self, *, is_refused: bool = False) -> list:
-        """Errors of the console, breaches of the policy, dialogs; no refused requests where they are meant."""
-        entries = [one["entry"] for one in self.remember("Log.entryAdded")]
-        return [
-            *(one for one in entries if one["level"] == "error" and not (is_refused and one["source"] == "network")),
-            *(one for one in self.remember("Runtime.consoleAPICalled") if one["type"] in ("error", "warning")),
-            *self.remember("Runtime.exceptionThrown"),
-            *self.remember("Page.javascriptDialogOpening"),
-        ]
-
-    def hosts(self) -> set[str]:
-        """Everybody who was asked for anything."""
-        asked = (urlsplit(one["request"]["url"]) for one in self.remember("Network.requestWillBeSent"))
-        return {one.netloc for one in asked if one.scheme not in ("data", "about", "blob")}
-
-    def text(self, selector: str) -> str:
-        """The text of an element; empty where there is none."""
-        return self.run(f"document.querySelector({selector!r})?.textContent ?? ''")
-
-    def texts(self, selector: str) -> list[str]:
-        """The texts of all such elements."""
-        return self.run(f"[...document.querySelectorAll({selector!r})].map((one) => one.textContent)")
-
-    def count(self, selector: str) -> int:
-        """The number of such elements."""
-        return self.run(f"document.querySelectorAll({selector!r}).length")
-
-    def type(self, words: str) -> None:
-        """Type letter by letter where the focus is."""
-        for letter in words:
-            self.press(letter)
-
-    def click_on(self, selector: str) -> None:
-        """Click the middle of an element with the mouse."""
-        box = self.run(
-            f"(() => {{ const one = document.querySelector({selector!r}); one.scrollIntoView({{block: 'center'}}); "
-            "const box = one.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
-        )
-        self.click(*box)

@@ -37,10 +37,8 @@ def test_few_tasks_of_a_plane_keep_their_distances_and_a_new_one_is_placed_exact
         known = lay_out(distances[:count, :count], method=method)
         assert known.method == "classical scaling" and known.perplexity is None
         np.testing.assert_allclose(measure(known.positions), distances[:count, :count], atol=1e-9)
-        placed = known.place(distances[count, :count])
-        np.testing.assert_allclose(
-            np.linalg.norm(known.positions - placed, axis=1), distances[count, :count], atol=1e-9
-        )
+        found = np.linalg.norm(known.positions - known.place(distances[count, :count]), axis=1)
+        np.testing.assert_allclose(found, distances[count, :count], atol=1e-9)
     with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[map\]'"):
         lay_out(distances)
 

@@ -1,17 +1,14 @@
-"""The page of `task2vec serve` in a real browser, against the real server.
-
-Screenshots are saved in the folder TASK2VEC_SCREENSHOTS, if it is set.
-"""
+"""The page of `task2vec serve` in a real browser, against the real server."""
 
 import re
 import sys
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from task2vec.web import ServeSettings, make_app
-from tests.plots.browser import Reader, answer_with, find_browser
+from tests.cli.material import paint
+from tests.plots.browser import Browser, find_browser
 from tests.web.serving import WICKED, fill, listening
 
 SCRIPT = "<script>alert(2)<"
@@ -51,18 +48,15 @@ def window(tmp_path_factory):
     """A server of a library of six tasks, with a root: a task with a hostile name, an unreadable one, and no task."""
     home = tmp_path_factory.mktemp("served")
     fill(home / "tasks")
-    for task in (WICKED, "ruined", "holiday"):
-        for name in (SCRIPT, "green") if task != "holiday" else ("",):
-            (home / "photos" / task / name).mkdir(parents=True)
-            for number in range(6):
-                file = home / "photos" / task / name / f"{number}.png"
-                file.write_bytes(b"no image")
-                if task == WICKED:
-                    Image.new("RGB", (32, 32), (len(name), number, 0)).save(file)
+    paint(home / "photos" / WICKED, {SCRIPT: 60, "green": 120})
+    for name in ("ruined/one", "ruined/two", "holiday"):
+        (home / "photos" / name).mkdir(parents=True)
+        for number in range(6):
+            (home / "photos" / name / f"{number}.png").write_bytes(b"no image")
     app = make_app(ServeSettings(library=home / "tasks", roots=(home / "photos",)))
     app.state.jobs.command = (sys.executable, "-c", EMBEDDER)
     with listening(app) as (_, (host, port)):
-        reader = Reader(find_browser(), tmp_path_factory.mktemp("browser"), address=f"http://{host}:{port}")
+        reader = Browser(find_browser(), tmp_path_factory.mktemp("browser"), address=f"http://{host}:{port}")
         reader.read()
         reader.wait_until("window.task2vec?.state.status")
         reader.space = reader.run("task2vec.state.status.spaces.find(({ name }) => name.startsWith('tf_eff')).id")
@@ -73,7 +67,7 @@ def window(tmp_path_factory):
 @pytest.fixture
 def reader(window):
     """The browser; after every test, there was no error, and no request to anybody but the server."""
-    window.forget()
+    window.events.clear()
     yield window
     assert window.complaints() == []
     assert window.hosts() == {window.address.removeprefix("http://")}
@@ -107,7 +101,7 @@ def count_pixels(picture, colour):
 def test_the_map_draws_every_task_in_the_chosen_colours(reader):
     open_first(reader)
     assert reader.run("document.getElementById('map').dataset.drawn") == str(BUNDLED)
-    picture = reader.picture("map_light")
+    picture = reader.picture()
     assert count_pixels(picture, BLUE) > 500 and count_pixels(picture, INK) > 500, "marks, or names, are missing"
     reader.run("document.querySelector('#legend .groups button').click()")  # the largest group, in the first colour
     reader.wait_until(f"Number(document.getElementById('map').dataset.drawn) < {BUNDLED}")
@@ -118,7 +112,7 @@ def test_the_map_draws_every_task_in_the_chosen_colours(reader):
     assert "%" not in reader.text("#legend .ends"), "a norm is not a fraction"
     reader.click_on("#theme")
     open_first(reader)
-    dark = reader.picture("map_dark")
+    dark = reader.picture()
     reader.run("localStorage.clear()")
     assert picture[400, 5].min() > 240 and dark[400, 5].max() < 40, "the dark theme is not kept"
 
@@ -138,7 +132,6 @@ def test_a_click_shows_a_task_its_neighbours_and_models(reader):
     assert "bundled with task2vecembedded by the authors" in reader.text("#panel .meaning")
     assert "t-SNE is a method that" in reader.text("#legend details")
     assert "perplexity" not in reader.run("document.body.innerText"), "explanations are folded"
-    reader.picture("task_light")
 
 
 def test_search_works_by_keyboard(reader):
@@ -277,15 +270,16 @@ def test_the_next_job_waits_and_is_followed_in_its_turn(reader):
     assert reader.run("task2vec.state.points.every(({ name }) => !name.startsWith('the '))")
 
 
-def test_an_unknown_task_and_a_server_without_a_root_are_explained(window):
-    window.forget()
+def test_an_unknown_task_and_a_server_without_a_root_are_explained(window, tmp_path):
+    window.events.clear()
     window.read("#task=l-nobody")
     window.wait_until("document.querySelectorAll('#panel .problem p').length >= 2")
     assert window.complaints(is_refused=True) == []
-    with window.prepared(answer_with("/status", "Object.assign(told, { can_embed: false, roots: [] })")):
-        window.read("#view=embed")
-    window.wait_until("document.querySelector('#view-embed pre')")
-    assert window.text("#view-embed pre") == "task2vec serve --root DIR"
+    with listening(make_app(ServeSettings(library=tmp_path / "none"))) as (_, (host, port)):
+        window.visit(f"http://{host}:{port}/#view=embed")
+        window.wait_until("document.querySelector('#view-embed pre')")
+        assert window.text("#view-embed pre") == "task2vec serve --root DIR"
+        window.visit("about:blank")
 
 
 def test_narrow_screens_scroll_one_way_only(reader):
@@ -295,7 +289,6 @@ def test_narrow_screens_scroll_one_way_only(reader):
         wait_for_task(reader, point["name"])
         reader.wait_until(f"document.querySelectorAll('#view-{view} *').length > 3")
         assert reader.run("document.documentElement.scrollWidth") <= 360, view
-        reader.picture(f"{view}_narrow")
 
 
 def test_keys_alone_are_enough(reader):
