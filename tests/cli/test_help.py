@@ -1,18 +1,25 @@
 """Help: lazy, plain, within the terminal, and few commands and options."""
 
+import ast
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+import task2vec
 from task2vec.cli.app import COMMANDS, LIBRARY_COMMANDS, app
 from task2vec.embedding import EmbedSettings
 
 ALL = [(name,) for name in COMMANDS if name != "library"] + [("library", name) for name in LIBRARY_COMMANDS]
 
 
-def test_commands_and_options_are_few():
+# Options of other programs that messages name, and the one that every command has.
+OTHERS = {"--help", "--head", "--force-reinstall", "--csv"}
+
+
+def test_options_are_few_and_messages_name_no_others():
     root: Any = typer.main.get_command(app)
     context = root.make_context("task2vec", [], resilient_parsing=True)
     library = root.get_command(context, "library")
@@ -22,6 +29,11 @@ def test_commands_and_options_are_few():
     params = [param for command in found.values() for param in command.params if param.param_type_name == "option"]
     options = {name for param in params for name in (*param.opts, *param.secondary_opts)} | {"--debug", "--version"}
     assert len(options) <= 60, sorted(options)
+    for file in Path(task2vec.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", node.value))
+                assert named <= options | OTHERS, f"{file.name}:{node.lineno}"
 
 
 @pytest.mark.parametrize("command", ALL, ids=" ".join)

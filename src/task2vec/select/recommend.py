@@ -439,7 +439,7 @@ class _Case:
             raise UsageError(
                 f"none of the candidates can be loaded ({', '.join(names[:3]) or 'there are none'}): their errors are "
                 "known, but their weights are not available. Name models of timm or torchvision, or files of experts: "
-                "--candidate"
+                "candidates=[NAME], --model NAME"
             )
         order = self._predict(is_candidate)
         rows = tuple(self._describe(number, rank) for rank, number in enumerate(order, start=1))
