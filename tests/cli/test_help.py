@@ -16,7 +16,7 @@ ALL = [(name,) for name in COMMANDS if name != "library"] + [("library", name) f
 
 
 # Options of other programs that messages name, and the one that every command has.
-OTHERS = {"--help", "--head", "--force-reinstall", "--csv"}
+OTHERS = {"--help", "--head", "--force-reinstall"}
 
 
 def test_options_are_few_and_messages_name_no_others():

@@ -1,6 +1,6 @@
 """Where the evidence for model selection comes from: a library, CSV tables, or several meta-tasks merged into one.
 
-A CSV table of errors has one error in a row, with columns in any order (`task2vec error-matrix --csv` writes it):
+A CSV table of errors has one error in a row, with columns in any order (`task2vec error-matrix --out` writes it):
 
     task,model,error[,seed][,protocol][,dataset][,source_task][,has_seen][,shares_images][,shares_labels]
 
