@@ -74,8 +74,8 @@ def find_id(client, name):
 
 
 def wait_for(client, path, is_there=lambda answer: answer.status_code == 200):
-    """The first response that is as wanted."""
-    for _ in range(2400):
+    """The first response that is as wanted; a busy machine may take minutes."""
+    for _ in range(12000):
         answer = client.get(API + path)
         if is_there(answer):
             return answer

@@ -158,16 +158,21 @@ def describe(embedding: "task2vec.Embedding", *, has_noise: bool = True) -> dict
     Raises:
         EmbeddingFileError: Its record lacks something, or has it in another form: files come from strangers.
     """
-    story, noise = embedding.provenance, {}
+    provenance, noise = embedding.provenance, {}
     if has_noise:
         noise = {"floor": task2vec.distance.find_floor(embedding), "basis": task2vec.distance.find_basis(embedding)}
     facts: dict[str, Any] = {"task": embedding.task, "probe": embedding.probe, "filters": len(embedding.fisher)}
     facts |= {"norm": float(embedding.norm()), "noise": noise}
     try:
-        facts |= {name: dict(story[name]) for name in ("counts", "head", "settings", "versions")}
-        facts |= {name: story[name] for name in ("image_size", "is_multilabel", "effective_images", "relative_error")}
-        facts |= {"variational": dict(story.get("variational", {})), "warnings": [*map(str, story.get("warnings", []))]}
-        facts["fingerprints"] = {name: str(story[f"{name}_fingerprint"]) for name in ("task", "probe")}
+        facts |= {name: dict(provenance[name]) for name in ("counts", "head", "settings", "versions")}
+        facts |= {
+            name: provenance[name] for name in ("image_size", "is_multilabel", "effective_images", "relative_error")
+        }
+        facts |= {
+            "variational": dict(provenance.get("variational", {})),
+            "warnings": [*map(str, provenance.get("warnings", []))],
+        }
+        facts["fingerprints"] = {name: str(provenance[f"{name}_fingerprint"]) for name in ("task", "probe")}
         format_facts(facts | {"noise": noise or {"floor": 0.0, "basis": ""}})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EmbeddingFileError(

@@ -251,14 +251,14 @@ def encode_embedding(embedding: Embedding) -> bytes:
     arrays = {name: getattr(embedding, name) for name in _ARRAYS}
     if embedding.halves is not None:
         arrays["halves"] = embedding.halves
-    story = {
+    metadata = {
         "schema": SCHEMA,
         "task": embedding.task,
         "probe": embedding.probe,
         "layers": [list(asdict(layer).values()) for layer in embedding.layers],
         "provenance": embedding.provenance,
     }
-    text = json.dumps(story, sort_keys=True, allow_nan=False)
+    text = json.dumps(metadata, sort_keys=True, allow_nan=False)
     envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
     return save_tensors(arrays, metadata={"task2vec": envelope})
 
@@ -296,8 +296,8 @@ def decode_embedding(content: bytes, path: str | Path) -> Embedding:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         envelope = json.loads(header["__metadata__"]["task2vec"])
         text = envelope["story"]
-        story = json.loads(text)
-        schema, found = story["schema"], hash_content(text, arrays)
+        metadata = json.loads(text)
+        schema, found = metadata["schema"], hash_content(text, arrays)
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         what = f"'{path}' is not a task2vec embedding, or it is damaged ({type(error).__name__})"
         raise EmbeddingFileError(f"{what}, so nothing in it can be trusted; {_EMBED_AGAIN}") from error
@@ -309,8 +309,10 @@ def decode_embedding(content: bytes, path: str | Path) -> Embedding:
         what = f"'{path}' was changed after it was saved: its SHA-256 does not match its content"
         raise EmbeddingFileError(f"{what}. Restore a good copy, or {_EMBED_AGAIN}")
     try:
-        layers = tuple(FilterLayer(*fields) for fields in story["layers"])
-        return Embedding(story["task"], story["probe"], layers=layers, provenance=story["provenance"], **arrays)
+        layers = tuple(FilterLayer(*fields) for fields in metadata["layers"])
+        return Embedding(
+            metadata["task"], metadata["probe"], layers=layers, provenance=metadata["provenance"], **arrays
+        )
     except (DataError, KeyError, TypeError, AttributeError) as error:
         raise EmbeddingFileError(f"'{path}' does not hold a valid embedding ({error}); {_EMBED_AGAIN}") from error
 

@@ -407,7 +407,7 @@ class GroupWork:
                 check_rows(backward.ledger.sums[first:last, 1], self.probe.layers)
                 whole, *halves = (backward.ledger.estimate(account) for account in range(first, last))
                 arrays = [half.fisher.numpy() for half in halves]
-                yield number, family[0].describe(heads[first], family[0].judge(whole), halves=arrays)
+                yield number, family[0].describe(heads[first], family[0].add_prior(whole), halves=arrays)
             except NotFiniteError as error:
                 yield number, error
 

@@ -154,7 +154,7 @@ class Job:
             with tensor_cores(self.device):
                 measured = measure_noise(self, features, head, report)
         else:
-            measured = self.judge(self.fisher(features, head, report))
+            measured = self.add_prior(self.fisher(features, head, report))
         halves = [half.embed(features[own], report).fisher for own, half in self.split()]
         return self.describe(head, measured, halves=halves)
 
@@ -199,7 +199,7 @@ class Job:
                 break
         return ledger.estimate(0)
 
-    def judge(self, estimate: FisherEstimate) -> Measured:
+    def add_prior(self, estimate: FisherEstimate) -> Measured:
         """The Fisher at the converged head, with a prior that is fitted to it or, by the direct method, fixed."""
         layers, beta = self.passes.probe.layers, self.settings.beta / len(self.task)
         is_robust = self.settings.method == "robust"
@@ -338,14 +338,16 @@ def measure_noise(job: Job, features: Tensor, head: Head, report: Report) -> Mea
     fisher, stderr, images = (vector - prior).clamp_min(0), vector * found.stderr, len(job.task)
     estimate = FisherEstimate(fisher.cpu(), stderr.cpu(), images, total * settings.batch, float(images))
     has_converged = max(found.drift, found.trend) <= _MOST_DRIFT and found.speed <= _MOST_SPEED
-    story = {name: getattr(found, name) for name in ("loss", "kl", "drift", "trend")} | {"has_converged": has_converged}
+    diagnostics = {name: getattr(found, name) for name in ("loss", "kl", "drift", "trend")} | {
+        "has_converged": has_converged
+    }
     warning = (
         "the variational training has not converged: the precisions still changed by a factor of "
         f"{math.exp(found.drift):.2f} from epoch to epoch and of {math.exp(found.trend):.2f} between the halves of "
         f"what is reported (root mean square over filters), at {100 * found.speed:.0f} % of the optimiser's top "
         "speed: raise epochs= (--epochs)"
     )
-    return estimate, prior.cpu(), [] if has_converged else [warning], {"variational": story}
+    return estimate, prior.cpu(), [] if has_converged else [warning], {"variational": diagnostics}
 
 
 def _draw(job: Job, count: int, *, seed: int) -> Tensor:

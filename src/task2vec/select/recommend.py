@@ -326,7 +326,7 @@ class _Case:
         self.metatask = known.only(np.flatnonzero(~is_own)) if is_own.any() else known
         errors = [error for error in self.errors if error.task == own]
         if errors and self.strategy != COMBINED:
-            self.notes.append(f"Errors measured on this very task are not used: only strategy '{COMBINED}' uses them.")
+            self.notes.append(f"Errors measured on this task are not used: only strategy '{COMBINED}' uses them.")
         elif errors and self.library is not None:
             for expert in self.library.experts():
                 mine = [error for error in errors if error.expert == expert.name]

@@ -182,14 +182,16 @@ class Jobs:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.close()
             async for line in process.stdout:
-                with suppress(ValueError):  # another library has printed it
-                    match json.loads(line):
-                        case {"key": str(key)}:
-                            return self._update(text, state="done", stage="done", task=make_id("l", key))
-                        case {"error": str(reason)}:
-                            return self._fail(text, reason)
-                        case {"stage": stage, "done": done, "total": total}:
-                            self._update(text, stage=stage, done=done, total=total)
+                message = None
+                with suppress(ValueError):  # another library has printed the line
+                    message = json.loads(line)
+                match message:
+                    case {"key": str(key)}:
+                        return self._update(text, state="done", stage="done", task=make_id("l", key))
+                    case {"error": str(reason)}:
+                        return self._fail(text, reason)
+                    case {"stage": stage, "done": done, "total": total}:
+                        self._update(text, stage=stage, done=done, total=total)
             return await process.wait()
         finally:
             if process.returncode is None:
