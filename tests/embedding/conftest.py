@@ -54,10 +54,10 @@ def make_task(counts=(9, 7, 6), *, seed=0, **options) -> Task:
     return from_dataset(list(zip(images, labels, strict=True)), **{"name": "colours", **options})
 
 
-def write_folder(root, images, labels) -> Task:
+def write_folder(root, images, labels, *, suffix="png") -> Task:
     """A task of pictures in a folder."""
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        place = root / f"class {label}" / f"{number}.png"
+        place = root / f"class {label}" / f"{number}.{suffix}"
         place.parent.mkdir(parents=True, exist_ok=True)
         image.save(place)
     return read_folder(root)

@@ -227,6 +227,16 @@ def test_order_of_the_images(probe, reference):
     assert found.provenance["task_fingerprint"] == reference.provenance["task_fingerprint"]
 
 
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_a_folder_and_a_dataset_of_the_same_pixels_are_the_same_task(probe, tmp_path, suffix):
+    folder = write_folder(tmp_path, *pictures(), suffix=suffix)
+    loaded = [(folder.images.load(row), int(folder.targets[row])) for row in reversed(range(len(folder)))]
+    dataset = from_dataset(loaded, name="dataset")
+    assert dataset.fingerprint == folder.fingerprint and dataset.canonical().digests == folder.canonical().digests
+    one, other = (embed(task, probe, settings=SAMPLED) for task in (folder, dataset))
+    assert numbers(one) == numbers(other)
+
+
 def test_order_and_columns_of_attributes(probe):
     task = make_attributes()
     first = embed(task, probe, settings=SAMPLED)

@@ -1,7 +1,6 @@
 """Data attacks D1 to D11: whatever lies in a folder, a table or a dataset, the answer is defined and named."""
 
 import csv
-import hashlib
 import io
 import itertools
 import os
@@ -26,7 +25,7 @@ from task2vec.errors import BadImagesError, DataChangedError, DataError
 from task2vec.experts import MetaTask, ModelInfo, TaskInfo
 from task2vec.select import Recommendation, Row
 from task2vec.tasks import from_dataset, images, read_folder, read_table
-from task2vec.tasks.images import FORMATS, decode
+from task2vec.tasks.images import FORMATS, decode, digest_pixels
 from tests.library.making import run_python
 from tests.tasks.pictures import make_folder, paint
 from tests.tasks.shades import facts
@@ -399,7 +398,7 @@ def test_d11_a_folder_that_is_written_to_all_the_time_gives_one_state_or_an_erro
     make_folder(tmp_path, cats=4, dogs=4)
     victim, is_over = tmp_path / "cats" / "002.png", threading.Event()
     states = {victim.read_bytes(): (2, 0, 7), paint(tmp_path / "other.png", 1).read_bytes(): (1, 0, 7)}
-    pixels = {hashlib.sha256(state).hexdigest(): pixel for state, pixel in states.items()}
+    pixels = {digest_pixels(decode(state)): pixel for state, pixel in states.items()}
 
     def write_again_and_again():
         for number, state in enumerate(itertools.cycle(states)):

@@ -1,5 +1,6 @@
 """One defined result for every kind of image."""
 
+import hashlib
 import io
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.images import FORMATS, decode
+from task2vec.tasks.images import FORMATS, decode, digest_pixels, to_rgb
 
 NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8))
 
@@ -65,10 +66,19 @@ def test_exif_orientation_is_honoured(form, orientation):
     stored = upright if orientation == 1 else upright.transpose(Image.Transpose(back[orientation]))
     exif = Image.Exif()
     exif[0x0112] = orientation
-    found = pixels(encode(stored, form, exif=exif, **({"quality": 100} if form == "JPEG" else {})))
-    assert found.shape == (32, 48, 3)
+    image = decode(encode(stored, form, exif=exif, **({"quality": 100} if form == "JPEG" else {})))
+    found = np.asarray(image)
+    assert found.shape == (32, 48, 3) and np.array_equal(np.asarray(to_rgb(image)), found)  # not rotated twice
     assert np.abs(found[8, [8, 40]].astype(int) - [(255, 255, 255), (255, 0, 0)]).max() < 30
     assert found[24].max() < 30
+
+
+@pytest.mark.parametrize("strip", [1, 999, 1 << 20])
+def test_a_digest_is_that_of_size_and_pixels_however_many_are_hashed_at_a_time(strip, monkeypatch):
+    monkeypatch.setattr("task2vec.tasks.images._STRIP", strip)
+    assert digest_pixels(NOISE) == hashlib.sha256(b"RGB 40 40\n" + np.asarray(NOISE).tobytes()).hexdigest()
+    one, other = (Image.new("RGB", size) for size in ((4, 1), (1, 4)))
+    assert digest_pixels(one) != digest_pixels(other)
 
 
 def test_truncated_files_and_uninvited_formats_are_refused(monkeypatch):

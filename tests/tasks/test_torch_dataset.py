@@ -9,7 +9,7 @@ import torchvision
 from PIL import Image
 
 from task2vec.errors import DataChangedError, DataError, UsageError
-from task2vec.tasks import from_dataset
+from task2vec.tasks import from_dataset, read_folder
 from tests.tasks.pictures import make_folder
 
 
@@ -135,7 +135,7 @@ def test_an_image_folder_gives_names_and_labels_of_its_own(tmp_path):
     assert task.images.load(4).getpixel((0, 0)) == (234, 3, 7)
     assert from_dataset(torch.utils.data.Subset(folder, [4, 0, 1])).classes == ("cats", "dogs")
     only = from_dataset(torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ToTensor()))
-    assert only.fingerprint == task.fingerprint
+    assert only.fingerprint == task.fingerprint == read_folder(tmp_path).fingerprint
 
 
 def test_items_that_raise_stop_the_reading_unless_they_may_be_left_out(tmp_path):

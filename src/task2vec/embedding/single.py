@@ -216,8 +216,8 @@ class Job:
     def split(self) -> list[tuple[Tensor, "Job"]]:
         """Two halves of the task as tasks of their own, if wanted: which images they have, and their jobs.
 
-        Every second image of each class goes to the second half. As the canonical order follows from the bytes of the
-        images, the halves are as good as drawn at random. Each gets half of the pairs, so that their noise is that of
+        Every second image of each class goes to the second half. As the canonical order follows from a hash of the
+        pixels, the halves are as good as drawn at random. Each gets half of the pairs, so that their noise is that of
         the whole with half as many images.
         """
         halves, order = [], self._order_by_class()

@@ -1,6 +1,6 @@
-"""A Hugging Face dataset becomes a task: its stored bytes, hashed and decoded as files are, and its own class names.
+"""A Hugging Face dataset becomes a task: its stored bytes, decoded as files are, and its own class names.
 
-The images are read undecoded, so that the same file has the same digest here and in a folder, and a damaged one is
+The images are read undecoded, so that the same file has the same pixels here and in a folder, and a damaged one is
 reported by its row instead of stopping everything. Nothing is downloaded unless asked for: `datasets.load_dataset`
 contacts the hub for every name, so without `download` a cached dataset is opened by its Arrow files.
 """

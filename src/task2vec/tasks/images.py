@@ -35,6 +35,8 @@ _TURNS = (_TURN.FLIP_LEFT_RIGHT, _TURN.ROTATE_180, _TURN.FLIP_TOP_BOTTOM, _TURN.
 UPRIGHT = dict(enumerate((*_TURNS, _TURN.ROTATE_270, _TURN.TRANSVERSE, _TURN.ROTATE_90), start=2))
 # Images passed to the threads at a time, so that a million of them do not queue in memory.
 _CHUNK = 256
+# Pixels that are hashed at a time.
+_STRIP = 1 << 20
 # A pipe is opened without waiting for a writer, and a link is not opened at all.
 _OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW"))
 
@@ -108,20 +110,20 @@ def choose_images(images: Images, indices: Sequence[int]) -> ChosenImages:
 
 @dataclass(frozen=True)
 class StoredImages:
-    """Images of which `read` returns the stored bytes, which must still be those that `digests` were computed from.
+    """Images of which `read` returns the stored bytes, which must still be those that `checksums` were computed from.
 
     Attributes:
         read: The bytes of an image by its key: the path of a file, or the row of a table.
         keys: What `read` is called with.
         names: The names of the images in messages.
-        digests: SHA-256 of the bytes.
+        checksums: SHA-256 of the bytes: less to hash than the pixels, whose digests the task has.
         root: The folder that the names begin in, for messages.
     """
 
     read: Callable[[Any], bytes]
     keys: Sequence[Any]
     names: Sequence[str]
-    digests: Sequence[str]
+    checksums: Sequence[str]
     root: str = ""
     is_threadsafe: bool = True
 
@@ -133,7 +135,7 @@ class StoredImages:
         """The image at `index`, decoded; `DataChangedError` if its bytes changed."""
         try:
             data = self.read(self.keys[index])
-            reason = "" if hashlib.sha256(data).hexdigest() == self.digests[index] else "its bytes are different"
+            reason = "" if hashlib.sha256(data).hexdigest() == self.checksums[index] else "its bytes are different"
         except DataError as error:
             data, reason = b"", str(error)
         if reason:
@@ -190,7 +192,19 @@ def to_rgb(image: Image.Image) -> Image.Image:
         image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
     if image.mode != "RGB":
         image = image.convert("RGB")
-    return image if turn is None else image.transpose(turn)
+    if turn is not None:
+        image = image.transpose(turn)
+        image.info.clear()  # with the orientation, which would rotate it again if it were passed to `from_dataset`
+    return image
+
+
+def digest_pixels(image: Image.Image) -> str:
+    """SHA-256 of mode, size and pixels: the identity of an image, whatever file or dataset it comes from."""
+    digest = hashlib.sha256(f"{image.mode} {image.width} {image.height}\n".encode())
+    rows = 1 + _STRIP // max(1, image.width)
+    for top in range(0, image.height, rows):  # `tobytes` copies, twice for a moment
+        digest.update(image.crop((0, top, image.width, min(top + rows, image.height))).tobytes())
+    return digest.hexdigest()
 
 
 def to_eight_bit(pixels: np.ndarray) -> np.ndarray:
@@ -253,20 +267,21 @@ def _read_as_seen(place: Path, seen: os.stat_result) -> bytes:
 
 
 def open_files(root: Path, paths: Sequence[str]) -> StoredImages:
-    """The images at `paths` below `root`, whose digests are not known yet."""
+    """The images at `paths` below `root`, whose checksums are not known yet."""
     return StoredImages(partial(read_inside, root), paths, paths, (), str(root))
 
 
-def inspect_images(images: StoredImages, *, name: str, num_workers: int | None, progress: bool) -> list[str | BadImage]:
-    """For every image, in order, the SHA-256 of its bytes if they decode, or the reason why they do not."""
+def inspect_images(
+    images: StoredImages, *, name: str, num_workers: int | None, progress: bool
+) -> list[tuple[str, str] | BadImage]:
+    """For every image, in order, the SHA-256 of its pixels and of its bytes, or the reason why it does not decode."""
 
-    def inspect(place: int) -> str | BadImage:
+    def inspect(place: int) -> tuple[str, str] | BadImage:
         try:
             data = images.read(images.keys[place])
-            decode(data)
+            return digest_pixels(decode(data)), hashlib.sha256(data).hexdigest()
         except DataError as error:
             return BadImage(images.name(place), str(error))
-        return hashlib.sha256(data).hexdigest()
 
     num_workers = min(8, os.cpu_count() or 1) if num_workers is None else num_workers
     if num_workers < 1:

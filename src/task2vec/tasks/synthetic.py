@@ -14,7 +14,6 @@ multiplies.
 """
 
 import colorsys
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from task2vec.errors import UsageError
+from task2vec.tasks.images import digest_pixels
 from task2vec.tasks.task import Task
 
 SIDE = 96
@@ -94,12 +94,8 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
     )
 
 
-def _digest(picture: Image.Image) -> str:
-    return hashlib.sha256(f"{picture.mode} {picture.size} ".encode() + picture.tobytes()).hexdigest()
-
-
 def _make_task(name: str, pictures: Sequence[Image.Image], targets: np.ndarray, classes: Sequence[str]) -> Task:
-    digests = tuple(map(_digest, pictures))
+    digests = tuple(map(digest_pixels, pictures))
     images, labels = PilImages(tuple(pictures)), np.asarray(targets, dtype=np.int64)
     return Task(name, images, labels, tuple(classes), digests, source="task2vec.sample_tasks")
 
@@ -345,7 +341,7 @@ def toy_tasks(*, count: int = 64, side: int = 32, seed: int = 0) -> tuple[Task, 
     """
     partitions = draw_partitions(count=count, side=side, seed=seed)
     images = PilImages(tuple(Image.new("RGB", (1, 1), (int(i), int(j), 255)) for i, j in _grid(side)))
-    digests, width = tuple(map(_digest, images.pictures)), len(str(count - 1))
+    digests, width = tuple(map(digest_pixels, images.pictures)), len(str(count - 1))
     about = {"images": images, "digests": digests, "classes": ("negative", "positive"), "source": "task2vec.toy_tasks"}
     return tuple(
         Task(name=f"toy {number:0{width}}", targets=partition.is_positive.astype(np.int64), **about)

@@ -56,7 +56,7 @@ class Task:
         images: The images, loaded one at a time.
         targets: Class index of every image (int64), or one row of 0 and 1 per image (uint8) for multi-label.
         classes: Name of every class, verbatim.
-        digests: SHA-256 of every image's content.
+        digests: SHA-256 of every image's size and pixels, decoded as upright 8-bit RGB.
         bad: Every image that could not be read and was left out.
         notes: What its source reported; `warnings` has these and what looks odd in the task itself.
         source: The folder or table as given, or the type of the dataset.
@@ -367,8 +367,7 @@ def join_tasks(
 ) -> Task:
     """The union of tasks: all their images, those that several of them share kept once.
 
-    Images are the same if their content is (the bytes of files, the pixels of datasets). Multi-label tasks can be
-    joined if they have the same attributes.
+    Images are the same if their pixels are. Multi-label tasks can be joined if they have the same attributes.
 
     Args:
         tasks: Two tasks or more, all single-label or all multi-label.
@@ -476,18 +475,18 @@ def make_task(
     allow_bad: bool,
     num_workers: int | None = None,
     progress: bool = False,
-    outcomes: Sequence[str | BadImage] | None = None,
+    outcomes: Sequence[tuple[str, str] | BadImage] | None = None,
     refused: Sequence[BadImage] = (),
     notes: Sequence[str] = (),
 ) -> Task:
     """The task of the images that can be read, unless too many cannot.
 
-    `images` have no digests yet: `inspect_images` finds them, or has already returned them as `outcomes`.
+    `images` have no checksums yet: `inspect_images` finds them, or has already returned them as `outcomes`.
     """
     if outcomes is None:
         outcomes = inspect_images(images, name=name, num_workers=num_workers, progress=progress)
-    good = [row for row, outcome in enumerate(outcomes) if isinstance(outcome, str)]
-    digests = tuple(outcome for outcome in outcomes if isinstance(outcome, str))
+    good = [row for row, outcome in enumerate(outcomes) if not isinstance(outcome, BadImage)]
+    hashes = [outcome for outcome in outcomes if not isinstance(outcome, BadImage)]
     bad = (*refused, *(outcome for outcome in outcomes if isinstance(outcome, BadImage)))
     total = len(bad) + len(good)
     shown = "; ".join(f"{item.path!r}: {item.reason}" for item in bad[:5])
@@ -500,7 +499,8 @@ def make_task(
             bad=bad,
         )
     keys, names = ([part[row] for row in good] for part in (images.keys, images.names))
-    images = replace(images, keys=keys, names=names, digests=digests)
+    digests, checksums = tuple(pixels for pixels, _ in hashes), tuple(stored for _, stored in hashes)
+    images = replace(images, keys=keys, names=names, checksums=checksums)
     try:
         return Task(name, images, labels[good], tuple(classes), digests, bad, tuple(notes), source)
     except DataError as error:

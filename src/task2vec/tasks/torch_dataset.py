@@ -1,6 +1,5 @@
 """Any map-style dataset of (image, label) pairs becomes a task; torch is welcome here but never imported."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from PIL import Image
 
 from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.progress import track
-from task2vec.tasks.images import BadImage, to_eight_bit, to_rgb
+from task2vec.tasks.images import BadImage, digest_pixels, to_eight_bit, to_rgb
 from task2vec.tasks.task import NameOf, Task, check_labels, drop_empty, refuse_regression
 
 # Items that are read twice, spread over the dataset: a flip with probability 0.1 escapes 32 of them once in 600 times,
@@ -175,12 +174,6 @@ def to_image(image: object) -> Image.Image:
     if pixels.dtype != np.uint8:
         raise DataError(f"its pixels are {pixels.dtype}, whose scale is unknown. Return uint8, or floats in [0, 1].")
     return to_rgb(Image.fromarray(np.ascontiguousarray(pixels)))
-
-
-def digest_pixels(image: Image.Image) -> str:
-    """SHA-256 of mode, size and pixels."""
-    header = f"{image.mode} {image.width} {image.height}\n".encode()
-    return hashlib.sha256(header + image.tobytes()).hexdigest()
 
 
 def _to_array(value: object) -> np.ndarray:
