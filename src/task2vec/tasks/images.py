@@ -36,7 +36,7 @@ UPRIGHT = dict(enumerate((*_TURNS, _TURN.ROTATE_270, _TURN.TRANSVERSE, _TURN.ROT
 # Images passed to the threads at a time, so that a million of them do not queue in memory.
 _CHUNK = 256
 # Pixels that are hashed at a time.
-_STRIP = 1 << 20
+_STRIP = 1 << 15
 # A pipe is opened without waiting for a writer, and a link is not opened at all.
 _OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW"))
 

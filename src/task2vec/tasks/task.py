@@ -1,9 +1,11 @@
 """A task: labelled images, checked once, with a fingerprint of their content.
 
 Two people who have the same images under the same partition have the same task, whatever the names and numbers of the
-classes and the order of the files. `Task.canonical` makes that exact: classes are sorted by the SHA-256 of their
-members and images by their own, so that everything computed afterwards agrees to the bit. The one exception: where
-*identical* images have different rows in a multi-label task, columns may stay tied.
+classes, the order of the images, and the files or dataset that they come from. Images are the same if their decoded
+pixels are: another JPEG decoder may decode others, and the task is then another one. `Task.canonical` makes that exact:
+classes are sorted by the SHA-256 of their members and images by their own, so that everything computed afterwards
+agrees to the bit. The one exception: where *identical* images have different rows in a multi-label task, columns may
+stay tied.
 """
 
 import difflib
@@ -138,7 +140,7 @@ class Task:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the content: images and their partition, not their order nor the names of the classes."""
+        """SHA-256 of the content: pixels and their partition, not their order nor the names of the classes."""
         task = self.canonical()
         content = hashlib.sha256(f"task {task.targets.ndim} {len(task)} {len(task.classes)}\n".encode())
         content.update("".join(task.digests).encode())
