@@ -25,11 +25,11 @@ Where the noise sample comes from:
   between filters is not known, and hence no standard error: it is NaN.
 
 In a whole collection the noise has a common shape: other images make the head more or less confident, and that moves
-the Fisher of all tasks in the same way, by a common factor and from early layers to late ones or back. So `pairwise_corrected` centres the logs, projects out the direction in which the
-noise samples of all tasks are largest, and subtracts the floors that are left. Every noise sample is projected along a
-direction found without it, since a direction fits too well what it was found from. Tasks differ along that direction
-for good reasons, too (it goes with difficulty), so this is not the paper's distance without its noise, but the part of
-it that can be trusted.
+the Fisher of all tasks in the same way, by a common factor and from early layers to late ones or back. So
+`pairwise_corrected` centres the logs, projects out the direction in which the noise samples of all tasks are largest,
+and subtracts the floors that are left. Every noise sample is projected along a direction found without it, since a
+direction fits too well what it was found from. Tasks differ along that direction for good reasons, too (it goes with
+difficulty), so this is not the paper's distance without its noise, but the part of it that can be trusted.
 """
 
 import math
