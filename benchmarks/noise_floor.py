@@ -152,21 +152,11 @@ def find_nearest(matrix: np.ndarray) -> np.ndarray:
 
 
 def tell_shape(one: list[t2v.Embedding], other: list[t2v.Embedding]) -> dict[str, object]:
-    """How much of the noise lies in one direction, and what that has to do with the penalty of the head."""
+    """How much of the noise lies in one direction."""
     doses = np.stack([find_noise(e) for e in (*one, *other)])
     doses -= doses.mean(1, keepdims=True)
     (axis,) = find_directions(doses, 1)
-    moved = np.stack([np.log(a.vector) - np.log(b.vector) for a, b in zip(one, other, strict=True)])
-    moved -= moved.mean(1, keepdims=True)
-    penalties = [np.log10([e.provenance["head"]["l2"] for e in side]) for side in (one, other)]
-    decades = np.round(2 * np.abs(penalties[0] - penalties[1])) / 2
-    apart = np.array([t2v.distance.symmetric(a, b) for a, b in zip(one, other, strict=True)])
-    return {
-        "share of the first direction": float(np.square(doses @ axis).sum() / np.square(doses).sum()),
-        "movement along it ~ difference of penalties": float(spearmanr(moved @ axis, penalties[0] - penalties[1])[0]),
-        "decades between the penalties, mean": float(np.abs(penalties[0] - penalties[1]).mean()),
-        "distance by decades": {str(d): float(np.median(apart[decades == d])) for d in np.unique(decades)},
-    }
+    return {"share of the first direction": float(np.square(doses @ axis).sum() / np.square(doses).sum())}
 
 
 def agree(row: np.ndarray, whole: np.ndarray, own: int) -> float:

@@ -528,7 +528,7 @@ def taxonomy(
     max_samples: Annotated[int, typer.Option(min=1, help="(Image, label) pairs per embedding.")] = 24,
     method: Annotated[list[str] | None, typer.Option(help="Repeat it for more; default: robust and direct.")] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Of the variational method.")] = 10,
-    l2: Annotated[float | None, typer.Option(help="Penalty of the head; default: by cross-validation.")] = None,
+    l2: Annotated[float, typer.Option(help="Penalty of the head.")] = t2v.EmbedSettings.l2,
     permutations: Annotated[int | None, typer.Option(min=99, help="Behind every p; default: 9999, quick 999.")] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: str | None = None,

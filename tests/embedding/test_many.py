@@ -55,7 +55,7 @@ def assert_same(found, wanted, error=1e-9):
 
 
 OTHERS = {
-    "penalty by cross-validation": {"l2": None},
+    "default penalty": {"l2": EmbedSettings.l2},
     "all pairs": {"seeds": "all"},
     "halves": {"split_half": True},
     "direct halves": {"split_half": True, "method": "direct", "seeds": "all", "balance": False},
@@ -68,7 +68,7 @@ OTHERS = {
 @pytest.mark.parametrize("others", list(OTHERS))
 def test_together_as_alone_whatever_the_settings(others):
     family = "attributes" if others in ("halves", "tolerance") else "overlapping"
-    family = "binary" if "cross" in others else family  # these are fitted together
+    family = "binary" if others == "default penalty" else family  # these are fitted together
     settings = replace(FINE, **OTHERS[others])
     error = 1e-9 if settings.dtype == "float64" else 1e-5
     assert_same(embed_all(make_family(family), settings=settings), embed_alone(family, settings), error)

@@ -1,4 +1,4 @@
-"""The head sits at the minimum of its stated objective, and its penalty at the minimum of cross-validation."""
+"""The head sits at the minimum of its stated objective; cross-validation measures its error."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from task2vec.head import fit_head, fit_heads, image_weights
-from task2vec.head.fit import FOLDS, L2_GRID
+from task2vec.head.fit import FOLDS, assign_folds
 from task2vec.head.problem import CHUNK, Problem
 from tests.head.material import KINDS, problem
 from tests.oracles import heads
@@ -67,29 +67,28 @@ def test_balanced_weights_give_every_class_the_same():
         assert torch.equal(image_weights(onehot, **options), torch.full((7,), 1 / 7, dtype=torch.float64))
 
 
-GRID = (1e-3, 1e-2, 1e-1)
-
-
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_penalty_is_the_minimum_of_an_explicit_cross_validation(kind, monkeypatch):
-    monkeypatch.setattr("task2vec.head.fit.L2_GRID", GRID)
+def test_figures_are_those_of_an_explicit_repeated_cross_validation(kind, monkeypatch):
+    monkeypatch.setattr("task2vec.head.fit.REPETITIONS", 2)
     is_multilabel = KINDS[kind][1]
     x, targets, onehot = problem(kind, 40, 6, seed=2 if is_multilabel else 0)
-    head = fit_head(x, targets, classes=onehot.shape[1])
-    slow = heads.cross_validate(x.numpy(), onehot, GRID, folds=FOLDS, is_multilabel=is_multilabel)
-    best = int(np.argmin([loss for loss, _ in slow]))
-    assert 0 < best < len(GRID) - 1, "the minimum should lie inside the grid, or the test shows nothing"
-    assert head.l2 == GRID[best]
-    # Penalties are compared in single precision, stopped early: a loss may move in its third digit, and one image.
-    assert head.cv_loss == pytest.approx(slow[best][0], rel=3e-3)
-    assert abs(slow[best - 1][0] / slow[best][0] - 1) > 3e-3 and abs(slow[best + 1][0] / slow[best][0] - 1) > 3e-3
-    logits = slow[best][1]
-    if is_multilabel:
-        wrong = (logits > 0) != onehot.astype(bool)
-        error = np.mean([(wrong[onehot[:, c] == v, c]).mean() for c in range(onehot.shape[1]) for v in (0, 1)])
-    else:
-        wrong = logits.argmax(1) != onehot.argmax(1)
-        error = np.mean([wrong[onehot[:, c] == 1].mean() for c in range(onehot.shape[1])])
+    head = fit_head(x, targets, classes=onehot.shape[1], l2=0.01)
+    found = []
+    for shuffle in (np.arange(40), torch.randperm(40, generator=torch.Generator().manual_seed(1)).numpy()):
+        how = {"folds": FOLDS, "is_multilabel": is_multilabel}
+        ((loss, logits),) = heads.cross_validate(x.numpy()[shuffle], onehot[shuffle], [0.01], **how)
+        if is_multilabel:
+            wrong, labels = (logits > 0) != onehot[shuffle].astype(bool), onehot[shuffle]
+            values = [(wrong[labels[:, c] == v, c]).mean() for c in range(onehot.shape[1]) for v in (0, 1)]
+        else:
+            wrong, labels = logits.argmax(1) != onehot[shuffle].argmax(1), onehot[shuffle]
+            values = [wrong[labels[:, c] == 1].mean() for c in range(onehot.shape[1])]
+        found.append((loss, np.mean(values)))
+    (first, _), (second, _) = found
+    assert abs(first / second - 1) > 5e-3, "the repetitions should differ, or the test shows nothing"
+    loss, error = np.mean(found, axis=0)
+    # Folds are solved in single precision and stopped early: a loss may move in its third digit, and one image of each.
+    assert head.cv_loss == pytest.approx(loss, rel=3e-3)
     assert head.cv_error == pytest.approx(error, abs=1.01 / (onehot.shape[1] * onehot.sum(0).min()))
 
 
@@ -97,9 +96,47 @@ def test_coin_flips_cannot_be_learned_and_centres_can():
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(200, 10, generator=generator, dtype=torch.float64)
     head = fit_head(x, torch.randperm(200, generator=generator) % 2, classes=2)
-    assert 0.4 < head.cv_error < 0.6 and head.cv_loss < 1.1 * np.log(2)
-    x, targets, _ = problem("4 classes", noise=0.1)
-    assert fit_head(x, targets, classes=4).cv_error < 0.02
+    assert 0.4 < head.cv_error < 0.6 and not head.beats_chance
+    flips = torch.stack([torch.randperm(200, generator=generator) % 2 for _ in range(30)]).view(10, 200, 3)
+    lucky = [head.beats_chance for head in fit_heads(x, flips, classes=3)]
+    assert sum(lucky) <= 3  # one in six is more than a standard error below chance
+    for kind in KINDS:
+        x, targets, onehot = problem(kind, noise=0.1)
+        head = fit_head(x, targets, classes=onehot.shape[1])
+        assert head.cv_error < 0.02 and head.beats_chance
+
+
+@pytest.mark.parametrize("kind", ["4 classes", "3 attributes"])
+def test_folds_are_stratified_keep_groups_together_and_are_shuffled_by_repetition(kind):
+    is_multilabel = KINDS[kind][1]
+    onehot = torch.from_numpy(problem(kind, 60)[2]).double()
+    onehot[7] = 1 - onehot[7] if is_multilabel else onehot[6].roll(1)  # a copy of 6 with another label
+    groups = torch.arange(60)
+    groups[7:] -= 1
+    folds, is_judged = assign_folds(onehot[None], is_multilabel=is_multilabel, groups=groups, repetitions=3)
+    assert folds.shape == (1, 3, 60) and is_judged.all()
+    assert torch.equal(folds[..., 6], folds[..., 7])
+    for one in folds[0]:
+        sizes = torch.stack([onehot[one == k].sum(0) for k in range(FOLDS)])
+        assert one.bincount().max() - one.bincount().min() <= 2
+        assert is_multilabel or (sizes.max(0).values - sizes.min(0).values <= 2).all()
+    assert len({tuple(one.tolist()) for one in folds[0]}) == 3
+    order = onehot.argmax(1).argsort(stable=True) if not is_multilabel else torch.arange(60)
+    plain = assign_folds(onehot[None], is_multilabel=is_multilabel)[0][0, 0]
+    assert plain[order].tolist() == [k % FOLDS for k in range(60)]
+
+
+def test_copies_in_one_fold_change_no_figure():
+    generator = torch.Generator().manual_seed(3)
+    x, targets = torch.randn(60, 100, generator=generator), torch.randperm(60, generator=generator) % 2
+    once, numbers = fit_head(x, targets, classes=2), torch.arange(60).repeat_interleave(2)
+    twice = fit_head(x[numbers], targets[numbers], classes=2, groups=numbers)
+    assert torch.allclose(twice.logits(x), once.logits(x), atol=1e-4)
+    assert twice.cv_loss == pytest.approx(once.cv_loss, rel=1e-3)
+    assert twice.cv_error == pytest.approx(once.cv_error, abs=1 / 300)
+    assert not twice.beats_chance and not once.beats_chance
+    apart = fit_head(x[numbers], targets[numbers], classes=2)
+    assert apart.cv_error < 0.2 and apart.beats_chance  # as if random labels could be learned
 
 
 def test_separable_data_has_a_finite_head():
@@ -126,34 +163,57 @@ def test_features_in_chunks_give_the_same_head(monkeypatch):
     monkeypatch.setitem(CHUNK, "cpu", 32)
     monkeypatch.setattr("task2vec.head.problem._KEPT", {"cpu": 32})
     chunks = fit_head(features, targets, classes=4)
-    assert chunks.l2 == whole.l2
     assert torch.allclose(chunks.weight, whole.weight, rtol=1e-5, atol=1e-7)
     assert torch.allclose(chunks.logits(features), whole.logits(features), rtol=1e-5, atol=1e-6)
 
 
-def test_large_problems_use_two_folds_and_every_second_penalty(monkeypatch):
+def test_large_problems_do_not_repeat_their_folds(monkeypatch):
     features, targets, _ = problem("4 classes")
+    repeated = fit_head(features, targets, classes=4)
     monkeypatch.setattr("task2vec.head.fit._LARGE", 1)
-    head = fit_head(features, targets, classes=4)
-    assert head.l2 in L2_GRID[::2] and head.cv_error < 0.75
+    large = fit_head(features, targets, classes=4)
+    monkeypatch.undo()
+    monkeypatch.setattr("task2vec.head.fit.REPETITIONS", 1)
+    assert large.cv_loss == fit_head(features, targets, classes=4).cv_loss != repeated.cv_loss
 
 
-def test_one_image_per_class_gives_the_strongest_penalty():
+def test_many_classes_are_not_left_at_zero():
+    """The entries of their gradients are small from the start: a limit on those would stop the folds at once."""
+    generator, targets = torch.Generator().manual_seed(0), torch.arange(400) % 100
+    features = 0.5 * torch.randn(100, 300, generator=generator)[targets] + torch.randn(400, 300, generator=generator)
+    head = fit_head(features, targets, classes=100)
+    assert head.cv_error < 0.5 and head.cv_loss < 0.95 * math.log(100) and head.beats_chance
+
+
+def test_repetitions_make_the_error_depend_less_on_the_order(monkeypatch):
+    features, targets, _ = problem("4 classes", 60, 20, noise=2.0)
+    orders = [torch.randperm(60, generator=torch.Generator().manual_seed(k)) for k in range(12)]
+
+    def spread():
+        return np.std([fit_head(features[own], targets[own], classes=4).cv_error for own in orders])
+
+    repeated = spread()
+    monkeypatch.setattr("task2vec.head.fit.REPETITIONS", 1)
+    assert 0 < repeated < 0.7 * spread()
+
+
+def test_one_image_per_class_gives_the_figures_of_a_head_that_knows_nothing():
     features = torch.randn(6, 20, generator=torch.Generator().manual_seed(0))
     head = fit_head(features, torch.arange(6), classes=6)
-    assert head.l2 == max(L2_GRID)
-    assert head.cv_loss == pytest.approx(math.log(6))
-    assert head.cv_error == pytest.approx(1)
+    assert head.cv_loss == pytest.approx(math.log(6)) and head.cv_error == pytest.approx(5 / 6)
+    assert not head.beats_chance and head.train_loss < 0.1
 
 
-def test_the_only_image_of_a_class_does_not_decide_the_penalty():
+def test_the_only_image_of_a_class_is_not_judged():
     generator = torch.Generator().manual_seed(1)
     targets = torch.arange(40) % 2
-    features = torch.randn(40, 8, generator=generator) + 2 * targets[:, None]
+    features = torch.randn(40, 8, generator=generator) + 4 * targets[:, None]
     single = torch.cat([features, 50 * torch.randn(1, 8, generator=generator)])
+    without = fit_head(features, targets, classes=2)
     with_it = fit_head(single, torch.cat([targets, torch.tensor([2])]), classes=3)
-    # Its own held-out loss would be huge and grow with the penalty; only the images that can be judged count.
+    # Its own held-out loss would be huge, and its error 100 %, a third of the balanced error.
     assert with_it.cv_loss < math.log(3)
+    assert without.cv_error < 0.01 and with_it.cv_error < 0.05
 
 
 MANY = {
@@ -167,7 +227,6 @@ MANY = {
 @pytest.mark.parametrize(("kind", "count", "validated", "memory"), MANY.values(), ids=MANY)
 def test_heads_of_several_tasks_are_those_that_each_has_alone(kind, count, validated, memory, monkeypatch):
     monkeypatch.setattr("task2vec.head.fit.MAX_VALIDATED", validated)
-    monkeypatch.setattr("task2vec.head.fit.L2_GRID", L2_GRID[::2])
     monkeypatch.setattr(Problem.count_together, "__defaults__", (memory,))
     classes, is_multilabel = KINDS[kind]
     generator = torch.Generator().manual_seed(0)
@@ -178,9 +237,9 @@ def test_heads_of_several_tasks_are_those_that_each_has_alone(kind, count, valid
     together = fit_heads(features, targets, classes=classes)
     for own, head in zip(targets, together, strict=True):
         alone = fit_head(features, own, classes=classes)
-        assert (head.l2, head.cv_error, head.has_converged) == (alone.l2, alone.cv_error, True)
+        assert (head.cv_error, head.beats_chance, head.has_converged) == (alone.cv_error, alone.beats_chance, True)
         assert head.cv_loss == pytest.approx(alone.cv_loss, rel=1e-4)  # folds are solved to a part of the gradient
         assert head.train_loss == pytest.approx(alone.train_loss, rel=1e-9)
         assert torch.allclose(head.weight, alone.weight, rtol=1e-8, atol=1e-10)
         assert torch.allclose(head.bias, alone.bias, rtol=1e-8, atol=1e-9)
-    assert len({head.l2 for head in together}) > 1  # or the test would not see penalties mixed up
+    assert len({head.cv_error for head in together}) == 3  # or the test would not see tasks mixed up

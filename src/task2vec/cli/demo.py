@@ -73,8 +73,8 @@ def _print_tasks(rows: list[dict[str, Any]]) -> None:
     output.print_table(table, columns, drop="images, classes")
     output.print_text(
         "Two tasks are near (a small distance) if the same filters of the probe matter for both. The norm measures how "
-        "much they matter: little for easy tasks, more for hard ones, and almost nothing if nothing can be learned, as "
-        f"with random labels.   ({output.count_seconds():.0f} s)"
+        "much they matter: little for easy tasks, more for hard ones. Coin flips are the photos with random labels: "
+        f"an error at chance, and harder to memorise than the true ones.   ({output.count_seconds():.0f} s)"
     )
     print(flush=True)
 

@@ -19,19 +19,17 @@ Where the noise sample comes from:
 * "halves": e = (log a_1 - log a_2) / 2, from two halves of the task that were embedded separately
   (`EmbedSettings(split_half=True)`), each with the prior of the whole. The logarithm of a half has twice the variance
   of the whole, so half of the difference has that of the whole. Halves include all that other images would change: the
-  images themselves, the head, its penalty. (The penalty grows as images get fewer and keeps halves together, so floors
-  are still a little low: see docs/explanation/distances.md.)
+  images themselves and the head.
 * "stderr": e = stderr / vector, filter by filter, with independent signs. The head is held fixed, so this is only a
   part of the noise (for the variational method, only that of the optimisation): real floors are higher. The correlation
   between filters is not known, and hence no standard error: it is NaN.
 
-In a whole collection the noise has a common shape: other images lead cross-validation to another penalty, the penalty
-decides how confident the head is, and that moves the Fisher of all tasks in the same way, by a common factor and from
-early layers to late ones or back. So `pairwise_corrected` centres the logs, projects out the direction in which the
-noise samples of all tasks are largest, and subtracts the floors that are left. Every noise sample is projected along a
-direction found without it, since a direction fits too well what it was found from. Tasks differ along that direction
-for good reasons, too (it goes with difficulty), so this is not the paper's distance without its noise, but the part of
-it that can be trusted.
+In a whole collection the noise has a common shape: other images make the head more or less confident, and that moves
+the Fisher of all tasks in the same way, by a common factor and from early layers to late ones or back. So
+`pairwise_corrected` centres the logs, projects out the direction in which the noise samples of all tasks are largest,
+and subtracts the floors that are left. Every noise sample is projected along a direction found without it, since a
+direction fits too well what it was found from. Tasks differ along that direction for good reasons, too (it goes with
+difficulty), so this is not the paper's distance without its noise, but the part of it that can be trusted.
 """
 
 import math

@@ -52,7 +52,8 @@ _COUNTS = ("epochs", "head_epochs", "draws", "batch")
 _POSITIVE = ("rel_tol", "l2", "rate", "head_rate")
 # Increased when the same settings give other numbers than before, beyond rounding: saved embeddings are then made anew.
 # 1: the first. 2: heads whose cross-validation stops later, and chooses another penalty now and then.
-RECIPE = 2
+# 3: a fixed penalty of the head, and folds that keep copies together.
+RECIPE = 3
 # How pairs are drawn and back-propagated: the variational method has its own sampling.
 _SAMPLING = ("seeds", "max_samples", "rel_tol")
 
@@ -64,7 +65,8 @@ def _check(settings: object) -> None:
             raise UsageError(f"{name}={value!r} is not available. Choose one of {', '.join(_CHOICES[name])}.")
         if name in _COUNTS and not (isinstance(value, int) and value >= 1):
             raise UsageError(f"{name}={value} must be an integer, at least 1. Leave it out for the default.")
-        if name in _POSITIVE and value is not None and not 0 < value < math.inf:
+        is_unset = name == "rel_tol" and value is None
+        if name in _POSITIVE and not is_unset and (value is None or not 0 < value < math.inf):
             raise UsageError(f"{name}={value} must be a positive number, such as 0.01. Leave it out for the default.")
 
 
@@ -111,7 +113,7 @@ class EmbedSettings:
             labels y ~ p, for comparison; "all" of them, without any sampling.
         max_samples: how many (image, label) pairs are back-propagated at most. Small tasks get several per image.
         rel_tol: stop earlier, once the median relative standard error of the filters is below this.
-        l2: penalty of the head; None chooses it by cross-validation.
+        l2: penalty of the head, beside a mean loss (see `task2vec.head.fit`).
         balance: weigh every class the same, as the paper does by drawing images uniformly over classes.
         beta: weight of the prior beside a loss that is summed over the images (see `task2vec.fisher.estimate`).
         split_half: also embed two halves of the task, each with a head of its own and half of the pairs. It costs
@@ -125,7 +127,7 @@ class EmbedSettings:
     seeds: str = "balanced"
     max_samples: int = 400
     rel_tol: float | None = None
-    l2: float | None = None
+    l2: float = 1e-3
     balance: bool = True
     beta: float = 1e-7
     split_half: bool = False

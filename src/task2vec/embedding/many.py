@@ -422,12 +422,13 @@ class GroupWork:
             alike[kind].append(position)
         heads: dict[int, Head] = {}
         for (_, classes, _), positions in alike.items():
-            own = features[jobs[positions[0]].places]
-            how = {"classes": classes, "l2": self.settings.l2, "balance": self.settings.balance}
+            first = jobs[positions[0]]
+            own = features[first.places]
+            how = {"l2": self.settings.l2, "balance": self.settings.balance, "groups": first.groups}
             what = f"{classes} classes on {len(own)} images"
             memory = OomRetry(what, on_shortage=jobs[0].passes.memory.on_shortage, unit="head")
             targets = torch.stack([jobs[position].targets for position in positions])
-            fitted = memory.run(partial(fit_heads, own, **how), [targets])
+            fitted = memory.run(partial(fit_heads, own, classes=classes, **how), [targets])
             heads |= dict(zip(positions, fitted, strict=True))
         return [heads[position] for position in range(len(jobs))]
 

@@ -134,6 +134,11 @@ class Job:
         return torch.from_numpy(self.task.targets.astype(np.int64)).to(self.device)
 
     @cached_property
+    def groups(self) -> Tensor:
+        """(n,) a number for each image, the same for copies: they belong into one fold."""
+        return torch.from_numpy(np.unique(self.task.digests, return_inverse=True)[1]).to(self.device)
+
+    @cached_property
     def weights(self) -> Tensor:
         """(n,) the weight of each image, on average one: all classes have the same in total, if balanced."""
         is_multilabel = self.task.is_multilabel
@@ -149,7 +154,8 @@ class Job:
     def embed(self, features: Tensor, report: Report) -> Embedding:
         """The embedding of the task, whose features are known, with its halves if wanted."""
         classes, settings = len(self.task.classes), self.settings
-        head = fit_head(features, self.targets, classes=classes, l2=settings.l2, balance=settings.balance)
+        how = {"l2": settings.l2, "balance": settings.balance, "groups": self.groups}
+        head = fit_head(features, self.targets, classes=classes, **how)
         if settings.method == "variational":
             with tensor_cores(self.device):
                 measured = measure_noise(self, features, head, report)
@@ -263,12 +269,20 @@ class Job:
             "head": {name: value for name, value in vars(head).items() if name not in ("weight", "bias")},
             "effective_images": estimate.effective_images,
             "relative_error": estimate.relative_error,
-            "warnings": [*given.warnings, *warnings],
+            "warnings": [*given.warnings, *warnings, *([] if head.beats_chance else [_chance_warning(head)])],
             **more,
         }
         arrays = estimate.fisher.numpy(), estimate.stderr.numpy(), prior.numpy()
         both = np.stack(halves) if halves else None
         return Embedding(given.name, probe.name, *arrays, probe.layers, provenance, both)
+
+
+def _chance_warning(head: Head) -> str:
+    """What the norm says about labels that cannot be predicted."""
+    return (
+        f"the head predicts no better than chance (cross-validated error {100 * head.cv_error:.1f} %): the norm then "
+        "says how hard the labels are to memorise, and neighbours mean little. Check the labels, or add images"
+    )
 
 
 def prepare_job(task: Task, probe: Probe, *, settings: EmbedSettings, **options: Any) -> Job:

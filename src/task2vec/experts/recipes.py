@@ -39,7 +39,7 @@ class Recipe:
 
     Attributes:
         name: its name.
-        head: "adam" trains the head for `head_epochs`; "exact" solves for it, with a cross-validated penalty.
+        head: "adam" trains the head for `head_epochs`; "exact" solves for it, with the penalty of embeddings.
         head_epochs: epochs of Adam.
         head_rate: learning rate of Adam.
         epochs: epochs of head and network together.

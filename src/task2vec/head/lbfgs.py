@@ -1,6 +1,6 @@
 """Full-batch L-BFGS on many convex problems at once.
 
-Cross-validation fits one head per fold and penalty on the same features, and tasks on the same images fit theirs
+Cross-validation fits one head per fold on the same features, and tasks on the same images fit theirs
 together: a few large matrix products per step instead of many small ones, on a CPU and on a GPU alike. Every problem
 keeps its own history, step length and end, so that it takes the steps that it would take alone; once half of them have
 converged, the others go on without them.
@@ -47,7 +47,7 @@ def minimise(
     loss, gradient = loss_and_gradient(point, which)
     steps: list[_Step] = []
     length = partial(torch.linalg.vector_norm, ord=2 if is_relative else torch.inf, dim=1)
-    limits = tolerance * length(gradient) if is_relative else torch.full_like(loss, tolerance)
+    limits = tolerance * length(gradient).clamp_min(1e-6) if is_relative else torch.full_like(loss, tolerance)
 
     def is_flat(gradient: Tensor, which: Tensor) -> Tensor:
         return length(gradient) <= limits[which]
