@@ -52,10 +52,11 @@ _COUNTS = ("epochs", "head_epochs", "draws", "batch")
 _POSITIVE = ("rel_tol", "l2", "rate", "head_rate")
 # Increased when the same settings give other numbers than before, beyond rounding: saved embeddings are then made anew.
 # 1: the first. 2: heads whose cross-validation stops later, and chooses another penalty now and then.
-# 3: a fixed penalty of the head, and folds that keep copies together.
+# 3: a fixed penalty of the head, folds that keep copies together, pairs as many as needed, filters smoothed by layer,
+# images in the order of their pixels' hashes.
 RECIPE = 3
-# How pairs are drawn and back-propagated: the variational method has its own sampling.
-_SAMPLING = ("seeds", "max_samples", "rel_tol")
+# How pairs are drawn and what is made of their rows: the variational method has its own sampling.
+_SAMPLING = ("seeds", "max_samples", "rel_tol", "smoothing")
 
 
 def _check(settings: object) -> None:
@@ -111,8 +112,10 @@ class EmbedSettings:
             "variational": the paper's optimisation itself, slow, as a reference (see docs/explanation/embedding.md).
         seeds: how labels and images are drawn: "balanced" by their share of the Fisher; "plain" images uniformly and
             labels y ~ p, for comparison; "all" of them, without any sampling.
-        max_samples: how many (image, label) pairs are back-propagated at most. Small tasks get several per image.
+        max_samples: how many (image, label) pairs are back-propagated at most. Fewer are drawn where that is enough
+            (see `task2vec.fisher.sampling`), unless `rel_tol` asks for a precision.
         rel_tol: stop earlier, once the median relative standard error of the filters is below this.
+        smoothing: how far every filter is moved towards the mean of its layer, from 0 to below 1; the norm stays.
         l2: penalty of the head, beside a mean loss (see `task2vec.head.fit`).
         balance: weigh every class the same, as the paper does by drawing images uniformly over classes.
         beta: weight of the prior beside a loss that is summed over the images (see `task2vec.fisher.estimate`).
@@ -127,6 +130,7 @@ class EmbedSettings:
     seeds: str = "balanced"
     max_samples: int = 400
     rel_tol: float | None = None
+    smoothing: float = 0.1
     l2: float = 1e-3
     balance: bool = True
     beta: float = 1e-7
@@ -143,6 +147,9 @@ class EmbedSettings:
             raise UsageError(f"max_samples={self.max_samples}: {why}. Try max_samples=400 (--max-samples 400).")
         if not 0 <= self.seed < 1 << 63:
             raise UsageError(f"seed={self.seed} must be from 0 to 2^63 - 1, as random generators require. Try seed=0.")
+        if not 0 <= self.smoothing < 1:
+            why = "at 1 all filters of a layer would be the same"
+            raise UsageError(f"smoothing={self.smoothing} must be from 0 to below 1: {why}. The default is 0.1.")
         if not 0 < self.beta < math.inf:
             why = "without a prior, filters that are dead for two tasks make their distance 0/0"
             raise UsageError(f"beta={self.beta} must be positive: {why}. The default is 1e-7.")

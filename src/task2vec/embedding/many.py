@@ -406,7 +406,7 @@ class GroupWork:
             try:
                 check_rows(backward.ledger.sums[first:last, 1], self.probe.layers)
                 whole, *halves = (backward.ledger.estimate(account) for account in range(first, last))
-                arrays = [half.fisher.numpy() for half in halves]
+                arrays = [job.add_prior(half)[0].fisher.numpy() for job, half in zip(family[1:], halves, strict=True)]
                 yield number, family[0].describe(heads[first], family[0].add_prior(whole), halves=arrays)
             except NotFiniteError as error:
                 yield number, error

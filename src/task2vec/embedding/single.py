@@ -42,10 +42,12 @@ from task2vec.fisher import (
     check_rows,
     closed_form,
     draw_pairs,
+    enough_pairs,
     mean_loss,
     minimise,
     pair_chances,
     probabilities,
+    smooth,
     spread_over_filters,
     term_vectors,
     weight_scales,
@@ -176,6 +178,8 @@ class Job:
         kind = {"is_multilabel": is_multilabel, "is_plain": settings.seeds == "plain"}
         chances = pair_chances(p, weight, self.weights, **kind)
         budget = chances.numel() if settings.seeds == "all" else settings.max_samples
+        if settings.seeds == "balanced" and settings.rel_tol is None:
+            budget = min(budget, enough_pairs(chances))
         order = self._order_by_class()
         draw = draw_pairs(chances[order], budget, generator=torch.Generator().manual_seed(settings.seed))
         images = order[draw.images]
@@ -206,18 +210,18 @@ class Job:
         return ledger.estimate(0)
 
     def add_prior(self, estimate: FisherEstimate) -> Measured:
-        """The Fisher at the converged head, with a prior that is fitted to it or, by the direct method, fixed."""
+        """The smoothed Fisher at the converged head, with a prior fitted to it or, by the direct method, fixed."""
         layers, beta = self.passes.probe.layers, self.settings.beta / len(self.task)
-        is_robust = self.settings.method == "robust"
-        prior = fitted_prior(estimate.fisher, layers, beta=beta) if is_robust else fixed_prior(layers, beta=beta)
+        is_robust, smoothed = self.settings.method == "robust", smooth(estimate, layers, self.settings.smoothing)
+        prior = fitted_prior(smoothed.fisher, layers, beta=beta) if is_robust else fixed_prior(layers, beta=beta)
         wanted = self.settings.rel_tol
         if wanted is None or estimate.relative_error <= wanted:
-            return estimate, prior, [], {}
+            return smoothed, prior, [], {}
         warning = (
             f"a relative error of {wanted:g} was requested and only {estimate.relative_error:.2g} was reached with "
             f"{estimate.terms} samples: raise max_samples= (--max-samples), or add images to the task"
         )
-        return estimate, prior, [warning], {}
+        return smoothed, prior, [warning], {}
 
     def split(self) -> list[tuple[Tensor, "Job"]]:
         """Two halves of the task as tasks of their own, if wanted: which images they have, and their jobs.

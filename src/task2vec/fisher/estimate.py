@@ -35,7 +35,7 @@ weights counts, and `WIDEST` times that, which it reaches when almost any noise 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -66,6 +66,19 @@ class FisherEstimate:
         """Median of stderr / fisher over the filters that have any Fisher; 0 if none has."""
         alive = self.fisher > 0
         return float((self.stderr[alive] / self.fisher[alive]).median()) if bool(alive.any()) else 0.0
+
+
+def smooth(estimate: FisherEstimate, layers: tuple[FilterLayer, ...], share: float) -> FisherEstimate:
+    """The estimate with every filter moved towards the mean of its layer by `share`, which keeps the norm.
+
+    Filters that few images use are noisy, and their logarithms, which distances compare, are noisiest. The errors of
+    the filters of a layer go together, as they come from the same images, so they add up as the values do.
+    """
+
+    def mix(values: Tensor) -> Tensor:
+        return torch.lerp(values, spread_over_filters(mean_over_layers(values, layers), layers), share)
+
+    return replace(estimate, fisher=mix(estimate.fisher), stderr=mix(estimate.stderr))
 
 
 class Design(NamedTuple):

@@ -14,14 +14,21 @@ and the drawn ones are divided by that probability, so the estimate is unbiased 
 keeps the weights bounded where the prediction is poor. Pairs whose probability would exceed one are taken for certain,
 so the estimate becomes exact as the budget grows. The draw is systematic: one random number, equal steps along the
 cumulated probabilities, which spreads the sample evenly over the classes when the images are sorted by class.
+
+How many pairs are enough? They add the noise of the draw to that of the images, which are themselves a sample. If they
+are `ENOUGH` of the effective number of pairs, 1 / sum of squared drawing probabilities, and at least one per image, the
+draw has a fifth to a quarter of the variance of the images (12 real tasks of 100 images, two probes): no number of
+pairs could lower the standard error by more than a tenth.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 UNIFORM_PART = 0.1
+ENOUGH = 0.4
 
 
 def probabilities(logits: Tensor, *, is_multilabel: bool) -> Tensor:
@@ -91,6 +98,16 @@ def pair_chances(
     if is_plain:
         return labels / labels.sum()
     return mix_with_uniform(term_shares(p, weight, is_multilabel=is_multilabel) * image_weights[:, None], labels)
+
+
+def enough_pairs(chances: Tensor) -> int:
+    """How many of the pairs with (n, t) drawing probabilities leave little noise beside that of the n images.
+
+    Example:
+        >>> enough_pairs(torch.full((10, 20), 1 / 200)), enough_pairs(torch.full((10, 1), 1 / 10))
+        (80, 10)
+    """
+    return max(len(chances), math.ceil(ENOUGH / float(chances.square().sum())))
 
 
 def inclusion_probabilities(probabilities: Tensor, budget: int) -> Tensor:
