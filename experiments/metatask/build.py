@@ -256,14 +256,6 @@ def gather(
     kinds = list(ordered[0]["scores"][names[0]][protocols[0]])
     scores = np.array([[[[np.nan if (value := t["scores"][name][key][kind]) is None else value for kind in kinds]
                          for key in protocols] for t in ordered] for name in names])  # fmt: skip
-    embedded, domains = {}, {}
-    wanted = [one.task.name for one in (*plan.tasks, *plan.source_tasks)]
-    for name, (_, method, _) in SPACES.items():
-        file = open_embeddings(name_file(folder, name, ".safetensors"))
-        if file.embeddings:
-            embedded[name] = [file.embeddings[method, task] for task in wanted]
-        if file.domains:
-            domains[name.split(" ")[0]] = np.stack([file.domains[task].mean for task in wanted])
     return t2v.MetaTask(
         NAME,
         tuple(_describe(one) for one in plan.tasks),
@@ -279,14 +271,7 @@ def gather(
         ),
         scores={kind: scores[..., number] for number, kind in enumerate(kinds)},
         source_tasks=tuple(_describe(one) for one in plan.source_tasks),
-        embeddings={name: each for name, each in embedded.items() if name in BUNDLED},
-        domains=domains,
-        distances={name: np.array(t2v.distance.pairwise(each)) for name, each in embedded.items()},
-        trivial_distances={
-            name: np.array([t2v.distance.symmetric(one, t2v.trivial(one)) for one in each])
-            for name, each in embedded.items()
-        },
-        norms={name: np.array([one.norm() for one in each]) for name, each in embedded.items()},
+        **gather_embeddings(plan, folder),
         halves=cells[..., 4:],
         info={
             "note": note,
@@ -295,6 +280,37 @@ def gather(
             "seconds": {table["info"]["name"]: table["seconds"] for table in tables},
         },
     )
+
+
+def gather_embeddings(plan: MetaTaskPlan, folder: Path) -> dict[str, dict[str, Any]]:
+    """The embeddings of all spaces in a folder and what follows from them, as fields of a meta-task."""
+    embedded, domains = {}, {}
+    wanted = [one.task.name for one in (*plan.tasks, *plan.source_tasks)]
+    for name, (_, method, _) in SPACES.items():
+        file = open_embeddings(name_file(folder, name, ".safetensors"))
+        if file.embeddings:
+            embedded[name] = [file.embeddings[method, task] for task in wanted]
+        if file.domains:
+            domains[name.split(" ")[0]] = np.stack([file.domains[task].mean for task in wanted])
+    return {
+        "embeddings": {name: each for name, each in embedded.items() if name in BUNDLED},
+        "domains": domains,
+        "distances": {name: np.array(t2v.distance.pairwise(each)) for name, each in embedded.items()},
+        "trivial_distances": {
+            name: np.array([t2v.distance.symmetric(one, t2v.trivial(one)) for one in each])
+            for name, each in embedded.items()
+        },
+        "norms": {name: np.array([one.norm() for one in each]) for name, each in embedded.items()},
+    }
+
+
+def renew(base: t2v.MetaTask, plan: MetaTaskPlan, folder: Path) -> t2v.MetaTask:
+    """The errors of a meta-task with the embeddings of a folder; what that lacks is kept."""
+    new = {name: {**getattr(base, name), **each} for name, each in gather_embeddings(plan, folder).items()}
+    tasks, sources = (tuple(_describe(one) for one in each) for each in (plan.tasks, plan.source_tasks))
+    prints = {one.name: one.fingerprint for one in (*tasks, *sources)}
+    models = tuple(replace(one, source_fingerprint=prints.get(one.source_task or "")) for one in base.models)
+    return replace(base, tasks=tasks, source_tasks=sources, models=models, **new)
 
 
 def _describe(one: PlannedTask) -> TaskInfo:
@@ -338,13 +354,20 @@ def build(
     out: Annotated[Path, typer.Option(help="Folder for tables, experts and embeddings.")] = Path("task2vec-metatask"),
     note: Annotated[str, typer.Option(help="Where, when and by which commit it was measured.")] = "",
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU if there is one.")] = None,
+    base: Annotated[Path | None, typer.Option(help="Keep the errors of this meta-task; only embed.")] = None,
 ) -> None:
     """Train experts, try each on all tasks, embed the tasks, and write the meta-task and its tables."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     plan, folder = plan_metatask(data), out / "embeddings"
     for name in SPACES:
         embed = partial(embed_space, plan, name, folder, weights=weights, device=device)
-        make_once(name_file(folder, name, ".done"), embed)
+        if base is None or SPACES[name][1] != "variational":
+            make_once(name_file(folder, name, ".done"), embed)
+    if base is not None:
+        path = renew(t2v.load_metatask(base), plan, folder).save(
+            plots.make_folder(out / "results") / "metatask.safetensors"
+        )
+        return say(f"the embeddings of {base} are new in {path}")
     studio = Studio(plan, weights, out, device=device)
     for expert in plan.experts:
         make_once(name_file(out / "tables", expert.name), partial(studio.try_expert, expert))
