@@ -167,10 +167,10 @@ def test_features_in_chunks_give_the_same_head(monkeypatch):
     assert torch.allclose(chunks.logits(features), whole.logits(features), rtol=1e-5, atol=1e-6)
 
 
-def test_large_problems_do_not_repeat_their_folds(monkeypatch):
+def test_many_images_do_not_repeat_their_folds(monkeypatch):
     features, targets, _ = problem("4 classes")
     repeated = fit_head(features, targets, classes=4)
-    monkeypatch.setattr("task2vec.head.fit._LARGE", 1)
+    monkeypatch.setattr("task2vec.head.fit.MAX_REPEATED", 60)
     large = fit_head(features, targets, classes=4)
     monkeypatch.undo()
     monkeypatch.setattr("task2vec.head.fit.REPETITIONS", 1)

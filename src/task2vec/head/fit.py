@@ -32,13 +32,11 @@ FOLDS = 5
 L2 = 1e-3
 # Parts of the first gradient, whose entries are tiny for many classes and features.
 _STOP = {"tolerance": 1e-5, "max_steps": 1000, "is_relative": True}
-_STOP_VALIDATION = {"tolerance": 3e-3, "max_steps": 100, "is_relative": True}
-# Other folds of the same images move the error of a small task; these many are averaged.
-REPETITIONS = 5
+_STOP_VALIDATION = {"tolerance": 1e-2, "max_steps": 100, "is_relative": True}
+# Other folds of the same images move the error of a small task: so many are averaged, for so many images in all.
+REPETITIONS, MAX_REPEATED = 5, 1200
 # Beyond this many images cross-validation uses a part of them, evenly over the classes.
 MAX_VALIDATED = 4000
-# Beyond this many products per pass, folds are not repeated.
-_LARGE = 2 * 10**8
 
 # For splits: between two decades the error of a head hardly moves.
 SPLIT_L2_GRID = tuple(10.0**e for e in (-6, -5, -4, -3, -2, -1, 0))
@@ -163,8 +161,7 @@ def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]
         images = order[torch.linspace(0, len(order) - 1, MAX_VALIDATED, device=order.device).long()]
         problem, groups = problem.select(images=images), groups[images].unique(return_inverse=True)[1]
     problem = replace(problem, dtype=torch.float32)
-    is_large = len(problem) * problem.features.shape[1] * classes > _LARGE
-    repetitions = 1 if is_large else REPETITIONS
+    repetitions = max(1, min(REPETITIONS, MAX_REPEATED // (int(groups.max()) + 1)))
     folds, is_judged = assign_folds(problem.onehot, groups=groups, repetitions=repetitions, **kind)
     judged = problem.onehot * is_judged[..., None]
     error_weights = _error_weights(judged, **kind)
