@@ -229,7 +229,7 @@ class Probe:
         is_batched = all(rows == len(images) * alone.leading[name] for name, rows in seen.leading.items())
         is_batched = is_batched and torch.allclose(alone.features[0], seen.features[0], rtol=1e-8, atol=1e-10)
         module = module.to(device=device, dtype=dtype)
-        if is_cuda:
+        if not flip:  # on ARM nothing is known of it
             module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         scales = {name: scale.to(device=device, dtype=dtype) for name, scale in scales.items()}
         return self._prepared.setdefault(key, PreparedNetwork(module, layers, scales, is_batched))
