@@ -12,6 +12,7 @@ from task2vec import Library
 from task2vec.errors import ConflictError, ResourceError
 from tests.cli.conftest import SMALL
 from tests.cli.material import make
+from tests.command import run_command
 from tests.library.making import fail
 from tests.tiny_probe import make_tiny
 
@@ -149,3 +150,33 @@ def test_variational_training_is_reported(call, photos, monkeypatch):
     result = call("embed", photos, "--method", "variational", "--epochs", "3", "--no-library", "--out", "x")
     assert "loss 0.5, KL 2 nats" in result.stdout, result.stderr
     assert seen[0].method == "variational" and seen[0].variational.epochs == 3
+
+
+# Runs a command, prints what it has imported of torch's compiler, and imports that after all.
+COMPILER = """
+import sys
+from task2vec.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+print([name for name in ("torch._dynamo", "torch._dynamo.utils", "sympy") if name in sys.modules])
+import torch
+from torch._dynamo.utils import is_compile_supported
+print(is_compile_supported("cpu"), torch.compiler.disable(len) is len, torch._dynamo.__file__ is None)
+"""
+
+
+def test_the_process_of_a_command_imports_no_compiler_and_still_can(photos, tmp_path):
+    words = ("embed", photos, "--size", "32", *SMALL, "--no-library", "--out", tmp_path / "files")
+    result = run_command(*words, python=COMPILER)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-2:] == ["[]", "True False False"]
+
+
+def test_more_of_the_compiler_than_expected_is_imported_as_usual(tmp_path):
+    (tmp_path / "torchvision.py").write_text("from torch._dynamo import optimize")
+    (tmp_path / "timm.py").write_text("")
+    check = "from task2vec.cli.inputs import import_networks; import_networks(); import torchvision as t, torch; "
+    result = run_command(python=check + "print(t.optimize is torch._dynamo.optimize)", cwd=tmp_path)
+    assert result.stdout == "True\n", result.stderr

@@ -1,11 +1,16 @@
 """What the words of a command line stand for: tasks to read, embeddings of the library or of files, and new ones."""
 
+import ctypes
 import os
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import task2vec
@@ -199,8 +204,50 @@ def say_bad(bad: "Iterable[task2vec.BadImage]", path: Path, sort: str, reading: 
 # --- options -> values -----------------------------------------------------------------------------------------------
 
 
+def import_networks() -> None:
+    """Imports torchvision and timm without torch's compiler, and lets freed memory be used again.
+
+    Only for the process of a command, for both change the process. The compiler takes as long to import as torch, and
+    no command compiles; what asks for more of it than the two functions below imports it as usual. The C library
+    returns every large tensor to the kernel, which clears its pages each time they come back.
+    """
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
+        libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
+    if {"torchvision", "timm", "torch._dynamo"} & set(sys.modules):
+        return
+    import torch
+
+    compiler, helpers = stubs = [ModuleType("torch._dynamo"), ModuleType("torch._dynamo.utils")]
+
+    def remove() -> None:
+        for stub in stubs:
+            if sys.modules.get(stub.__name__) is stub:
+                del sys.modules[stub.__name__]
+
+    def resolve(stub: ModuleType, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        remove()
+        return getattr(import_module(stub.__name__), name)
+
+    for stub in stubs:
+        stub.__getattr__ = partial(resolve, stub)  # type: ignore[method-assign]
+    compiler.disable = lambda call=None, *_, **__: call or (lambda inner: inner)  # type: ignore[attr-defined]
+    helpers.is_compile_supported = lambda kind: False  # type: ignore[attr-defined]
+    sys.modules |= {stub.__name__: stub for stub in stubs}
+    try:
+        import timm  # noqa: F401
+        import torchvision  # noqa: F401
+    finally:
+        remove()
+        if vars(torch).get("_dynamo") is compiler:
+            del torch._dynamo
+
+
 def load_probe(chosen: ProbeOptions) -> "task2vec.Probe":
     """The probe of the options."""
+    import_networks()
     return task2vec.load_probe(chosen.probe, weights=chosen.weights, size=chosen.size, download=chosen.download)
 
 

@@ -82,7 +82,9 @@ class PerSampleFisher:
         seeds = seeds(features.detach()) if callable(seeds) else seeds
         recorder.memory = {} if len(seeds) > 1 else None
         for i, seed in enumerate(seeds):
-            torch.autograd.grad(features, recorder.start, seed, retain_graph=i + 1 < len(seeds), allow_unused=True)
+            with torch.enable_grad():  # a scalar: for grad_outputs torch imports sympy, which takes seconds
+                total = (features * seed).sum()
+            torch.autograd.grad(total, recorder.start, retain_graph=i + 1 < len(seeds), allow_unused=True)
             yield recorder.rows()
 
 

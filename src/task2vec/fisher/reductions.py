@@ -83,7 +83,7 @@ def reduce_untied(module: nn.Module, x: Tensor, d: Tensor, keys: Sequence[int], 
         signs = np.stack([generator.integers(2, size=size, dtype=np.int8) for generator in generators])
         signed = d * torch.from_numpy(signs).to(d).mul_(2).sub_(1).reshape(d.shape)
         return generic(module, [(x, signed)], count)
-    lengths = memo(lambda: patch_energy(module, x).sqrt())
+    lengths = memo(lambda: patch_energy(module, x).sqrt_())
     if isinstance(module, nn.Linear):
         return untied(lengths.reshape(count, 1, -1), _tokens(d, count))
     return untied(lengths, d).reshape(count, -1, d.shape[1]).sum(1)
@@ -249,9 +249,13 @@ def generic(module: nn.Module, calls: list[tuple[Tensor, Tensor]], count: int) -
 def untied(lengths: Tensor, d: Tensor) -> Tensor:
     """(n, f): sum over positions of squares: output gradients (n, f, ...) times lengths of patches (n, groups, ...)."""
     count, groups = lengths.shape[:2]
-    products = d.reshape(count, groups, d.shape[1] // groups, -1) * lengths.reshape(count, groups, 1, -1)
-    # A product and a norm read the large map less often than a square and a product with the energies would.
-    return torch.linalg.vector_norm(products, dim=3).square_().flatten(1)
+    d, lengths = d.reshape(count, groups, d.shape[1] // groups, -1), lengths.reshape(count, groups, 1, -1)
+    # What reads the large map least often. A CPU takes norms slowly unless the positions of a channel lie together.
+    if d.is_cuda:
+        return torch.linalg.vector_norm(d * lengths, dim=3).square_().flatten(1)
+    if groups == 1:
+        return torch.bmm(d[:, 0].square(), lengths[:, 0].square().transpose(1, 2)).flatten(1)
+    return (d * lengths).square_().sum(3).flatten(1)
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -278,7 +282,8 @@ def patch_energy(module: nn.Module, x: Tensor) -> Tensor:
     taps = math.prod(module.kernel_size)
     if taps == 1 and set(module.stride) == {1}:
         return energy
-    if set(module.dilation) == {1}:
+    # A CPU sums many maps several times as fast by a convolution with ones.
+    if set(module.dilation) == {1} and (energy.is_cuda or module.groups == 1):
         return _POOLS[dimensions](energy, module.kernel_size, module.stride) * taps
     ones = torch.ones(module.groups, 1, *module.kernel_size, dtype=energy.dtype, device=energy.device)
     return _CONVOLUTIONS[dimensions](energy, ones, stride=module.stride, dilation=module.dilation, groups=module.groups)

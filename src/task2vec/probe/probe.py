@@ -217,19 +217,24 @@ class Probe:
             return self._prepared[key]
         plain, images = copy.deepcopy(self.network).double(), trial_images(self.size).double()
         seen = trace(plain, images)
-        module, scales = _fold(plain, seen, images) if fold else (plain, {})
+        module, scales = _fold(plain, seen) if fold else (plain, {})
+        # One image alone gives the same features as in a batch if folding is exact and no image changes another's.
+        alone = trace(module, images[:1])
+        if scales and not _is_same(alone.features, seen.features[:1]):
+            if not _is_same(trace(module, images).features, seen.features):
+                module, scales = plain, {}
+            alone = trace(plain, images[:1])
         module.requires_grad_(False)
         modules = dict(module.named_modules())
         layers = {layer.name: modules[layer.name] for layer in self.layers}
         for name in layers if flip else ():
             if seen.calls[name] == 1:
                 flip_input_gradient(layers[name])
-        # Whether every layer sees k rows per image, whatever the batch, and no image changes another's features.
-        alone = trace(plain, images[:1])
+        # Every layer must see k rows per image, whatever the batch.
         is_batched = all(rows == len(images) * alone.leading[name] for name, rows in seen.leading.items())
-        is_batched = is_batched and torch.allclose(alone.features[0], seen.features[0], rtol=1e-8, atol=1e-10)
+        is_batched = is_batched and _is_same(alone.features, seen.features[:1])
         module = module.to(device=device, dtype=dtype)
-        if is_cuda:
+        if is_cuda or not flip:  # faster in both directions; not measured on ARM
             module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         scales = {name: scale.to(device=device, dtype=dtype) for name, scale in scales.items()}
         return self._prepared.setdefault(key, PreparedNetwork(module, layers, scales, is_batched))
@@ -388,11 +393,12 @@ def enumerate_filters(network: nn.Module, seen: Trace) -> tuple[FilterLayer, ...
     return tuple(layers)
 
 
-def _fold(plain: nn.Module, seen: Trace, images: Tensor) -> tuple[nn.Module, dict[str, Tensor]]:
-    """A copy of `plain` whose batch-norms are folded into the convolutions before them, and the scales of these.
+def _is_same(features: Tensor, others: Tensor) -> bool:
+    return torch.allclose(features, others, rtol=1e-8, atol=1e-10)
 
-    The network as it is, if there is nothing to fold or folding changes the features of `images`.
-    """
+
+def _fold(plain: nn.Module, seen: Trace) -> tuple[nn.Module, dict[str, Tensor]]:
+    """A copy of `plain` whose batch-norms are folded into the convolutions before them, and the scales of these."""
     network = copy.deepcopy(plain)
     modules = dict(network.named_modules())
     scales: dict[str, Tensor] = {}
@@ -407,9 +413,7 @@ def _fold(plain: nn.Module, seen: Trace, images: Tensor) -> tuple[nn.Module, dic
         replace_module(network, name, getattr(norm, "act", None) or nn.Identity())  # timm's carries the activation
         scale = torch.rsqrt(norm.running_var + norm.eps)
         scales[source] = (scale if norm.weight is None else scale * norm.weight).detach()
-    if scales and torch.allclose(trace(network, images).features, seen.features, rtol=1e-8, atol=1e-10):
-        return network, scales
-    return plain, {}
+    return network, scales
 
 
 def replace_module(network: nn.Module, name: str, module: nn.Module) -> None:
