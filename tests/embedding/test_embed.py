@@ -59,7 +59,7 @@ CASES = [("robust", True, make_task), ("direct", False, make_task), ("robust", T
 def test_all_seeds_equal_the_definition_from_end_to_end(method, balance, make):
     task, odd = make((3, 2, 1)) if make is make_task else make(5), make_case("odd")
     expected, rows, omega = definition(task, odd, l2=0.1, balance=balance, method=method)
-    settings = EmbedSettings(method=method, seeds="all", l2=0.1, balance=balance, dtype="float64")
+    settings = EmbedSettings(method, "all", smoothing=0, l2=0.1, balance=balance, dtype="float64")
     embedding = embed(task, odd, settings=settings, batch_size=4)
     alive = expected > expected.max() * 1e-12
     assert alive.mean() > 0.9
@@ -70,6 +70,24 @@ def test_all_seeds_equal_the_definition_from_end_to_end(method, balance, make):
     counts = embedding.provenance["counts"]
     assert (counts["images"], counts["images_used"], counts["backpropagated"]) == (len(task), len(task), 3 * len(task))
     assert embedding.provenance["is_multilabel"] == task.is_multilabel
+
+
+def test_smoothing_moves_filters_to_the_mean_of_their_layer_and_keeps_the_norm(probe):
+    plain, smoothed = (embed(make_task(), probe, settings=EmbedSettings(smoothing=s)) for s in (0.0, 0.25))
+    for part in plain.layer_slices().values():
+        for name in ("fisher", "stderr"):
+            given, found = getattr(plain, name)[part], getattr(smoothed, name)[part]
+            assert np.allclose(found, 0.75 * given + 0.25 * given.mean(), rtol=1e-12)
+    assert math.isclose(plain.norm(), smoothed.norm(), rel_tol=1e-12)
+
+
+def test_no_more_pairs_are_drawn_than_needed(probe):
+    counts = {
+        limit: embed(make_task(), probe, settings=EmbedSettings(max_samples=limit)).provenance["counts"]
+        for limit in (5, 400, 4000)
+    }
+    assert counts[5]["backpropagated"] <= 6 < len(make_task()) <= counts[400]["backpropagated"]
+    assert counts[400] == counts[4000] and counts[400]["backpropagated"] < 3 * len(make_task())
 
 
 def test_a_requested_precision_ends_the_run_early(probe):

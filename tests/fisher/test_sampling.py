@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from task2vec.fisher import draw_pairs, probabilities, term_vectors
+from task2vec.fisher import draw_pairs, enough_pairs, probabilities, term_vectors
 from task2vec.fisher.sampling import UNIFORM_PART, inclusion_probabilities, mix_with_uniform, term_shares
 
 KINDS = [(2, False), (3, False), (1, True), (4, True)]
@@ -133,3 +133,20 @@ def test_the_mixture_keeps_a_floor_and_sums_to_one():
     assert torch.allclose(per_image, expected)  # 0.9 t + 0.1 mean(t)
     assert bool((found >= UNIFORM_PART**2 * labels / 9 - 1e-15).all())  # positive wherever a label is possible
     assert torch.allclose(found[4], UNIFORM_PART * labels[4] / 9)
+
+
+def test_enough_pairs_leave_a_quarter_of_the_variance_of_the_images():
+    """Rows that follow the shares but for a factor, on images that differ: the draw is little beside them."""
+    generator = torch.Generator().manual_seed(5)
+    images, terms, ratios = 60, 12, []
+    for _ in range(5):
+        shares = torch.rand(images, terms, generator=generator, dtype=torch.float64) ** 3
+        shares *= torch.rand(images, 1, generator=generator, dtype=torch.float64) + 0.5
+        rows = shares * (0.5 + torch.rand(images, terms, generator=generator, dtype=torch.float64))
+        chances = shares / shares.sum()
+        budget = enough_pairs(chances)
+        assert images <= budget < images * terms / 2
+        draws = [draw_pairs(chances, budget, generator=generator) for _ in range(200)]
+        errors = torch.stack([(rows[d.images, d.terms] / d.inclusion).sum() for d in draws]) - rows.sum()
+        ratios.append(float(errors.square().mean() / (images * rows.sum(1).var())))
+    assert max(ratios) < 0.25
