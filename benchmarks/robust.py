@@ -26,7 +26,7 @@ from scipy.stats import spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import RESNET, resnet_weights  # noqa: E402
-from benchmarks.real_tasks import read_tasks  # noqa: E402
+from experiments.collection import read_collection  # noqa: E402
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
 from task2vec.embedding.single import (  # noqa: E402
     Job,
@@ -90,7 +90,7 @@ def read_task(arguments: argparse.Namespace) -> t2v.Task:
     data = arguments.shared / "data"
     if (data / arguments.task / "images").exists():
         return t2v.read_folder(data / arguments.task / "images", name=arguments.task)
-    return next(task for _, task in read_tasks(data) if task.name == arguments.task)
+    return next(member.task for member in read_collection(data).members if member.task.name == arguments.task)
 
 
 def run(steps: Job, arguments: argparse.Namespace) -> dict[str, object]:
@@ -143,13 +143,14 @@ def both(arguments: argparse.Namespace) -> int:
     """Robust and direct Fisher of every task of the shared folder, from one feature pass, as users get them."""
     probe = load_probe(arguments)
     found: dict[str, list] = {}
-    for dataset, task in read_tasks(arguments.shared / "data"):
+    for member in read_collection(arguments.shared / "data").members:
+        task = member.task
         settings = t2v.EmbedSettings(beta=arguments.beta, seed=arguments.seed)
         steps = prepare_job(task, probe, settings=settings, device=arguments.device)
         with tensor_cores(steps.device):
             head, features, seconds = _fit(steps)
             row: dict[str, object] = {
-                "dataset": dataset,
+                "dataset": member.dataset,
                 "task": task.name,
                 "error": head.cv_error,
                 "images": len(task),

@@ -11,7 +11,7 @@ is the Fisher plus a prior: it fades as images come in, and is all that is left 
 a filter that is dead for two tasks from making their distance 0/0.
 
 The direct method takes v as the mean square of the layer's weights, which is where the robust method's v lies too
-unless the layer tolerates much noise. On 43 real tasks (benchmarks/real_tasks.py) the default beta, 1e-7, puts the
+unless the layer tolerates much noise. On 43 real tasks (benchmarks/steadiness.py) the default beta, 1e-7, puts the
 prior at 0.5 % of the median Fisher of a ResNet-34's layers and 0.01 % of an EfficientNet's; distances then find the
 dataset of a task best. From about a tenth of the median Fisher on, the prior blurs them.
 """
