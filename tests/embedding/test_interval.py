@@ -1,5 +1,7 @@
 """Intervals of the Fisher of the population: their closed forms, and how often they hold."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -37,7 +39,7 @@ def test_many_images_give_the_normal_interval():
 def test_grows_with_the_level():
     embedding = make([1.0, 0.2, 0.0], [0.1, 0.2, 0.0])
     found = [embedding.interval(level) for level in (0.5, 0.9, 0.95, 0.999)]
-    for (low, high), (lower, higher) in zip(found, found[1:], strict=False):
+    for (low, high), (lower, higher) in pairwise(found):
         assert (lower <= low).all()
         assert (higher > high).all()
 
