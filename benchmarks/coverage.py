@@ -2,7 +2,7 @@
 
     python benchmarks/coverage.py [--probe resnet34] [--shared DIR] [--device cuda] [--json docs/measured/coverage.json]
 
-The images of a task are taken for the whole population, whose Fisher is computed exactly: all images, all terms. Images
+The images of a task are taken for the whole population, whose Fisher is computed exactly (all images, all terms) and smoothed as `embed` does. Images
 are then drawn from it with replacement, and pairs from those, as `embed` does with the head held fixed. The table has
 how often `Embedding.interval` and the plain fisher +- 1.96 stderr contain the population's Fisher: overall, and in the
 worst tenth of the filters, sorted by their relative standard error in that draw, or by rarity (the spread of the
@@ -24,8 +24,8 @@ from torch import Tensor  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import show_table  # noqa: E402
-from benchmarks.real_tasks import read_tasks  # noqa: E402
 from benchmarks.robust import load_probe  # noqa: E402
+from experiments.collection import read_collection  # noqa: E402
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
 from task2vec.embedding.single import prepare_job  # noqa: E402
 from task2vec.fisher import (  # noqa: E402
@@ -36,6 +36,7 @@ from task2vec.fisher import (  # noqa: E402
     draw_pairs,
     pair_chances,
     probabilities,
+    smooth,
     term_vectors,
 )
 from task2vec.head import fit_head  # noqa: E402
@@ -90,7 +91,7 @@ def main() -> int:
 
 def choose_tasks(arguments: argparse.Namespace) -> list[t2v.Task]:
     """Real tasks with enough images and not too many terms, cut to a random part of their images."""
-    read = [task for _, task in read_tasks(arguments.shared / "data")]
+    read = [member.task for member in read_collection(arguments.shared / "data").members]
     fitting = [task for task in read if len(task) >= arguments.images and len(task.classes) <= MOST_CLASSES]
     fitting.sort(key=lambda task: task.name)
     chosen = np.unique(np.linspace(0, len(fitting) - 1, arguments.tasks).astype(int))
@@ -143,11 +144,14 @@ def draw_once(population: Population, *, sample: int, pairs: int, seed: int) -> 
 
 def measure(population: Population, probe: t2v.Probe, arguments: argparse.Namespace) -> dict[str, dict]:
     """How often both intervals hold over many draws: overall, on which side they fail, and by tenths of filters."""
-    truth = population.fisher
+    share, nothing = t2v.EmbedSettings().smoothing, torch.zeros(probe.n_filters, dtype=torch.float64)
+    exact = FisherEstimate(torch.from_numpy(population.fisher), nothing, 0, 0, 0)
+    truth = smooth(exact, probe.layers, share).fisher.numpy()
     is_alive = truth > 0
     fishers, errors, misses = [], [], {kind: [] for kind in KINDS}
     for number in range(arguments.draws):
         found = draw_once(population, sample=arguments.sample, pairs=arguments.pairs, seed=arguments.seed + number)
+        found = smooth(found, probe.layers, share)
         fisher, stderr = found.fisher.numpy(), found.stderr.numpy()
         counts = {"counts": {"images_used": found.images}}
         own = t2v.Embedding("draw", probe.name, fisher, stderr, np.ones_like(fisher), probe.layers, counts).interval()
