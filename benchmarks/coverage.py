@@ -2,11 +2,12 @@
 
     python benchmarks/coverage.py [--probe resnet34] [--shared DIR] [--device cuda] [--json docs/measured/coverage.json]
 
-The images of a task are taken for the whole population, whose Fisher is computed exactly (all images, all terms) and smoothed as `embed` does. Images
-are then drawn from it with replacement, and pairs from those, as `embed` does with the head held fixed. The table has
-how often `Embedding.interval` and the plain fisher +- 1.96 stderr contain the population's Fisher: overall, and in the
-worst tenth of the filters, sorted by their relative standard error in that draw, or by rarity (the spread of the
-estimates over all draws, relative to the truth). Filters without any Fisher in the population are left out.
+The images of a task are taken for the whole population, whose Fisher is computed exactly (all images, all terms) and
+smoothed as `embed` does. Images are then drawn from it with replacement, and pairs from those, as `embed` does with the
+head held fixed. The table has how often `Embedding.interval` and the plain fisher +- 1.96 stderr contain the
+population's Fisher: overall, and in the worst tenth of the filters, sorted by their relative standard error in that
+draw, or by rarity (the spread of the estimates over all draws, relative to the truth). Filters without any Fisher in
+the population are left out.
 """
 
 import argparse
