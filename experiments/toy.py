@@ -62,7 +62,7 @@ RANDOM_FEATURES, DEGREE, L2 = 10, 3, 1e-2
 POWERS = tuple((total - j, j) for total in range(1, DEGREE + 1) for j in range(total + 1))
 # Every pair, in double precision: nothing is sampled, so the numbers have no noise. Where maps are of one pixel, the
 # direct and the robust Fisher are the same.
-SETTINGS = t2v.EmbedSettings(method="direct", seeds="all", l2=L2, dtype="float64")
+SETTINGS = t2v.EmbedSettings(method="direct", seeds="all", smoothing=0, l2=L2, dtype="float64")
 # Of t-SNE; and how many random starts it gets, of which the best is drawn.
 PERPLEXITY, STARTS = 12, 4
 # Less than this share of the way from chance to the best is called small.

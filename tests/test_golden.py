@@ -1,4 +1,4 @@
-"""Numbers that were frozen before the package was rebuilt, and must come out the same ever after.
+"""Numbers that were frozen with recipe 3, and must come out the same until the next one.
 
 `python -m tests.test_golden` writes tests/golden/frozen.json anew: do that only for a change that is meant to move
 numbers. On the kind of machine that wrote the file numbers agree to 1e-6; elsewhere rounding moves single filters.
@@ -94,23 +94,6 @@ def export_library(folder: Path) -> Path:
     return LIBRARY
 
 
-# The one place where names of the frozen JSON meet today's: old -> new, None where there is no such field any more.
-RENAMED: dict[str, str | None] = {
-    "expert": "model",
-    "chance": "p_best",
-    "lesson": "source_task",
-    "parameters": "params",
-    "cost": "gmacs",
-    "is_here": "is_available",
-    "is_static": "is_average_best",
-    "static": "average_best",
-    "is_sure": "is_confident",
-    "regime": "shots",
-    "settings.engine": None,
-    "settings.images": "max_samples",
-    "settings.precision": "rel_tol",
-    "settings.halves": "split_half",
-}
 # Times, places, keys (which hash the names of settings) and sentences.
 VOLATILE = {"seconds", "library", "written", "key", "versions", "verdict", "why", "notes", "known", "load", "words"}
 
@@ -118,11 +101,9 @@ VOLATILE = {"seconds", "library", "written", "key", "versions", "verdict", "why"
 def find_differences(old, new, tolerance: float, where: str = "") -> list[str]:
     """Where a frozen value and today's differ, through all fields and items."""
     if isinstance(old, dict):
-        inside = where.rpartition(".")[2]
-        names = {name: RENAMED.get(f"{inside}.{name}", RENAMED.get(name, name)) for name in old if name not in VOLATILE}
-        names = {name: today for name, today in names.items() if today is not None}
-        missing = [f"{where}.{today} is missing" for today in names.values() if today not in new]
-        pairs = [(old[name], new[today], today) for name, today in names.items() if today in new]
+        names = [name for name in old if name not in VOLATILE]
+        missing = [f"{where}.{name} is missing" for name in names if name not in new]
+        pairs = [(old[name], new[name], name) for name in names if name in new]
         return missing + [line for a, b, name in pairs for line in find_differences(a, b, tolerance, f"{where}.{name}")]
     if isinstance(old, list):
         if len(old) != len(new):
@@ -133,7 +114,7 @@ def find_differences(old, new, tolerance: float, where: str = "") -> list[str]:
         ]  # fmt: skip
     if isinstance(old, float):
         return [] if new == pytest.approx(old, rel=tolerance, abs=1e-9) else [f"{where}: {old}, now {new}"]
-    return [] if new in (old, RENAMED.get(old)) else [f"{where}: {old!r}, now {new!r}"]
+    return [] if new == old else [f"{where}: {old!r}, now {new!r}"]
 
 
 FROZEN = json.loads(FILE.read_text()) if FILE.exists() else {}

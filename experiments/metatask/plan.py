@@ -18,7 +18,6 @@ import task2vec as t2v
 from experiments.collection import MIN_IMAGES, Collection, Dataset, read_collection
 from experiments.report import say
 from task2vec.probe import Preprocess
-from task2vec.tasks.images import StoredImages
 
 # The pictures are small; the networks see a little less, so that crops can be chosen.
 SIZE, CANVAS = 112, 128
@@ -144,9 +143,8 @@ def _halve(dataset: Dataset, taxa: Sequence[PlannedTask], seed: int) -> Iterator
 
 def _plan_labels(birds: Dataset) -> tuple[list[PlannedTask], list[PlannedTask]]:
     """The tasks of the second family, and what its experts are fine-tuned on."""
-    files = birds.images.images
-    assert isinstance(files, StoredImages)
-    whole = birds.images.subset(np.argsort(files.checksums))  # the canonical order when the errors were measured
+    # In the canonical order of the version that measured the errors.
+    whole = birds.images.subset(np.argsort(birds.images.images.checksums))  # type: ignore[attr-defined]
     order = np.argsort(whole.targets, kind="stable")
     rank = np.empty(len(whole), dtype=np.int64)
     rank[order] = np.arange(len(whole)) - np.searchsorted(whole.targets[order], whole.targets[order])

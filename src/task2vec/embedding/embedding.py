@@ -231,7 +231,7 @@ class Embedding:
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper end, per filter, of an interval that has the population's Fisher with probability `level`.
 
-        It is F exp(+-q r) with r = stderr / F and q Student's quantile with 2 + n/3 degrees of freedom, where
+        It is F exp(+-q r) with r = stderr / F and q Student's quantile with n degrees of freedom, where
         n = 1 / (1 / images + r^2) is the number of images that the filter's Fisher comes from. The upper end is at
         least what images of a kind that did not occur may add, by the rule of three: for 95 %, 3 times the Fisher that
         one image gives a filter of the layer, the mean of F / n. Filters without Fisher have only this end, and 0.
@@ -245,7 +245,7 @@ class Embedding:
             ... )
             >>> low, high = birds.interval()
             >>> low.round(2), high.round(2)
-            (array([0.81, 0.11, 0.  ]), array([1.23, 2.28, 0.15]))
+            (array([0.82, 0.12, 0.  ]), array([1.22, 2.05, 0.15]))
         """
         from scipy.special import stdtrit
 
@@ -256,7 +256,7 @@ class Embedding:
         used = self.provenance.get("counts", {}).get("images_used", math.inf)
         error = np.divide(self.stderr, self.fisher, out=np.zeros(len(self)), where=self.fisher > 0)
         share = np.clip(1 / used + error**2, 1e-9, 1)  # of one image in the Fisher: 1/n
-        width = np.exp(np.minimum(stdtrit(2 + 1 / (3 * share), (1 + level) / 2) * error, 100))
+        width = np.exp(np.minimum(stdtrit(1 / share, (1 + level) / 2) * error, 100))
         of_one = [float((self.fisher * share)[part].mean()) for part in self.layer_slices().values()]
         unseen = -math.log1p(-level) * np.repeat(of_one, [layer.filters for layer in self.layers])
         return self.fisher / width, np.maximum(self.fisher * width, unseen)

@@ -21,7 +21,6 @@ draw has a fifth to a quarter of the variance of the images (12 real tasks of 10
 pairs could lower the standard error by more than a tenth.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -107,7 +106,7 @@ def enough_pairs(chances: Tensor) -> int:
         >>> enough_pairs(torch.full((10, 20), 1 / 200)), enough_pairs(torch.full((10, 1), 1 / 10))
         (80, 10)
     """
-    return max(len(chances), math.ceil(ENOUGH / float(chances.square().sum())))
+    return max(len(chances), round(ENOUGH / float(chances.square().sum())))
 
 
 def inclusion_probabilities(probabilities: Tensor, budget: int) -> Tensor:

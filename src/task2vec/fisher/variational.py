@@ -88,7 +88,9 @@ def _add_noise(
         if 1 < groups < out.shape[1]:
             shape, std = out.unflatten(1, (groups, -1)), std.unsqueeze(2)
         spread = sigma.view(1, *shape.shape[1 : shape.ndim - len(after)], *after)
-    eps = torch.empty_like(shape).normal_(generator=generator)
+    # On a CPU the layout of a map, which decides what is drawn where, depends on the network.
+    layout = torch.preserve_format if out.is_cuda else torch.contiguous_format
+    eps = torch.empty_like(shape, memory_format=layout).normal_(generator=generator)
     noisy = torch.addcmul(shape, std * spread, eps)  # of the maps, autograd keeps eps alone
     # No view where none is needed: an in-place ReLU after it would copy the whole map.
     return noisy if shape is out else noisy.flatten(1, 2)

@@ -9,8 +9,8 @@ the same for every probe; the bias is not penalised.
 
 The penalty decides how soft the probabilities are, and so the scale of the Fisher: too small, and the head is certain
 of every training image, which leaves no Fisher at all. It is the same for all tasks. One that each task chooses by
-cross-validation is the largest noise of an embedding: between two draws of 100 images the logarithm of the norm then
-has a standard deviation of 0.30 instead of 0.06 (67 real tasks). Cross-validation only measures the error.
+cross-validation is the largest noise of an embedding: over random halves of a task the logarithm of the norm then has a
+standard deviation of 0.34 to 0.37 instead of 0.05 (benchmarks/steadiness.py). Cross-validation only measures the error.
 
 Training splits (seeds and sizes of the training set of an error matrix) share their features, too. Every split has its
 own mean, scale, folds, cross-validated penalty and head, as if its images were all there are: an image outside of it
