@@ -282,7 +282,7 @@ def gather(
     )
 
 
-def gather_embeddings(plan: MetaTaskPlan, folder: Path) -> dict[str, dict[str, Any]]:
+def gather_embeddings(plan: MetaTaskPlan, folder: Path) -> dict[str, Any]:
     """The embeddings of all spaces in a folder and what follows from them, as fields of a meta-task."""
     embedded, domains = {}, {}
     wanted = [one.task.name for one in (*plan.tasks, *plan.source_tasks)]

@@ -23,9 +23,11 @@ def demo(out: options.Out = Path("task2vec-demo")) -> None:
     """
     import torch
 
+    from task2vec.cli.inputs import import_networks
     from task2vec.plots import draw_matrix, make_folder
 
     make_folder(out)
+    import_networks()
     torch.set_num_threads(1)  # images this small keep several threads busy waiting for one another
     output.say("creating eight small tasks and loading the probe ...")
     tasks = task2vec.sample_tasks(images_per_task=IMAGES)

@@ -340,7 +340,9 @@ def make_training_splits(targets: Tensor, train: np.ndarray, *, classes: int, ba
         rows = torch.from_numpy(np.flatnonzero(mask))
         own = onehot[rows]
         weights[split, rows] = image_weights(own, **kind, balance=balance)
-        folds[split, rows], is_judged[split, rows] = (found[0] for found in assign_folds(own[None], **kind))
+        folds[split, rows], is_judged[split, rows] = (
+            found[0] for found in assign_folds(own[None], is_multilabel=kind["is_multilabel"])
+        )
     return TrainingSplits(onehot, weights, folds, is_judged, **kind)
 
 
