@@ -17,7 +17,7 @@ cumulated probabilities, which spreads the sample evenly over the classes when t
 
 How many pairs are enough? They add the noise of the draw to that of the images, which are themselves a sample. If they
 are `ENOUGH` of the effective number of pairs, 1 / sum of squared drawing probabilities, and at least one per image, the
-draw has a fifth to a quarter of the variance of the images (12 real tasks of 100 images, two probes): no number of
+draw has a fifth to a quarter of the variance of the images (six real tasks of 100 images, two probes): no number of
 pairs could lower the standard error by more than a tenth.
 """
 
