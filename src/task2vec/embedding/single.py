@@ -282,10 +282,10 @@ class Job:
 
 
 def _chance_warning(head: Head) -> str:
-    """What the norm says about labels that cannot be predicted."""
+    """What an embedding of labels that cannot be predicted is worth."""
     return (
         f"the head predicts no better than chance (cross-validated error {100 * head.cv_error:.1f} %): the norm then "
-        "says how hard the labels are to memorise, and neighbours mean little. Check the labels, or add images"
+        "does not measure difficulty, and neighbours mean little. Check the labels, or add images"
     )
 
 
