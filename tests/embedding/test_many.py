@@ -12,7 +12,7 @@ from timm.layers.std_conv import StdConv2d
 
 from task2vec.embedding import EmbedSettings, VariationalSettings, embed, embed_many, many
 from task2vec.embedding.batching import Passes, Pixels
-from task2vec.embedding.many import gather_images, group_tasks
+from task2vec.embedding.many import _merge, gather_images, group_tasks
 from task2vec.errors import DataChangedError, NotFiniteError, ProbeError, ResourceError, UsageError
 from task2vec.fisher import PerSampleFisher
 from task2vec.head import fit_heads
@@ -417,3 +417,18 @@ def test_every_task_finds_its_own_images_among_the_common_ones():
     copies = {d: max(task.digests.count(d) for task in tasks) for task in tasks for d in task.digests}
     assert len(common) == sum(copies.values())
     assert list(digests) == sorted(digests)
+
+
+def test_a_gpu_takes_small_groups_together_and_large_ones_alone():
+    groups = [[(number, make_task((size - 2, 2)))] for number, size in enumerate([10, 20, 30, 90, 5])]
+    merged = _merge(groups, 60)
+    assert [[number for number, _ in group] for group in merged] == [[0, 1, 2], [3], [4]]
+
+
+def test_tasks_of_other_images_in_one_group_are_embedded_as_alone(monkeypatch):
+    tasks = make_family("mixed")
+    apart = run_many(tasks, tiny(), settings=FINE)
+    monkeypatch.setattr(many, "group_tasks", lambda tasks, most: [list(range(len(tasks)))])
+    together = run_many(tasks, tiny(), settings=FINE)
+    for one, other in zip(together, apart, strict=True):
+        assert one.error is None and is_close(one.embedding, other.embedding, error=1e-9)

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from task2vec.errors import DataError, UsageError
+from task2vec.errors import DataChangedError, DataError, UsageError
+from task2vec.tasks import images as images_module
+from task2vec.tasks import read_folder
 from task2vec.tasks.images import FORMATS, decode, digest_pixels, to_rgb
+from tests.tasks.pictures import make_folder, paint
 
 NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8))
 
@@ -100,3 +103,38 @@ def test_the_pixel_limit_counts_pixels(monkeypatch):
     assert decode(encode(Image.new("1", (200, 50)))).size == (200, 50)
     with pytest.raises(DataError, match="200 x 51"):
         decode(encode(Image.new("1", (200, 51))))
+
+
+@pytest.fixture
+def recent(monkeypatch):
+    """An empty memory of recent images."""
+    memory = images_module._RecentImages()
+    monkeypatch.setattr(images_module, "_recent", memory)
+    return memory
+
+
+def test_an_inspected_image_is_decoded_once_and_a_changed_file_is_read_again(tmp_path, recent, monkeypatch):
+    task = read_folder(make_folder(tmp_path, cats=2, dogs=2))
+    calls = []
+    monkeypatch.setattr(images_module, "decode", lambda data: calls.append(1) or decode(data))
+    first = [np.asarray(task.images.load(index)) for index in range(4)]
+    assert not calls and not recent.images
+    again = [np.asarray(task.images.load(index)) for index in range(4)]
+    assert len(calls) == 4 and all(map(np.array_equal, first, again))
+    other = read_folder(tmp_path)
+    paint(tmp_path / "cats" / "000.png", 77)
+    renewed = read_folder(tmp_path)  # knows the changed image, which is none of the others' business
+    with pytest.raises(DataChangedError, match=r"000\.png changed"):
+        other.images.load(0)
+    assert np.asarray(renewed.images.load(0))[0, 0, 0] == 77
+
+
+def test_recent_images_take_little_memory(recent, monkeypatch):
+    monkeypatch.setattr(recent, "room", 4 * 40 * 40 * 2)
+    for number in range(5):
+        recent.put(number, "bytes", NOISE)
+    recent.put(None, "bytes", NOISE)  # nothing says whether it has changed
+    assert list(recent.images) == [(3, "bytes"), (4, "bytes")] and recent.room == 0
+    assert (
+        recent.take(4, "other bytes") is None and recent.take(4, "bytes") is NOISE and recent.take(4, "bytes") is None
+    )

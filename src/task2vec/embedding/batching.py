@@ -34,8 +34,10 @@ from task2vec.tasks import Images
 # Decoded images are kept for the second pass up to this many bytes; more of them are decoded again.
 CACHE_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
 BATCH_SIZE = {"cpu": 16, "cuda": 128}
-# A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to multiples of this.
-_STEP = 32
+# A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to the next of these.
+_SIZES = (32, 64, 128, 256, 512, 1024)
+# Threads that decode: more of them wait for each other.
+_DECODERS = 8
 # What happens once per column, with all that is remembered of the layers' inputs, in backward passes with their
 # reductions. Measured: 0.5 to 1.7 on a CPU, by probe and method, the default one 1.6; 0.25 to 0.45 on an H200.
 _FORWARD = {"cpu": 1.5, "cuda": 0.3}
@@ -186,7 +188,8 @@ class Passes:
             what = f"num_workers={num_workers} and batch_size={batch_size} must be at least 1"
             raise UsageError(f"{what}. Leave them out to have them chosen.")
         where, self.dtype, self.probe = choose_device(device), getattr(torch, settings.dtype), probe
-        self.pixels = Pixels(images, probe, device=where, num_workers=num_workers or os.cpu_count() or 1)
+        decoders = num_workers or min(_DECODERS, os.cpu_count() or 1)
+        self.pixels = Pixels(images, probe, device=where, num_workers=decoders)
         self.network = probe.prepare(device=where, dtype=self.dtype)
         if settings.method == "variational":
             NoisyNetwork(self.network, probe.layers)  # refuses a probe with layers that cannot take noise
@@ -195,15 +198,16 @@ class Passes:
         self.memory = OomRetry(what, on_shortage=self.pixels.forget)
 
     def input(self, pixels: Tensor) -> Tensor:
-        """What the network takes: normalised, and on a GPU with the last image repeated up to a multiple of `_STEP`.
+        """What the network takes: normalised, and on a GPU with the last image repeated up to one of `_SIZES`.
 
         Nothing is filled up where memory is short, batches are small, or images go one by one anyway.
         """
         images = self.probe.preprocess.normalise(pixels, self.dtype)
         if not images.is_cuda:
             return images
-        if self.memory.largest is None and self.batch_size >= _STEP and self.network.is_batched:
-            images = torch.cat([images, images[-1:].expand(-len(images) % _STEP, -1, -1, -1)])
+        size = next((size for size in _SIZES if len(images) <= size <= self.batch_size), len(images))
+        if self.memory.largest is None and size > len(images) and self.network.is_batched:
+            images = torch.cat([images, images[-1:].expand(size - len(images), -1, -1, -1)])
         return images.contiguous(memory_format=torch.channels_last)
 
     def features(self, report: Report) -> Tensor:
@@ -300,10 +304,12 @@ class Backward:
 
     def __init__(self, passes: Passes, engine: PerSampleFisher, parts: Sequence[Part], keys: Sequence[int]):
         """`keys` are the seeds of the random signs of the common images."""
-        self.passes, self.engine, self.parts, self.keys = passes, engine, parts, keys
+        self.passes, self.engine, self.keys = passes, engine, keys
         self.pixels = passes.pixels
         designs = [part.design for part in parts]
         self.ledger = Ledger(designs, filters=passes.probe.n_filters, device=self.pixels.device)
+        self.vectors = [_send(part.vectors, self.pixels.device) for part in parts]
+        self.heads = [_send(part.weight, self.pixels.device) for part in parts]
         images = torch.cat([part.images for part in parts])
         order = torch.argsort(images, stable=True)  # by image, then by task, then as drawn
         self.images = images[order]
@@ -374,12 +380,13 @@ class Backward:
 
     def _seeds(self, pairs: Tensor) -> Tensor:
         """(m, d) gradients at the pooled features of the pairs with the given numbers."""
-        found = torch.empty(len(pairs), self.passes.probe.feature_dim, dtype=self.passes.dtype)
-        owners = self.owners[pairs]
-        for owner in owners.unique().tolist():
-            own, part = torch.nonzero(owners == owner).flatten(), self.parts[owner]
-            found[own] = (part.vectors[self.places[pairs[own]]] @ part.weight).to(found)
-        return found.to(self.pixels.device, non_blocking=True)
+        device, order = self.pixels.device, self.owners[pairs].argsort(stable=True)
+        owners, counts = self.owners[pairs[order]].unique_consecutive(return_counts=True)
+        places = _send(self.places[pairs[order]], device).split(counts.tolist())
+        found = [
+            self.vectors[owner][own] @ self.heads[owner] for owner, own in zip(owners.tolist(), places, strict=True)
+        ]
+        return torch.cat(found).to(self.passes.dtype)[_send(order.argsort(), device)]
 
     def _take(self, rows: Tensor, pairs: Tensor) -> None:
         """Adds the rows of one slot to their groups: those that are complete enter the ledger, the others wait.

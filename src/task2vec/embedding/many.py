@@ -13,7 +13,7 @@ import torch
 from scipy.cluster.hierarchy import DisjointSet
 from torch import Tensor
 
-from task2vec.embedding.batching import OomRetry, Passes, Pixels, refuse_infinite
+from task2vec.embedding.batching import OomRetry, Passes, Pixels, choose_device, refuse_infinite
 from task2vec.embedding.embedding import Embedding, EmbedSettings, Store, find_saved, name_file, open_folder
 from task2vec.embedding.single import Job, start_backward
 from task2vec.errors import DataError, NotFiniteError, ResourceError, Task2VecError, UsageError
@@ -27,6 +27,8 @@ from task2vec.tasks.images import ChosenImages
 
 # More tasks at a time would save little of the forward passes, and delay the first result.
 _TOGETHER = 256
+# Images that keep a GPU busy: tasks without common ones share their batches up to so many.
+_BUSY = 2048
 _GIGABYTE = 1 << 30
 
 NO_IMAGES = ChosenImages((), ())
@@ -242,8 +244,11 @@ def _embed_groups(
 ) -> Iterator[Outcome]:
     """The outcome of these tasks. The backend does not change the groups, and so no byte of the results."""
     most = max(1, int(work.room / 2 / (4 * work.probe.feature_dim)))
-    groups = [[members[own] for own in group] for group in group_tasks([task for _, task in members], most=most)]
+    tasks = [task for _, task in members]
+    groups = [[members[own] for own in group] for group in group_tasks(tasks, most=most)]
     if backend is None:
+        if choose_device(work.options["device"]).type == "cuda":
+            groups = _merge(groups, min(most, _BUSY))
         for group in groups:
             yield from work.embed(group, report)
         return
@@ -258,6 +263,19 @@ def _embed_groups(
                 yield from ((number, result.failure.error()) for number in left[result.key])
 
 
+def _merge(groups: Sequence[list[Member]], most: int) -> list[list[Member]]:
+    """Small groups together, in their order, as long as their tasks have at most so many images in all."""
+    merged, held = [], most
+    for group in groups:
+        size = sum(len(task) for _, task in group)
+        if held + size > most:
+            merged.append([])
+            held = 0
+        merged[-1] += group
+        held += size
+    return merged
+
+
 # --- common images ----------------------------------------------------------------------------------------------------
 
 
@@ -268,19 +286,22 @@ def gather_images(tasks: Sequence[Task]) -> tuple[Images, tuple[str, ...], list[
     one task are images of their own, by their number. Each image is taken from the first task that has it.
     """
     sources: dict[tuple[str, int], tuple[int, int]] = {}
-    keys: list[list[tuple[str, int]]] = []
+    keys: dict[tuple[str, ...], list[tuple[str, int]]] = {}
     for source, task in enumerate(tasks):
+        if task.digests in keys:  # other labels of the same images
+            continue
         seen: Counter[str] = Counter()
-        keys.append([])
+        own = keys[task.digests] = []
         for number, digest in enumerate(task.digests):
-            keys[-1].append((digest, seen[digest]))
-            sources.setdefault(keys[-1][-1], (source, number))
+            own.append((digest, seen[digest]))
+            sources.setdefault(own[-1], (source, number))
             seen[digest] += 1
     order = sorted(sources)
     places = {key: place for place, key in enumerate(order)}
     labels = tuple(f"{task.name}: " for task in tasks)
     common = ChosenImages(tuple(task.images for task in tasks), [sources[key] for key in order], labels)
-    return common, tuple(digest for digest, _ in order), [np.array([places[key] for key in own]) for own in keys]
+    found = {digests: np.array([places[key] for key in own]) for digests, own in keys.items()}
+    return common, tuple(digest for digest, _ in order), [found[task.digests] for task in tasks]
 
 
 def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
@@ -293,9 +314,10 @@ def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
         >>> group_tasks(sample_tasks(images_per_task=20), most=1000)  # digits and their parity; photos and coin flips
         [[0, 1], [2], [3], [4], [5], [6, 7]]
     """
-    joined, first = DisjointSet(range(len(tasks))), {}
+    joined, first, alike = DisjointSet(range(len(tasks))), {}, {}
     for number, task in enumerate(tasks):
-        for other in {first.setdefault(digest, number) for digest in task.digests}:
+        twin = alike.setdefault(task.digests, number)
+        for other in [twin] if twin < number else {first.setdefault(digest, number) for digest in task.digests}:
             joined.merge(number, other)
     groups = []
     for related in joined.subsets():
@@ -406,7 +428,9 @@ class GroupWork:
             try:
                 check_rows(backward.ledger.sums[first:last, 1], self.probe.layers)
                 whole, *halves = (backward.ledger.estimate(account) for account in range(first, last))
-                arrays = [job.add_prior(half)[0].fisher.numpy() for job, half in zip(family[1:], halves, strict=True)]
+                arrays = [
+                    job.add_prior(half)[0].fisher.cpu().numpy() for job, half in zip(family[1:], halves, strict=True)
+                ]
                 yield number, family[0].describe(heads[first], family[0].add_prior(whole), halves=arrays)
             except NotFiniteError as error:
                 yield number, error

@@ -276,7 +276,7 @@ class Job:
             "warnings": [*given.warnings, *warnings, *([] if head.beats_chance else [_chance_warning(head)])],
             **more,
         }
-        arrays = estimate.fisher.numpy(), estimate.stderr.numpy(), prior.numpy()
+        arrays = tuple(values.cpu().numpy() for values in (estimate.fisher, estimate.stderr, prior))
         both = np.stack(halves) if halves else None
         return Embedding(given.name, probe.name, *arrays, probe.layers, provenance, both)
 

@@ -142,7 +142,7 @@ class Ledger:
         m, terms, inclusion, mass, square_mass = self.facts[task].tolist()
         n, drawn, square_weights = self.designs[task]
         part = m / drawn
-        z, y, zz, yz, uz = self.sums[task].cpu()
+        z, y, zz, yz, uz = self.sums[task]
         fisher = z / part / n
         squares = yz / part - 2 * fisher * uz / part + fisher**2 * square_weights
         population = squares.clamp_min(0) * (n / max(n - 1, 1)) / n**2
@@ -195,7 +195,7 @@ def closed_form(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float)
         >>> [round(x, 3) for x in precision.tolist()], round(variance.item(), 3)
         ([401.0, 1.0], 1.0)
     """
-    ratio, scales = fisher.double() / beta, weight_scales(layers)
+    ratio, scales = fisher.double() / beta, weight_scales(layers).to(fisher.device)
     places = _places(layers, ratio.device)[0]
     # The gap scales + mean(1 / (1/v + ratio)) - v is concave in v, and where it is zero below the upper bound its slope
     # is at most -1/2: Newton's steps from the bound come down to the root and never pass it.

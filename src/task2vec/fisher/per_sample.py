@@ -10,15 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial, reduce
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from task2vec.errors import NotFiniteError
-from task2vec.fisher.reductions import Memo, compute_anew, generic, reduce_layer, reduce_untied
+from task2vec.fisher.reductions import Memo, compute_anew, generic, is_plain, reduce_layer, reduce_untied
 from task2vec.probe import FilterLayer, PreparedNetwork
 
+# A pass is recorded when so many like it have run: recording takes as long as some of them.
+_OFTEN = 4
 # Gradients at the features (r, n, features), or a function of the features (n, d) of the pass that returns them.
 Seeds = Tensor | Callable[[Tensor], Tensor]
 
@@ -74,26 +77,35 @@ class PerSampleFisher:
             alone = [list(self.rows_by_seed(image, own, [key])) for image, own, key in parts]
             yield from (torch.cat(rows) for rows in zip(*alone, strict=True))
             return
-        recorder = _Recorder(self, keys)
+        recorded = None if callable(seeds) else find_recorded(self, images, seeds)
+        if recorded is not None:
+            yield from recorded.run(images, seeds)
+            return
+        begun = self.forward(images, keys)
+        seeds = seeds(begun.features.detach()) if callable(seeds) else seeds
+        begun.memory = {} if len(seeds) > 1 else None
+        for number, seed in enumerate(seeds, start=1):
+            yield begun.backward(seed, is_last=number == len(seeds))
+
+    def forward(self, images: Tensor, keys: Sequence[int]) -> "_Pass":
+        """A forward pass, whose backward passes make rows."""
+        begun = _Pass(self, keys)
         with ExitStack() as hooks, torch.enable_grad():
             for name, module in self.network.layers.items():
-                hooks.callback(module.register_forward_hook(partial(recorder.on_forward, name)).remove)
-            features = self.network.module(images)
-        seeds = seeds(features.detach()) if callable(seeds) else seeds
-        recorder.memory = {} if len(seeds) > 1 else None
-        for i, seed in enumerate(seeds):
-            with torch.enable_grad():  # a scalar: for grad_outputs torch imports sympy, which takes seconds
-                total = (features * seed).sum()
-            torch.autograd.grad(total, recorder.start, retain_graph=i + 1 < len(seeds), allow_unused=True)
-            yield recorder.rows()
+                hooks.callback(module.register_forward_hook(partial(begun.on_forward, name)).remove)
+            begun.features = self.network.module(images)
+        return begun
 
 
-class _Recorder:
+class _Pass:
     """Collects the squared norms of the layers during one batch, and makes the rows of each backward pass.
 
     Attributes:
+        features: of the batch, with the graph that leads back from them.
         memory: what depends on a layer's input alone and is small, kept for the next seeds of the batch.
     """
+
+    features: Tensor
 
     def __init__(self, fisher: PerSampleFisher, keys: Sequence[int]):
         self.fisher, self.keys, self.count = fisher, keys, len(keys)
@@ -102,6 +114,13 @@ class _Recorder:
         self.pending: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         self.calls: Counter[str] = Counter()
         self.memory: dict[str, Tensor] | None = None  # none for a single seed
+
+    def backward(self, seed: Tensor, *, is_last: bool) -> Tensor:
+        """(images, filters) of a seed (n, features); the graph is freed after the last one."""
+        with torch.enable_grad():  # a scalar: for grad_outputs torch imports sympy, which takes seconds
+            total = (self.features * seed).sum()
+        torch.autograd.grad(total, self.start, retain_graph=not is_last, allow_unused=True)
+        return self.rows()
 
     def on_forward(self, name: str, module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
         """The output of a layer, which reduces the gradient that comes back to it."""
@@ -146,6 +165,70 @@ class _Recorder:
         self.pending.clear()
         self.norms = {}
         return torch.cat(columns, dim=1)
+
+
+# --- CUDA graphs ------------------------------------------------------------------------------------------------------
+
+
+def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "RecordedPass | None":
+    """The recording of a pass like this one on a GPU, made when the same shape has come often enough; else None.
+
+    The choice changes the numbers by rounding at most: a recording is kept only if it repeats the rows.
+    """
+    network = fisher.network
+    if not images.is_cuda or not network.is_batched or not all(map(is_plain, network.layers.values())):
+        return None  # random signs are drawn by the host, and would be those of the recording for ever
+    key = (fisher.is_untied, images.shape, len(seeds) > 1, torch.get_float32_matmul_precision())
+    found = network.recorded.setdefault(key, 0)
+    if isinstance(found, int):
+        network.recorded[key] = found + 1
+        if found < _OFTEN:
+            return None
+        network.recorded[key] = None  # as long as it is not there, and for ever if it cannot be
+        network.recorded[key] = found = _record(fisher, images, seeds)
+    return found
+
+
+def _record(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "RecordedPass | None":
+    """A recording that repeats the rows of this batch, if there can be one."""
+    begun = fisher.forward(images, range(len(images)))
+    begun.memory = {} if len(seeds) > 1 else None
+    wanted = begun.backward(seeds[0], is_last=True)
+    del begun
+    try:
+        recorded = RecordedPass(fisher, images, seeds)
+        (rows,) = recorded.run(images, seeds[:1])
+    except RuntimeError:  # a layer that a graph cannot hold, or too little memory: slower, not wrong
+        return None
+    return recorded if torch.allclose(rows, wanted, rtol=1e-2, atol=1e-4 * float(wanted.max())) else None
+
+
+class RecordedPass:
+    """A forward pass with the backward pass of one seed, and the backward pass of one more, as CUDA graphs.
+
+    They are hundreds of small kernels, which Python takes longer to launch than the GPU to run.
+    """
+
+    def __init__(self, fisher: PerSampleFisher, images: Tensor, seeds: Tensor):
+        self.images, self.seed, self.lock = images.clone(), seeds[0].clone(), Lock()
+        self.first, self.next, has_more = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), len(seeds) > 1
+        with torch.cuda.graph(self.first, capture_error_mode="thread_local"):
+            begun = fisher.forward(self.images, range(len(images)))
+            begun.memory = {} if has_more else None
+            self.rows = [begun.backward(self.seed, is_last=not has_more)]
+        if has_more:
+            with torch.cuda.graph(self.next, pool=self.first.pool(), capture_error_mode="thread_local"):
+                self.rows.append(begun.backward(self.seed, is_last=False))
+            self.begun = begun  # what later seeds read stays where it is
+
+    def run(self, images: Tensor, seeds: Tensor) -> Iterator[Tensor]:
+        """The (images, filters) of every seed in turn. Threads that share the network take turns."""
+        with self.lock:
+            self.images.copy_(images)
+            for number, seed in enumerate(seeds):
+                self.seed.copy_(seed)
+                (self.next if number else self.first).replay()
+                yield self.rows[min(number, 1)].clone()
 
 
 def check_rows(rows: Tensor, layers: tuple[FilterLayer, ...]) -> None:

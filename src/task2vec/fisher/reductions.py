@@ -23,6 +23,8 @@ a box sum over one channel, where the variance of independent weights would need
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,6 +45,22 @@ _POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 # A product with fewer columns than this costs as much as one with so many: reading the other factor takes the time.
 _NARROW = 12
+# Maps of so many numbers go image by image on a CPU, so that each stays in its caches.
+_LARGE = 1 << 16
+
+
+def kernels_for(d: Tensor) -> Any:
+    """The module of Triton kernels for gradients that it can reduce, or None."""
+    return _load_kernels() if d.is_cuda and d.dtype in (torch.float32, torch.bfloat16) else None
+
+
+@cache
+def _load_kernels() -> Any:
+    try:
+        from task2vec.fisher import kernels
+    except ImportError:  # torch has brought no Triton
+        return None
+    return kernels
 
 
 def compute_anew(compute: Callable[[], Tensor]) -> Tensor:
@@ -60,10 +78,11 @@ def reduce_layer(module: nn.Module, x: Tensor, d: Tensor, count: int, memo: Memo
     x, geometry = geometry_of(module, x)
     filters = d.shape[1]
     if module.groups > 1:
+        if module.groups == x.shape[1] and (kernels := kernels_for(d)) is not None:
+            return kernels.depthwise(x, d, geometry)
         x, d = x.unflatten(1, (module.groups, -1)), d.unflatten(1, (module.groups, -1))
         if x.shape[2] == 1:
-            # Large maps go image by image on a CPU, so that each stays in its caches.
-            size = count if d.is_cuda or d[0].numel() < 1 << 16 else 1
+            size = count if d.is_cuda or d[0].numel() < _LARGE else 1
             parts = zip(x[:, :, 0].split(size), d.split(size), strict=True)
             return torch.cat([depthwise(*part, geometry) for part in parts]).reshape(count, filters)
         x, d = x.flatten(0, 1), d.flatten(0, 1)
@@ -83,10 +102,10 @@ def reduce_untied(module: nn.Module, x: Tensor, d: Tensor, keys: Sequence[int], 
         signs = np.stack([generator.integers(2, size=size, dtype=np.int8) for generator in generators])
         signed = d * torch.from_numpy(signs).to(d).mul_(2).sub_(1).reshape(d.shape)
         return generic(module, [(x, signed)], count)
-    lengths = memo(lambda: patch_energy(module, x).sqrt_())
+    energy = memo(lambda: patch_energy(module, x))
     if isinstance(module, nn.Linear):
-        return untied(lengths.reshape(count, 1, -1), _tokens(d, count))
-    return untied(lengths, d).reshape(count, -1, d.shape[1]).sum(1)
+        return untied(energy.reshape(count, 1, -1), _tokens(d, count))
+    return untied(energy, d).reshape(count, -1, d.shape[1]).sum(1)
 
 
 def _tokens(x: Tensor, count: int) -> Tensor:
@@ -98,6 +117,9 @@ def _reduce_dense(x: Tensor, d: Tensor, geometry: "Geometry", memo: Memo) -> Ten
     route = cheapest_route(x, d, geometry)
     if route == "gram":
         return quadratic(memo(lambda: patch_gram(x, d.shape[2:], geometry)), d.flatten(2))
+    kernels = kernels_for(d) if geometry.taps > 1 else None
+    if kernels is not None and kernels.can_tie(x):
+        return kernels.tied(x, d, geometry)
     return pixelwise(x, d, geometry) if route == "pixelwise" else direct(x, d, geometry)
 
 
@@ -246,16 +268,18 @@ def generic(module: nn.Module, calls: list[tuple[Tensor, Tensor]], count: int) -
     return torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients])
 
 
-def untied(lengths: Tensor, d: Tensor) -> Tensor:
-    """(n, f): sum over positions of squares: output gradients (n, f, ...) times lengths of patches (n, groups, ...)."""
-    count, groups = lengths.shape[:2]
-    d, lengths = d.reshape(count, groups, d.shape[1] // groups, -1), lengths.reshape(count, groups, 1, -1)
-    # What reads the large map least often. A CPU takes norms slowly unless the positions of a channel lie together.
-    if d.is_cuda:
-        return torch.linalg.vector_norm(d * lengths, dim=3).square_().flatten(1)
-    if groups == 1:
-        return torch.bmm(d[:, 0].square(), lengths[:, 0].square().transpose(1, 2)).flatten(1)
-    return (d * lengths).square_().sum(3).flatten(1)
+def untied(energy: Tensor, d: Tensor) -> Tensor:
+    """(n, f): squared output gradients (n, f, ...) times energies of patches (n, groups, ...), summed over places."""
+    if (kernels := kernels_for(d)) is not None:
+        return kernels.untied(energy.flatten(2), d.flatten(2))
+    count, groups = energy.shape[:2]
+    d, energy = d.reshape(count, groups, d.shape[1] // groups, -1), energy.reshape(count, groups, 1, -1)
+    if d.is_cuda:  # what reads the large map least often
+        return torch.linalg.vector_norm(d * energy.sqrt(), dim=3).square_().flatten(1)
+    found, size = [], count if d[0].numel() < _LARGE else 1
+    for e, squares in zip(energy.split(size), (part.square() for part in d.split(size)), strict=True):
+        found.append(torch.bmm(e[:, 0], squares[:, 0].mT) if groups == 1 else squares.mul_(e).sum(3))
+    return torch.cat(found).flatten(1)
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -269,21 +293,27 @@ def patch_energy(module: nn.Module, x: Tensor) -> Tensor:
         return x.square().sum(-1, keepdim=True)
     assert isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d)
     dimensions = len(module.kernel_size)
-    energy = (x if x.ndim == dimensions + 2 else x[None]).square()
+    x = x if x.ndim == dimensions + 2 else x[None]
+    # A norm reads the map once, and writes no other; on a CPU it takes longer all the same.
+    is_norm = module.groups == 1 and x.is_cuda
+    energy = torch.linalg.vector_norm(x, dim=1, keepdim=True).square_() if is_norm else x.square()
     if module.groups == 1:
-        energy = energy.sum(1, keepdim=True)
+        energy = energy if is_norm else energy.sum(1, keepdim=True)
     elif module.groups < module.in_channels:
         energy = energy.unflatten(1, (module.groups, -1)).sum(2)
+    taps, pads, padding = math.prod(module.kernel_size), module._reversed_padding_repeated_twice, 0
+    # Many maps are summed several times as fast by a convolution with ones.
+    is_pooled = taps == 1 or (set(module.dilation) == {1} and module.groups == 1)
     if isinstance(module, Conv2dSame):
         energy = pad_same(energy, list(module.kernel_size), list(module.stride), list(module.dilation))
-    elif any(pads := module._reversed_padding_repeated_twice):
+    elif module.padding_mode == "zeros" and not is_pooled:
+        padding = module.padding
+    elif any(pads):
         mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
         energy = functional.pad(energy, pads, mode=mode)
-    taps = math.prod(module.kernel_size)
-    if taps == 1 and set(module.stride) == {1}:
-        return energy
-    # A CPU sums many maps several times as fast by a convolution with ones.
-    if set(module.dilation) == {1} and (energy.is_cuda or module.groups == 1):
-        return _POOLS[dimensions](energy, module.kernel_size, module.stride) * taps
+    if is_pooled:
+        is_itself = taps == 1 and set(module.stride) == {1}
+        return energy if is_itself else _POOLS[dimensions](energy, module.kernel_size, module.stride) * taps
     ones = torch.ones(module.groups, 1, *module.kernel_size, dtype=energy.dtype, device=energy.device)
-    return _CONVOLUTIONS[dimensions](energy, ones, stride=module.stride, dilation=module.dilation, groups=module.groups)
+    convolve = _CONVOLUTIONS[dimensions]
+    return convolve(energy, ones, None, module.stride, padding, module.dilation, module.groups)

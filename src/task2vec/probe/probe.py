@@ -160,13 +160,15 @@ class PreparedNetwork:
     """The network that runs, its filter layers by name, and the factor of each folded layer's score.
 
     `is_batched` is False if some layer mixes the images of a batch or has no image axis (a table of relative positions
-    that all images share): such a network is run one image at a time.
+    that all images share): such a network is run one image at a time. `recorded` are passes that the Fisher has
+    recorded on a GPU.
     """
 
     module: nn.Module
     layers: dict[str, nn.Module]
     scales: dict[str, Tensor]
     is_batched: bool
+    recorded: dict = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,6 +38,8 @@ UPRIGHT = dict(enumerate((*_TURNS, _TURN.ROTATE_270, _TURN.TRANSVERSE, _TURN.ROT
 _CHUNK = 256
 # Pixels that are hashed at a time.
 _STRIP = 1 << 15
+# Images that stay decoded after they were inspected, in bytes.
+_RECENT = 64 << 20
 # A pipe is opened without waiting for a writer, and a link is not opened at all.
 _OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW"))
 
@@ -108,6 +111,46 @@ def choose_images(images: Images, indices: Sequence[int]) -> ChosenImages:
     return ChosenImages((images,), [(0, index) for index in indices])
 
 
+class _RecentImages:
+    """The images that were inspected last, decoded: the next thing that is done with them is to use them, once."""
+
+    def __init__(self):
+        self.images: dict[tuple[Any, str], Image.Image] = {}
+        self.room, self.lock = _RECENT, Lock()
+
+    def put(self, stamp: Any, checksum: str, image: Image.Image) -> None:
+        """Keeps an image by the stamp and the checksum of its bytes, unless it has no stamp; forgets the oldest."""
+        if stamp is None:
+            return
+        with self.lock:
+            self._forget((stamp, checksum))
+            self.images[stamp, checksum] = image
+            self.room -= _count_bytes(image)
+            while self.room < 0:
+                self._forget(next(iter(self.images)))
+
+    def take(self, stamp: Any, checksum: str) -> Image.Image | None:
+        """An image that was kept and whose bytes are still the same; it is not kept any longer."""
+        with self.lock:
+            return self._forget((stamp, checksum))
+
+    def _forget(self, key: tuple[Any, str]) -> Image.Image | None:
+        image = self.images.pop(key, None)
+        self.room += 0 if image is None else _count_bytes(image)
+        return image
+
+
+def _count_bytes(image: Image.Image) -> int:
+    return 4 * image.width * image.height  # a pixel of Pillow's takes four
+
+
+_recent = _RecentImages()
+
+
+def _no_stamp(key: Any) -> None:
+    """The stamp of what cannot tell whether it has changed."""
+
+
 @dataclass(frozen=True)
 class StoredImages:
     """Images of which `read` returns the stored bytes, which must still be those that `checksums` were computed from.
@@ -118,6 +161,7 @@ class StoredImages:
         names: The names of the images in messages.
         checksums: SHA-256 of the bytes: less to hash than the pixels, whose digests the task has.
         root: The folder that the names begin in, for messages.
+        stamp: What changes when the stored bytes do, by the key; reading them again takes longer.
     """
 
     read: Callable[[Any], bytes]
@@ -126,6 +170,7 @@ class StoredImages:
     checksums: Sequence[str]
     root: str = ""
     is_threadsafe: bool = True
+    stamp: Callable[[Any], Any] = _no_stamp
 
     def __len__(self) -> int:
         """The number of images."""
@@ -133,6 +178,9 @@ class StoredImages:
 
     def load(self, index: int) -> Image.Image:
         """The image at `index`, decoded; `DataChangedError` if its bytes changed."""
+        image = _recent.take(self.stamp(self.keys[index]), self.checksums[index])
+        if image is not None:
+            return image
         try:
             data = self.read(self.keys[index])
             reason = "" if hashlib.sha256(data).hexdigest() == self.checksums[index] else "its bytes are different"
@@ -268,7 +316,16 @@ def _read_as_seen(place: Path, seen: os.stat_result) -> bytes:
 
 def open_files(root: Path, paths: Sequence[str]) -> StoredImages:
     """The images at `paths` below `root`, whose checksums are not known yet."""
-    return StoredImages(partial(read_inside, root), paths, paths, (), str(root))
+    return StoredImages(partial(read_inside, root), paths, paths, (), str(root), stamp=partial(_stamp, root))
+
+
+def _stamp(root: Path, path: str) -> tuple[int, ...] | None:
+    """What changes of a file whenever it is written, or replaced by another."""
+    try:
+        status = os.stat(root / path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def inspect_images(
@@ -278,8 +335,11 @@ def inspect_images(
 
     def inspect(place: int) -> tuple[str, str] | BadImage:
         try:
-            data = images.read(images.keys[place])
-            return digest_pixels(decode(data)), hashlib.sha256(data).hexdigest()
+            stamp, data = images.stamp(images.keys[place]), images.read(images.keys[place])
+            image, checksum = decode(data), hashlib.sha256(data).hexdigest()
+            digest = digest_pixels(image)
+            _recent.put(stamp, checksum, image)
+            return digest, checksum
         except DataError as error:
             return BadImage(images.name(place), str(error))
 

@@ -1,0 +1,145 @@
+"""Reductions of a layer as Triton kernels, for a GPU: each reads the gradient once and writes little but the norms.
+
+In torch's own operations the untied Fisher writes the map of products and reads it again, and the gradient of every
+image needs all patches of the input in memory, nine times the input for a 3 x 3 kernel. Triton comes with torch on
+Linux; elsewhere, and in double precision, `reductions` goes on without.
+
+All take inputs (n, c, h, w) and output gradients (n, f, h', w') of any memory layout, and return (n, f).
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# Positions that one program adds up before all are added up, and positions and filters that it holds at a time.
+_RUN, _PLACES, _FILTERS = 1024, 64, 64
+# Weights of one program of `tied`.
+_WEIGHTS = 128
+
+
+@triton.jit
+def _untied(
+    d, energy, out, positions, filters, d_image, d_filter, d_place, e_image, e_group, e_place, width,
+    RUN: tl.constexpr, PLACES: tl.constexpr, FILTERS: tl.constexpr,
+):  # fmt: skip
+    image, run = tl.program_id(2).to(tl.int64), tl.program_id(1)
+    f = tl.program_id(0) * FILTERS + tl.arange(0, FILTERS)
+    total = tl.zeros((FILTERS,), tl.float32)
+    for start in range(run * RUN, tl.minimum(run * RUN + RUN, positions), PLACES):
+        place = start + tl.arange(0, PLACES)
+        inside = (place[:, None] < positions) & (f[None, :] < filters)
+        slope = tl.load(d + image * d_image + place[:, None] * d_place + f[None, :] * d_filter, inside, 0.0)
+        of = energy + image * e_image + place[:, None] * e_place + (f // width)[None, :] * e_group
+        slope = slope.to(tl.float32)
+        total += tl.sum(slope * slope * tl.load(of, inside, 0.0).to(tl.float32), 0)
+    tl.store(out + (image * tl.num_programs(1) + run) * filters + f, total, f < filters)
+
+
+def untied(energy: Tensor, d: Tensor) -> Tensor:
+    """(n, f): output gradients (n, f, l) squared, times energies of patches (n, groups, l), summed over positions."""
+    count, filters, positions = d.shape
+    runs = triton.cdiv(positions, _RUN)
+    out = torch.empty(count, runs, filters, dtype=torch.float32, device=d.device)
+    sizes = (positions, filters, *d.stride(), *energy.stride(), filters // energy.shape[1])
+    grid = (triton.cdiv(filters, _FILTERS), runs, count)
+    _untied[grid](d, energy, out, *sizes, RUN=_RUN, PLACES=_PLACES, FILTERS=_FILTERS)
+    return out.sum(1).to(d.dtype)
+
+
+@triton.jit
+def _depthwise(
+    x, d, out, filters, height, width, positions, across, x_image, x_row, x_column, x_channel, d_image, d_filter,
+    d_place, stride_down, stride_across, dilation_down, dilation_across, pad_down, pad_across, multiplier,
+    KERNEL: tl.constexpr, TAPS: tl.constexpr, ROOM: tl.constexpr,
+    RUN: tl.constexpr, PLACES: tl.constexpr, FILTERS: tl.constexpr,
+):  # fmt: skip
+    image, run = tl.program_id(2).to(tl.int64), tl.program_id(1)
+    f = tl.program_id(0) * FILTERS + tl.arange(0, FILTERS)
+    taps = tl.arange(0, ROOM)
+    total = tl.zeros((ROOM, FILTERS), tl.float32)
+    for start in range(run * RUN, tl.minimum(run * RUN + RUN, positions), PLACES):
+        place = start + tl.arange(0, PLACES)
+        inside = (place < positions)[:, None] & (f < filters)[None, :]
+        slope = tl.load(d + image * d_image + place[:, None] * d_place + f[None, :] * d_filter, inside, 0.0)
+        slope = slope.to(tl.float32)
+        for tap in tl.static_range(TAPS):
+            row = place // across * stride_down + (tap // KERNEL) * dilation_down - pad_down
+            column = place % across * stride_across + (tap % KERNEL) * dilation_across - pad_across
+            seen = ((row >= 0) & (row < height) & (column >= 0) & (column < width))[:, None] & inside
+            of = x + image * x_image + (row * x_row + column * x_column)[:, None]
+            value = tl.load(of + (f // multiplier)[None, :] * x_channel, seen, 0.0).to(tl.float32)
+            total += tl.where((taps == tap)[:, None], tl.sum(slope * value, 0)[None, :], 0.0)
+    of = out + ((image * tl.num_programs(1) + run) * TAPS + taps[:, None]) * filters + f[None, :]
+    tl.store(of, total, (taps < TAPS)[:, None] & (f < filters)[None, :])
+
+
+def depthwise(x: Tensor, d: Tensor, geometry: Any) -> Tensor:
+    """Squared norms of filter gradients where every filter sees one channel: per tap, a sum over the positions."""
+    count, filters, runs = len(d), d.shape[1], triton.cdiv(d[0, 0].numel(), _RUN)
+    out = torch.empty(count, runs, geometry.taps, filters, dtype=torch.float32, device=d.device)
+    _depthwise[(triton.cdiv(filters, _FILTERS), runs, count)](
+        x, d, out, *_describe(x, d, geometry), filters // x.shape[1], KERNEL=geometry.kernel[1], TAPS=geometry.taps,
+        ROOM=triton.next_power_of_2(geometry.taps), RUN=_RUN, PLACES=_PLACES, FILTERS=_FILTERS,
+    )  # fmt: skip
+    return out.sum(1).square_().sum(1).to(d.dtype)
+
+
+@triton.jit
+def _tied(
+    x, d, out, filters, height, width, positions, across, x_image, x_row, x_column, x_channel, d_image, d_filter,
+    d_place, stride_down, stride_across, dilation_down, dilation_across, pad_down, pad_across,
+    CHANNELS: tl.constexpr, KERNEL: tl.constexpr, WEIGHTS: tl.constexpr,
+    FILTERS: tl.constexpr, BLOCK: tl.constexpr, PLACES: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    image = tl.program_id(2).to(tl.int64)
+    f = tl.program_id(1) * FILTERS + tl.arange(0, FILTERS)
+    weight = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tap, channel = weight // CHANNELS, weight % CHANNELS
+    down, aside = (tap // KERNEL) * dilation_down - pad_down, (tap % KERNEL) * dilation_across - pad_across
+    total = tl.zeros((FILTERS, BLOCK), tl.float32)
+    for start in range(0, positions, PLACES):
+        place = start + tl.arange(0, PLACES)
+        is_place = (place < positions)[:, None]
+        of = d + image * d_image + place[:, None] * d_place + f[None, :] * d_filter
+        slope = tl.load(of, is_place & (f < filters)[None, :], 0.0)
+        row = (place // across * stride_down)[:, None] + down[None, :]
+        column = (place % across * stride_across)[:, None] + aside[None, :]
+        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width) & is_place & (weight < WEIGHTS)[None, :]
+        of = x + image * x_image + row * x_row + column * x_column + channel[None, :] * x_channel
+        value = tl.load(of, inside, 0.0)
+        total = tl.dot(tl.trans(slope.to(TYPE)), value.to(TYPE), total, input_precision="ieee")
+    of = out + (image * tl.num_programs(0) + tl.program_id(0)) * filters + f
+    tl.store(of, tl.sum(total * total, 1), f < filters)
+
+
+def can_tie(x: Tensor) -> bool:
+    """Whether `tied` pays: there are channels to multiply, and the caller has allowed less than full precision."""
+    return x.shape[1] >= 32 and torch.get_float32_matmul_precision() != "highest"
+
+
+def tied(x: Tensor, d: Tensor, geometry: Any, *, dtype: Any = tl.bfloat16) -> Tensor:
+    """Squared norms of filter gradients: products of gradients and patches, squared and summed where they are.
+
+    Factors are rounded to `dtype`, sums are not. Rounding errors are independent, so that of a filter, whose weights
+    and positions they average over, is about that of products in TF32 through the whole network.
+    """
+    count, filters, weights = len(d), d.shape[1], x.shape[1] * geometry.taps
+    rows, parts = 128 if filters > 64 else 64, triton.cdiv(weights, _WEIGHTS)
+    out = torch.empty(count, parts, filters, dtype=torch.float32, device=d.device)
+    _tied[(parts, triton.cdiv(filters, rows), count)](
+        x, d, out, *_describe(x, d, geometry), CHANNELS=x.shape[1], KERNEL=geometry.kernel[1], WEIGHTS=weights,
+        FILTERS=rows, BLOCK=_WEIGHTS, PLACES=32, TYPE=dtype, num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return out.sum(1).to(d.dtype)
+
+
+def _describe(x: Tensor, d: Tensor, geometry: Any) -> tuple[int, ...]:
+    """Sizes, strides and geometry, as kernels take them."""
+    (_, filters, down, across), (image, channel, row, column) = d.shape, x.stride()
+    return (
+        *(filters, x.shape[2], x.shape[3], down * across, across, image, row, column, channel, *d.flatten(2).stride()),
+        *(*geometry.stride, *geometry.dilation, *geometry.padding),
+    )
