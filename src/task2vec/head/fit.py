@@ -28,13 +28,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.head.problem import CHUNK, MEMORY, Problem, compress, make_problem
+from task2vec.head.problem import CHUNK, MEMORY, Problem, compress, make_problem, whiten
 
 FOLDS = 5
 L2 = 2e-3
 # Parts of the first gradient, whose entries are tiny for many classes and features.
 _STOP = {"tolerance": 1e-5, "max_steps": 1000, "is_relative": True}
-_STOP_VALIDATION = {"tolerance": 1e-2, "max_steps": 100, "is_relative": True}
 # Other folds of the same images move the error of a small task: so many are averaged, for so many images in all.
 REPETITIONS, MAX_REPEATED = 5, 1200
 # Beyond this many images cross-validation uses a part of them, evenly over the classes.
@@ -106,34 +105,28 @@ def fit_heads(
     is_multilabel = targets.ndim == 3
     l2 = find_penalty(l2, classes, is_multilabel=is_multilabel)
     onehot = to_onehot(targets, classes, is_multilabel=is_multilabel)
-    weights = torch.stack([image_weights(own, is_multilabel=is_multilabel, balance=balance) for own in onehot])
+    weights = image_weights(onehot, is_multilabel=is_multilabel, balance=balance)
     whole = make_problem(features, onehot, weights, is_multilabel=is_multilabel)
     problem, basis = compress(whole)
+    white = whiten(problem, l2)
     groups = torch.arange(len(problem), device=features.device) if groups is None else groups
     tasks = torch.arange(len(weights), device=features.device)
     penalties = torch.full(tasks.shape, l2, dtype=torch.float64, device=features.device)
     # Of many images every task keeps others for validation, so each is validated alone.
-    parts = tasks.split(1 if len(problem) > MAX_VALIDATED else len(tasks))
-    validated = [figures for some in parts for figures in _validate(problem.select(some), penalties[:1], groups)]
+    parts, source = (tasks.split(1), problem) if len(problem) > MAX_VALIDATED else ([tasks], white)
+    validated = [figures for some in parts for figures in _validate(source.select(some), penalties[:1], groups)]
     heads = []
     for some in tasks.split(problem.count_together()):
-        solution, loss, converged = problem.solve(weights[some], penalties[some], some, **_STOP)
-        for i, task in enumerate(some.tolist()):
-            weight, bias = problem.to_head(solution[i], task)
-            weight = weight if basis is None else weight @ basis.T
-            cv_loss, cv_error, beats_chance = validated[task]
-            heads.append(
-                Head(
-                    weight=weight,
-                    bias=bias - weight @ whole.centre,
-                    l2=l2,
-                    train_loss=float(loss[i]) - l2 / 2 * float(solution[i, :-1].square().sum()),
-                    cv_loss=cv_loss,
-                    cv_error=cv_error,
-                    beats_chance=bool(beats_chance),
-                    has_converged=bool(converged[i]),
-                )
-            )
+        solution, loss, converged = white.solve(weights[some], penalties[some], some, **_STOP)
+        weight, bias = white.to_heads(solution, some)
+        weight = weight if basis is None else weight @ basis.T
+        bias = bias - weight @ whole.centre
+        train_loss = loss - l2 / 2 * whole.scales[some].square() * weight.square().sum((1, 2))
+        figures = torch.stack([train_loss, converged], dim=1).tolist()  # all at once: a GPU waits for each that is read
+        for i, (loss, has_converged) in enumerate(figures):
+            cv_loss, cv_error, beats_chance = validated[len(heads)]
+            judged = cv_loss, cv_error, bool(beats_chance), bool(has_converged)
+            heads.append(Head(weight[i], bias[i], l2, loss, *judged))
     return heads
 
 
@@ -157,15 +150,14 @@ def to_onehot(targets: Tensor, classes: int, *, is_multilabel: bool) -> Tensor:
 
 
 def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tensor:
-    """(n,) weights summing to one: every class the same weight in all, or every image the same.
+    """(..., n) weights summing to one: every class the same weight in all, or every image the same.
 
     Attributes have no single class to balance, so their images always have the same weight.
     """
-    count = len(onehot)
     if is_multilabel or not balance:
-        return torch.full((count,), 1 / count, dtype=torch.float64, device=onehot.device)
-    per_class = onehot.sum(0)
-    return onehot @ (1 / per_class.clamp_min(1)) / int((per_class > 0).sum())
+        return torch.full(onehot.shape[:-1], 1 / onehot.shape[-2], dtype=torch.float64, device=onehot.device)
+    per_class = onehot.sum(-2, keepdim=True)
+    return (onehot / per_class.clamp_min(1)).sum(-1) / (per_class > 0).sum(-1)
 
 
 def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]:
@@ -178,13 +170,16 @@ def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]
         order = (problem.onehot[0].argmax(1) * (not problem.is_multilabel)).argsort(stable=True)
         images = order[torch.linspace(0, len(order) - 1, MAX_VALIDATED, device=order.device).long()]
         problem, groups = problem.select(images=images), groups[images].unique(return_inverse=True)[1]
+        problem = whiten(problem, float(l2))
     problem = replace(problem, dtype=torch.float32)
     repetitions = max(1, min(REPETITIONS, MAX_REPEATED // (int(groups.max()) + 1)))
     folds, is_judged = assign_folds(problem.onehot, groups=groups, repetitions=repetitions, **kind)
     judged = problem.onehot * is_judged[..., None]
     error_weights = _error_weights(judged, **kind)
     how = {"together": problem.count_together(), "error_weights": error_weights}
-    losses, errors, _ = cross_validate(problem, l2, folds, is_judged, **how, **_STOP_VALIDATION)
+    # The gradients of a whitened problem have other lengths; either way losses are right to about 1 %.
+    stop = _STOP | {"max_steps": 100, "tolerance": 1e-2 if problem.factor is None else 3e-3}
+    losses, errors, _ = cross_validate(problem, l2, folds, is_judged, **how, **stop)
     # Guessing errs in all classes but one, or every second time; images of a group are right or wrong together.
     known = torch.full_like(losses, 2) if kind["is_multilabel"] else (judged.sum(1) > 0).sum(1, keepdim=True)
     chance = 1 - 1 / known.clamp_min(2)
@@ -198,7 +193,7 @@ def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]
 def _error_weights(onehot: Tensor, *, is_multilabel: bool) -> Tensor:
     """(tasks, n, 1) what a wrong answer counts, every class the same in all; (tasks, n, c) so for either value."""
     if not is_multilabel:
-        return torch.stack([image_weights(own, is_multilabel=False, balance=True) for own in onehot])[..., None]
+        return image_weights(onehot, is_multilabel=False, balance=True)[..., None]
     shares = [values / values.sum(1, keepdim=True).clamp_min(1) for values in (onehot, 1 - onehot)]
     return (shares[0] + shares[1]) / 2 / onehot.shape[2]
 
