@@ -9,12 +9,13 @@ from sklearn.linear_model import LogisticRegression
 
 from task2vec.head import fit_head, fit_heads, image_weights
 from task2vec.head.fit import FOLDS, assign_folds
-from task2vec.head.problem import CHUNK, Problem
+from task2vec.head.problem import CHUNK, Problem, make_problem, whiten
 from tests.head.material import KINDS, problem
 from tests.oracles import heads
 
 CASES = [(kind, 60, 8, True) for kind in KINDS] + [("4 classes", 60, 8, False)]
 CASES += [(kind, 20, 40, True) for kind in KINDS]  # fewer images than features
+CASES += [("4 classes", 80, 8, True), ("4 classes", 80, 8, False), ("4 classes", 80, 120, True)]  # whitened
 
 
 @pytest.mark.parametrize(("kind", "count", "features", "balance"), CASES)
@@ -22,7 +23,7 @@ def test_optimum_of_the_stated_objective(kind, count, features, balance):
     (x, targets, onehot), is_multilabel = problem(kind, count, features), KINDS[kind][1]
     head = fit_head(x, targets, classes=onehot.shape[1], l2=0.02, balance=balance)
     omega = heads.weights_of(onehot, is_multilabel=is_multilabel, balance=balance)
-    penalty = 0.02 * heads.spread(x.numpy(), omega)
+    penalty = heads.penalty_of(0.02, onehot, is_multilabel=is_multilabel) * heads.spread(x.numpy(), omega)
     weight, bias = heads.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
     assert head.has_converged
     assert torch.allclose(head.weight, weight, atol=2e-4 * weight.abs().max())
@@ -42,14 +43,68 @@ def test_optimum_of_the_stated_objective(kind, count, features, balance):
 def test_scikit_learn_agrees(kind):
     (x, targets, onehot), is_multilabel = problem(kind), KINDS[kind][1]
     omega = heads.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
-    strength = 1 / (0.05 * heads.spread(x.numpy(), omega))
-    logits = fit_head(x, targets, classes=onehot.shape[1], l2=0.05).logits(x)
+    strength = 1 / (heads.penalty_of(0.2, onehot, is_multilabel=is_multilabel) * heads.spread(x.numpy(), omega))
+    logits = fit_head(x, targets, classes=onehot.shape[1], l2=0.2).logits(x)
     for column in range(3) if is_multilabel else (None,):
         solver = LogisticRegression(C=strength, tol=1e-10, max_iter=50000)
         labels = targets if column is None else targets[:, column]
         theirs = solver.fit(x.numpy(), labels.numpy(), sample_weight=omega).predict_proba(x.numpy())
         ours = logits.softmax(1) if column is None else logits[:, column].sigmoid()
         assert np.allclose(ours.numpy(), theirs if column is None else theirs[:, 1], atol=1e-4)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 9])
+def test_the_penalty_weighs_as_much_as_a_share_of_the_images_of_each_class(classes):
+    """At the optimum l2 s^2 w_c is a sum over classes of the mean residual of their images, whatever their number."""
+    generator = torch.Generator().manual_seed(classes)
+    targets = torch.arange(6 * classes) % classes
+    targets[:4] = 0  # of unequal size
+    onehot = torch.eye(classes, dtype=torch.float64)[targets]
+    x = onehot + 0.5 * torch.randn(onehot.shape, generator=generator, dtype=torch.float64)
+    head = fit_head(x, targets, classes=classes, l2=0.02)
+    means = (onehot / onehot.sum(0)).T @ ((onehot - head.logits(x).softmax(1))[..., None] * x[:, None]).flatten(1)
+    spread = heads.spread(x.numpy(), heads.weights_of(onehot.numpy(), is_multilabel=False, balance=True))
+    assert torch.allclose(0.02 * spread * head.weight, means.sum(0).view_as(head.weight), atol=1e-5)
+    assert head.l2 == pytest.approx(0.02 / classes)
+
+
+def test_an_attribute_has_the_head_of_the_same_question_with_two_classes():
+    x, targets, _ = problem("3 attributes", 40)
+    alone, together = (fit_head(x, rows, classes=rows.shape[1], l2=0.02) for rows in (targets[:, :1], targets))
+    two = fit_head(x, targets[:, 0], classes=2, l2=0.02, balance=False)
+    for head in (alone, together):
+        assert torch.allclose(head.weight[0], two.weight[1] - two.weight[0], rtol=1e-3, atol=1e-4)
+        assert float(head.bias[0]) == pytest.approx(float(two.bias[1] - two.bias[0]), abs=1e-3)
+    assert alone.l2 == two.l2 / 2 and alone.train_loss == pytest.approx(two.train_loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_whitened_problem_is_the_same_and_takes_half_of_the_steps(kind, monkeypatch):
+    (x, _, onehot), (classes, is_multilabel) = problem(kind, 200, 20), KINDS[kind]
+    x *= torch.linspace(0, 3, 20, dtype=torch.float64).exp()  # directions as unequal as those of a network's features
+    targets = torch.from_numpy(onehot).double()
+    weights = image_weights(targets, is_multilabel=is_multilabel, balance=True)[None]
+    plain = make_problem(x, targets[None], weights, is_multilabel=is_multilabel)
+    assert plain.factor is None and whiten(plain, 1e-3 / classes).factor is not None
+    calls, slopes = [], Problem._slopes
+    monkeypatch.setattr(Problem, "_slopes", lambda self, *args: (calls.append(self), slopes(self, *args))[1])
+    tasks, penalty, found = torch.tensor([0]), torch.tensor([1e-3 / classes], dtype=torch.float64), []
+    for one in (plain, whiten(plain, 1e-3 / classes)):
+        solved, loss, converged = one.solve(weights, penalty, tasks, tolerance=1e-7, max_steps=1000, is_relative=True)
+        assert bool(converged)
+        found.append((*one.to_heads(solved, tasks), loss, one.logits(solved, tasks)))
+    for ours, expected in zip(found[1], found[0], strict=True):
+        assert torch.allclose(ours, expected, rtol=1e-4, atol=1e-5)
+    white = sum(one.factor is not None for one in calls)
+    assert 0 < white <= (len(calls) - white) / 2
+
+
+def test_a_penalty_too_small_for_rounding_is_not_whitened():
+    x, targets, onehot = problem("2 classes", 60, 100)
+    weights = torch.full((1, 60), 1 / 60, dtype=torch.float64)
+    plain = make_problem(x, torch.from_numpy(onehot).double()[None], weights, is_multilabel=False)
+    assert whiten(plain, 1e-9) is plain and whiten(plain, 1e-3) is not plain
+    assert torch.isfinite(fit_head(x, targets, classes=2, l2=2e-9).weight).all()
 
 
 def test_l2_has_no_unit():
@@ -72,7 +127,8 @@ def test_figures_are_those_of_an_explicit_repeated_cross_validation(kind, monkey
     monkeypatch.setattr("task2vec.head.fit.REPETITIONS", 2)
     is_multilabel = KINDS[kind][1]
     x, targets, onehot = problem(kind, 40, 6, seed=2 if is_multilabel else 0)
-    head = fit_head(x, targets, classes=onehot.shape[1], l2=0.01)
+    l2 = 0.01 / heads.penalty_of(1, onehot, is_multilabel=is_multilabel)
+    head = fit_head(x, targets, classes=onehot.shape[1], l2=l2)
     found = []
     for shuffle in (np.arange(40), torch.randperm(40, generator=torch.Generator().manual_seed(1)).numpy()):
         how = {"folds": FOLDS, "is_multilabel": is_multilabel}
@@ -149,8 +205,8 @@ def test_separable_data_has_a_finite_head():
 
 @pytest.mark.parametrize("value", [0.0, 1234.567])
 def test_constant_features_leave_only_the_class_sizes(value):
-    x = torch.full((30, 7), value, dtype=torch.float64)
-    targets = torch.tensor([0] * 20 + [1] * 10)
+    x = torch.full((60, 7), value, dtype=torch.float64)
+    targets = torch.tensor([0] * 40 + [1] * 20)
     head = fit_head(x, targets, classes=2, balance=False)
     assert torch.allclose(head.logits(x).softmax(1), torch.tensor([2 / 3, 1 / 3], dtype=torch.float64), atol=1e-4)
     assert head.weight.abs().max() * max(value, 1) < 1e-3
@@ -220,6 +276,7 @@ MANY = {
     "fewer images than features": ("2 classes", 12, 4000, 1 << 29),
     "a few heads at a time": ("4 classes", 40, 4000, 200_000),
     "a part of the images validated": ("4 classes", 60, 30, 1 << 29),
+    "many enough to be whitened": ("4 classes", 100, 4000, 1 << 29),
     "a part of the images, attributes": ("3 attributes", 60, 30, 1 << 29),
 }
 
@@ -233,7 +290,8 @@ def test_heads_of_several_tasks_are_those_that_each_has_alone(kind, count, valid
     features = torch.randn(count, 20, generator=generator) * 3 + 5
     shape = (3, count, classes) if is_multilabel else (3, count)
     targets = torch.randint(0, 2 if is_multilabel else classes, shape, generator=generator)
-    targets[0] = (features[:, :1] > 5).long() if is_multilabel else (features[:, 0] > 5).long()  # something to learn
+    signs = (features > 5).long()  # something to learn
+    targets[0] = signs[:, :1] if is_multilabel else (2 * signs[:, 0] + signs[:, 1]) % classes
     together = fit_heads(features, targets, classes=classes)
     for own, head in zip(targets, together, strict=True):
         alone = fit_head(features, own, classes=classes)

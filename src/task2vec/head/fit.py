@@ -1,16 +1,18 @@
 """The head: a linear classifier on pooled features, fitted to convergence with an explicit L2 penalty.
 
-    minimise  sum_i omega_i loss(W x_i + b, y_i) + (l2 / 2) s^2 |W|^2
+    minimise  sum_i omega_i loss(W x_i + b, y_i) + (q / 2) s^2 |W|^2
 
 with softmax cross-entropy for one label per image and the sum of binary cross-entropies for independent attributes. The
 image weights omega sum to one; balanced, every class has the same total weight, as when the paper draws images
-uniformly over classes. s^2 is the mean squared distance of the features from their mean, so `l2` has no unit and means
-the same for every probe; the bias is not penalised.
+uniformly over classes. s^2 is the mean squared distance of the features from their mean, so the penalty q has no unit
+and means the same for every probe; the bias is not penalised.
 
 The penalty decides how soft the probabilities are, and so the scale of the Fisher: too small, and the head is certain
-of every training image, which leaves no Fisher at all. It is the same for all tasks. One that each task chooses by
-cross-validation is the largest noise of an embedding: over random halves of a task the logarithm of the norm then has a
-standard deviation of 0.34 to 0.37 instead of 0.05 (benchmarks/steadiness.py). Cross-validation only measures the error.
+of every training image, which leaves no Fisher at all. It is q = l2 / C for C classes (`find_penalty`), with the same
+`l2` for all tasks: in a mean loss each class has 1 / C of the weight, so the penalty weighs as much as a fixed share of
+the images of each class, for any number of classes. One that each task chooses by cross-validation is the largest noise
+of an embedding: over random halves of a task the logarithm of the norm then has a standard deviation of 0.34 to 0.37
+instead of 0.05 (benchmarks/steadiness.py). Cross-validation only measures the error.
 
 Training splits (seeds and sizes of the training set of an error matrix) share their features, too. Every split has its
 own mean, scale, folds, cross-validated penalty and head, as if its images were all there are: an image outside of it
@@ -26,13 +28,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.head.problem import CHUNK, MEMORY, Problem, compress, make_problem
+from task2vec.head.problem import CHUNK, MEMORY, Problem, compress, make_problem, whiten
 
 FOLDS = 5
-L2 = 1e-3
+L2 = 2e-3
 # Parts of the first gradient, whose entries are tiny for many classes and features.
 _STOP = {"tolerance": 1e-5, "max_steps": 1000, "is_relative": True}
-_STOP_VALIDATION = {"tolerance": 1e-2, "max_steps": 100, "is_relative": True}
 # Other folds of the same images move the error of a small task: so many are averaged, for so many images in all.
 REPETITIONS, MAX_REPEATED = 5, 1200
 # Beyond this many images cross-validation uses a part of them, evenly over the classes.
@@ -53,7 +54,8 @@ class Head:
     """A fitted classifier and how well it does; errors are class-balanced, or averaged over attributes.
 
     Cross-validated figures are of the images that can be judged (see `assign_folds`); if none can, they are those of a
-    head that knows nothing. It beats chance if its error is more than a standard error below that of guessing.
+    head that knows nothing. It beats chance if its error is more than a standard error below that of guessing. `l2` is
+    the penalty q of the objective.
     """
 
     weight: Tensor
@@ -101,36 +103,45 @@ def fit_heads(
     rounding. Images with the same number in `groups` (n,), such as copies, are in the same fold.
     """
     is_multilabel = targets.ndim == 3
+    l2 = find_penalty(l2, classes, is_multilabel=is_multilabel)
     onehot = to_onehot(targets, classes, is_multilabel=is_multilabel)
-    weights = torch.stack([image_weights(own, is_multilabel=is_multilabel, balance=balance) for own in onehot])
+    weights = image_weights(onehot, is_multilabel=is_multilabel, balance=balance)
     whole = make_problem(features, onehot, weights, is_multilabel=is_multilabel)
     problem, basis = compress(whole)
+    white = whiten(problem, l2)
     groups = torch.arange(len(problem), device=features.device) if groups is None else groups
     tasks = torch.arange(len(weights), device=features.device)
     penalties = torch.full(tasks.shape, l2, dtype=torch.float64, device=features.device)
     # Of many images every task keeps others for validation, so each is validated alone.
-    parts = tasks.split(1 if len(problem) > MAX_VALIDATED else len(tasks))
-    validated = [figures for some in parts for figures in _validate(problem.select(some), penalties[:1], groups)]
+    parts, source = (tasks.split(1), problem) if len(problem) > MAX_VALIDATED else ([tasks], white)
+    validated = [figures for some in parts for figures in _validate(source.select(some), penalties[:1], groups)]
     heads = []
     for some in tasks.split(problem.count_together()):
-        solution, loss, converged = problem.solve(weights[some], penalties[some], some, **_STOP)
-        for i, task in enumerate(some.tolist()):
-            weight, bias = problem.to_head(solution[i], task)
-            weight = weight if basis is None else weight @ basis.T
-            cv_loss, cv_error, beats_chance = validated[task]
-            heads.append(
-                Head(
-                    weight=weight,
-                    bias=bias - weight @ whole.centre,
-                    l2=l2,
-                    train_loss=float(loss[i]) - l2 / 2 * float(solution[i, :-1].square().sum()),
-                    cv_loss=cv_loss,
-                    cv_error=cv_error,
-                    beats_chance=bool(beats_chance),
-                    has_converged=bool(converged[i]),
-                )
-            )
+        solution, loss, converged = white.solve(weights[some], penalties[some], some, **_STOP)
+        weight, bias = white.to_heads(solution, some)
+        weight = weight if basis is None else weight @ basis.T
+        bias = bias - weight @ whole.centre
+        train_loss = loss - l2 / 2 * whole.scales[some].square() * weight.square().sum((1, 2))
+        figures = torch.stack([train_loss, converged], dim=1).tolist()  # all at once: a GPU waits for each that is read
+        for i, (loss, has_converged) in enumerate(figures):
+            cv_loss, cv_error, beats_chance = validated[len(heads)]
+            judged = cv_loss, cv_error, bool(beats_chance), bool(has_converged)
+            heads.append(Head(weight[i], bias[i], l2, loss, *judged))
     return heads
+
+
+def find_penalty(l2: float, classes: int, *, is_multilabel: bool) -> float:
+    """The penalty beside a mean loss, for any number of classes from the same setting `l2`.
+
+    A softmax of two classes with the penalty q on both columns is the sigmoid of their difference with the penalty
+    q / 2. So independent attributes, whose losses are summed, have half of that of two classes: an attribute has the
+    head that the same question has as a task of two classes.
+
+    Example:
+        >>> find_penalty(2e-3, 2, is_multilabel=False), find_penalty(2e-3, 7, is_multilabel=True)
+        (0.001, 0.0005)
+    """
+    return l2 / (4 if is_multilabel else classes)
 
 
 def to_onehot(targets: Tensor, classes: int, *, is_multilabel: bool) -> Tensor:
@@ -139,15 +150,14 @@ def to_onehot(targets: Tensor, classes: int, *, is_multilabel: bool) -> Tensor:
 
 
 def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tensor:
-    """(n,) weights summing to one: every class the same weight in all, or every image the same.
+    """(..., n) weights summing to one: every class the same weight in all, or every image the same.
 
     Attributes have no single class to balance, so their images always have the same weight.
     """
-    count = len(onehot)
     if is_multilabel or not balance:
-        return torch.full((count,), 1 / count, dtype=torch.float64, device=onehot.device)
-    per_class = onehot.sum(0)
-    return onehot @ (1 / per_class.clamp_min(1)) / int((per_class > 0).sum())
+        return torch.full(onehot.shape[:-1], 1 / onehot.shape[-2], dtype=torch.float64, device=onehot.device)
+    per_class = onehot.sum(-2, keepdim=True)
+    return (onehot / per_class.clamp_min(1)).sum(-1) / (per_class > 0).sum(-1)
 
 
 def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]:
@@ -160,13 +170,16 @@ def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]
         order = (problem.onehot[0].argmax(1) * (not problem.is_multilabel)).argsort(stable=True)
         images = order[torch.linspace(0, len(order) - 1, MAX_VALIDATED, device=order.device).long()]
         problem, groups = problem.select(images=images), groups[images].unique(return_inverse=True)[1]
+        problem = whiten(problem, float(l2))
     problem = replace(problem, dtype=torch.float32)
     repetitions = max(1, min(REPETITIONS, MAX_REPEATED // (int(groups.max()) + 1)))
     folds, is_judged = assign_folds(problem.onehot, groups=groups, repetitions=repetitions, **kind)
     judged = problem.onehot * is_judged[..., None]
     error_weights = _error_weights(judged, **kind)
     how = {"together": problem.count_together(), "error_weights": error_weights}
-    losses, errors, _ = cross_validate(problem, l2, folds, is_judged, **how, **_STOP_VALIDATION)
+    # The gradients of a whitened problem have other lengths; either way losses are right to about 1 %.
+    stop = _STOP | {"max_steps": 100, "tolerance": 1e-2 if problem.factor is None else 3e-3}
+    losses, errors, _ = cross_validate(problem, l2, folds, is_judged, **how, **stop)
     # Guessing errs in all classes but one, or every second time; images of a group are right or wrong together.
     known = torch.full_like(losses, 2) if kind["is_multilabel"] else (judged.sum(1) > 0).sum(1, keepdim=True)
     chance = 1 - 1 / known.clamp_min(2)
@@ -180,7 +193,7 @@ def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]
 def _error_weights(onehot: Tensor, *, is_multilabel: bool) -> Tensor:
     """(tasks, n, 1) what a wrong answer counts, every class the same in all; (tasks, n, c) so for either value."""
     if not is_multilabel:
-        return torch.stack([image_weights(own, is_multilabel=False, balance=True) for own in onehot])[..., None]
+        return image_weights(onehot, is_multilabel=False, balance=True)[..., None]
     shares = [values / values.sum(1, keepdim=True).clamp_min(1) for values in (onehot, 1 - onehot)]
     return (shares[0] + shares[1]) / 2 / onehot.shape[2]
 

@@ -6,6 +6,11 @@ w . (x - m) / s = (w / s) . (x - x0) - (w / s) . (m - x0) for any common x0.
 
 Two classes take one column instead of two. From zero, the two columns of a softmax only ever move in opposite
 directions, w_1 = -w_0 = v / sqrt(2); v has the length of both, so penalty and solver see the same problem.
+
+The solver takes a third of the steps in coordinates in which the curvature is about the same in all directions. At zero
+the Hessian is k P with P = Sigma + (q / k) I, the second moment Sigma of the features and k = 1 / C for C classes or
+1 / 4 for attributes (half of it is best, since the curvature falls as the head grows confident). With P = L L', the
+features L^-1 x and v = L' w the problem is the same, since the penalty is q |w|^2 = k (|v|^2 - mean (v . L^-1 x)^2).
 """
 
 import math
@@ -28,6 +33,13 @@ _EXACT = 40
 # Below this part of their length the features differ by rounding only; such a scale would blow up the head.
 _LEAST_SPREAD = 1e-4
 _COMPRESSED = 4096
+_CURVATURE, _WHITENED_HISTORY = 0.5, 5  # a longer history saves no steps
+# The penalty of a whitened problem is a difference, which needs this part of the curvature to survive rounding.
+_LEAST_PENALTY = 1e-4
+# With fewer images per class those held out are too large a part of the second moment: whitening saves no steps.
+_FEW_IMAGES = 16
+# On a CPU whitening more than so many products takes longer than it saves, with so many features per column.
+_MANY_PRODUCTS, _MANY_FEATURES = 1 << 28, 400
 # Bytes for the heads of one call: the solver keeps some copies of all weights, a pass some of all logits.
 MEMORY = 1 << 29
 _COPIES_OF_WEIGHTS, _COPIES_OF_LOGITS = 25, 8
@@ -46,6 +58,8 @@ class Problem:
         weights: (tasks, n) weight of each image.
         is_multilabel: whether classes are independent attributes.
         dtype: of the arithmetic.
+        factor: (d, d) L of the module's docstring, if features, shifts and scales are those of `whiten`.
+        curvature: k, by which the loss is divided; 1 without `factor`.
     """
 
     features: Tensor
@@ -56,6 +70,8 @@ class Problem:
     weights: Tensor
     is_multilabel: bool
     dtype: torch.dtype = torch.float64
+    factor: Tensor | None = None
+    curvature: float = 1.0
 
     def __len__(self) -> int:
         """Number of images."""
@@ -114,10 +130,12 @@ class Problem:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(p, d + 1, columns) solutions for p rows of image weights, penalties and tasks, losses, and who converged.
 
-        All start at zero, or at the (p, columns) `biases`. `stop` are arguments of `lbfgs.minimise`.
+        All start at zero, or at the (p, columns) `biases`. `stop` are arguments of `lbfgs.minimise`. Whitened problems
+        have the penalty that they were whitened for.
         """
         width, columns = self.features.shape[1] + 1, self.columns
-        l2, weights = l2.to(self.dtype), weights.T.to(self.dtype)
+        l2 = l2.to(self.dtype) if self.factor is None else torch.ones_like(l2, dtype=self.dtype)
+        weights = weights.T.to(self.dtype) / self.curvature
         onehot = self.onehot.transpose(0, 1).to(self.dtype)
         kept = list(self.chunks()) if len(self) <= _KEPT[self.device_type] else None
         asked: Tensor | None = None
@@ -127,8 +145,9 @@ class Problem:
             nonlocal asked, own
             if asked is not which:  # what these problems have of their own stays the same for many steps
                 asked, of = which, tasks[which]
-                own = (of, l2[which, None, None], weights[:, which], *self._measures(of, l2))
-            of, penalty, shares, scales, shifts = own
+                scales, shifts = self._measures(of, l2)
+                own = (of, l2[which, None, None], weights[:, which], scales, shifts, scales[:, 0].square() / len(self))
+            of, penalty, shares, scales, shifts, lengths = own
             w = flat.view(len(which), width, columns)
             weight, offset = _to_weights(w, scales, shifts)
             total = flat.new_zeros(len(which))
@@ -138,8 +157,13 @@ class Problem:
                 losses, residuals = self._slopes(values, onehot[rows], of)
                 total += (losses * share).sum(0)
                 residuals *= share[..., None]
-                slope.addmm_(x.T, residuals.flatten(1))
                 mass += residuals.sum(0)
+                if self.factor is not None:
+                    values -= offset
+                    excess = values * lengths
+                    total.sub_((values * excess).sum((0, 2)), alpha=0.5)
+                    residuals -= excess
+                slope.addmm_(x.T, residuals.flatten(1))
             slope = slope.view(width - 1, len(which), columns).transpose(0, 1)
             gradient = torch.empty_like(w)
             torch.sub(slope, shifts.mT * mass[:, None, :], out=gradient[:, :-1])
@@ -151,14 +175,18 @@ class Problem:
         start = torch.zeros(len(l2), width, columns, dtype=self.dtype, device=self.features.device)
         if biases is not None:
             start[:, -1] = biases.to(start)
+        if self.factor is not None:
+            stop = {"history": _WHITENED_HISTORY} | stop
         solution, loss, converged = minimise(loss_and_gradient, start.flatten(1), **stop)
-        return solution.view(len(l2), width, columns), loss, converged
+        return solution.view(len(l2), width, columns), loss * self.curvature, converged
 
-    def to_head(self, solution: Tensor, task: int) -> tuple[Tensor, Tensor]:
-        """Weight (c, d) and bias (c,) of a (d + 1, columns) solution on the features from the centre."""
-        tasks = torch.tensor([task], device=solution.device)
-        weight, offset = _to_weights(solution[None], *self._measures(tasks, solution))
-        return self._to_classes(weight).T.contiguous(), self._to_classes(offset)[0]
+    def to_heads(self, solution: Tensor, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights (p, c, d) and biases (p, c) of (p, d + 1, columns) solutions on the features from the centre."""
+        weight, offset = _to_weights(solution, *self._measures(tasks, solution))
+        if self.factor is not None:
+            weight = torch.linalg.solve_triangular(self.factor.T, weight, upper=True)
+        weight = self._to_classes(weight.unflatten(1, offset.shape))
+        return weight.permute(1, 2, 0).contiguous(), self._to_classes(offset)
 
     def _measures(self, tasks: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """(p, 1, 1) scales and (p, 1, d) shifts of the given `tasks` (p,), in the precision of `like`."""
@@ -211,6 +239,29 @@ def compress(problem: Problem) -> tuple[Problem, Tensor | None]:
     basis, upper = torch.linalg.qr((problem.features.double() - problem.centre).T)
     inside = problem.shifts @ basis
     return replace(problem, features=upper.T.contiguous(), centre=torch.zeros_like(upper[:, 0]), shifts=inside), basis
+
+
+def whiten(problem: Problem, l2: float) -> Problem:
+    """The problem in coordinates in which the solver takes few steps, for the penalty `l2` (see the module).
+
+    It stays as it is where that takes too much memory, would be lost in rounding, or saves no steps or time. Nothing
+    depends on the tasks, so that they take the same steps together and alone.
+    """
+    (count, width), classes = problem.features.shape, 2 if problem.is_multilabel else problem.onehot.shape[2]
+    curvature = _CURVATURE / (4 if problem.is_multilabel else classes)
+    is_useless = count < _FEW_IMAGES * classes or l2 < _LEAST_PENALTY * curvature
+    is_slow = count * width**2 > _MANY_PRODUCTS and width > _MANY_FEATURES * problem.columns
+    is_large = max(count, width) * width * 8 > MEMORY // 2
+    if is_useless or is_large or (is_slow and problem.device_type == "cpu"):
+        return problem
+    x = problem.features.double() - problem.centre
+    spread = x.square().sum().div(count).clamp_min(1e-24)
+    moment = x.T @ x / count
+    moment.diagonal().add_(spread * l2 / curvature)
+    factor = torch.linalg.cholesky(moment)
+    x, shifts = (torch.linalg.solve_triangular(factor.T, a, upper=True, left=False) for a in (x, problem.shifts))
+    own = {"centre": torch.zeros_like(problem.centre), "shifts": shifts, "scales": problem.scales / spread.sqrt()}
+    return replace(problem, features=x, **own, factor=factor, curvature=curvature)
 
 
 def _to_weights(solution: Tensor, scales: Tensor, shifts: Tensor) -> tuple[Tensor, Tensor]:
