@@ -1,16 +1,18 @@
-"""One GPU, by hand: seconds of a whole embedding with the images already decoded, and images per second of the engines.
+"""One GPU, by hand: seconds of whole embeddings, and images per second of the engines.
 
     python benchmarks/h200.py [--weights FILE] [--out FILE]
 
-The task is what the old public code takes 9 to 14 s for: 390 images of 13 classes, ResNet-34 at 224 px. Its pictures
-are painted, so nothing but this repository, torch and timm is needed; without --weights the network is random, which
-does not change the time.
+The first task is what the old public code takes 9 to 14 s for: 390 decoded images of 13 classes, ResNet-34 at 224 px.
+Then, with the default probe, a folder of 600 JPEG files from reading to the end, and 12 tasks of 100 images in one call.
+All pictures are painted, so nothing but this repository, torch and timm is needed; without --weights the ResNet is
+random, which does not change the time.
 """
 
 import argparse
 import json
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,14 +25,17 @@ import torch  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks import stages  # noqa: E402
 from benchmarks.bare_pass import passes  # noqa: E402
-from benchmarks.measure import interleave, show_table, wall_clock  # noqa: E402
+from benchmarks.measure import interleave, show_table, timed, wall_clock  # noqa: E402
 from benchmarks.memory import paint_task  # noqa: E402
 from task2vec.fisher import PerSampleFisher  # noqa: E402
 from task2vec.probe import Preprocess  # noqa: E402
 from task2vec.probe.probe import make_probe  # noqa: E402
 
 IMAGES, CLASSES, SIZE = 390, 13, 224
-TARGET_SECONDS = 0.5
+FILES, FILE_CLASSES, FILE_SIZE = 600, 30, 160
+TASKS, TASK_IMAGES, TASK_CLASSES = 12, 100, 10
+# Wanted seconds: of the best embedding of decoded images, of a folder of files, and of each of many tasks.
+TARGETS = {"decoded": 0.12, "folder": 0.6, "many": 0.06}
 REPEATS = 7
 
 
@@ -42,6 +47,7 @@ def main() -> int:
     probe = _load(arguments.weights)
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if device.type == 'cuda' else 'processor'}")
     embeddings = [embedding_seconds(probe, is_tf32, device, clock) for is_tf32 in (True, False)]
+    found = {"decoded": min(row["total"] for row in embeddings), **file_seconds(device, clock)}
     rates = [
         row
         for is_tf32, dtype in ((True, torch.float32), (False, torch.float32), (True, torch.bfloat16))
@@ -49,12 +55,14 @@ def main() -> int:
         for row in [images_per_second(probe, batch, is_tf32, dtype, device, clock)]
     ]
     errors = arithmetic_errors(probe, device)
-    results = {"torch": torch.__version__, "embedding": embeddings, "images_per_second": rates, "errors": errors}
+    results = {"torch": torch.__version__, "embedding": embeddings, "seconds": found, "images_per_second": rates}
+    results["errors"] = errors
     if arguments.out:
         arguments.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    best = min(row["total"] for row in embeddings)
-    print(f"best embedding {best:.3f} s, wanted <= {TARGET_SECONDS} s: {'met' if best <= TARGET_SECONDS else 'MISSED'}")
-    return int(best > TARGET_SECONDS)
+    for name, target in TARGETS.items():
+        verdict = "met" if found[name] <= target else "MISSED"
+        print(f"{name}: {found[name]:.3f} s, wanted at most {target} s: {verdict}")
+    return int(any(found[name] > target for name, target in TARGETS.items()))
 
 
 def _load(weights: Path | None) -> t2v.Probe:
@@ -87,6 +95,34 @@ def embedding_seconds(
     print(f"\n{IMAGES} images at {SIZE} px, TF32 {'on' if is_tf32 else 'off'}, {estimate.terms} pairs")
     show_table(["stage", "seconds"], list(medians.items()))
     return {"is_tf32": is_tf32, "pairs": estimate.terms, **medians}
+
+
+def file_seconds(device: torch.device, clock: Callable[[], float]) -> dict[str, float]:
+    """Median seconds of a folder of JPEG files, read and embedded, and of each of many tasks that are read already."""
+    probe, rows = t2v.load_probe(), []
+    with tempfile.TemporaryDirectory() as place:
+        _write_files(Path(place, "one"), FILES, FILE_CLASSES)
+        for number in range(TASKS):
+            _write_files(Path(place, "many", str(number)), TASK_IMAGES, TASK_CLASSES, start=number * TASK_IMAGES)
+        for _ in range(REPEATS + 3):  # the first ones prepare kernels, and record passes
+            task, read = timed(lambda: t2v.read_folder(Path(place, "one")), clock)
+            _, embedded = timed(lambda: t2v.embed(task, probe, device=str(device)), clock)  # noqa: B023
+            tasks = [t2v.read_folder(folder) for folder in sorted(Path(place, "many").iterdir())]
+            _, many = timed(lambda: list(t2v.embed_many(tasks, probe, device=str(device))), clock)  # noqa: B023
+            rows.append({"folder": read + embedded, "read": read, "many": many / TASKS})
+    medians = {name: statistics.median(row[name] for row in rows[3:]) for name in rows[0]}
+    print(f"\n{FILES} JPEG files; {TASKS} tasks of {TASK_IMAGES} images, {probe.name} at {probe.size[0]} px")
+    show_table(["what", "seconds"], list(medians.items()))
+    return medians
+
+
+def _write_files(folder: Path, count: int, classes: int, *, start: int = 0) -> None:
+    """Painted pictures as JPEG files, in a folder for every class."""
+    images = paint_task(start + count, size=FILE_SIZE, classes=classes).images
+    for number in range(start, start + count):
+        place = folder / f"class {number % classes}" / f"{number}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        images.load(number).save(place, quality=90)
 
 
 def images_per_second(
