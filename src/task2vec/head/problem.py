@@ -176,7 +176,7 @@ class Problem:
         if biases is not None:
             start[:, -1] = biases.to(start)
         if self.factor is not None:
-            stop = {"history": _WHITENED_HISTORY} | stop
+            stop.setdefault("history", _WHITENED_HISTORY)
         solution, loss, converged = minimise(loss_and_gradient, start.flatten(1), **stop)
         return solution.view(len(l2), width, columns), loss * self.curvature, converged
 
