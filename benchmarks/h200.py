@@ -3,7 +3,7 @@
     python benchmarks/h200.py [--weights FILE] [--out FILE]
 
 The first task is what the old public code takes 9 to 14 s for: 390 decoded images of 13 classes, ResNet-34 at 224 px.
-Then, with the default probe, a folder of 600 JPEG files from reading to the end, and 12 tasks of 100 images in one call.
+Then, with the default probe, a folder of 600 JPEG files from reading to the end, and 12 tasks of 100 images at once.
 All pictures are painted, so nothing but this repository, torch and timm is needed; without --weights the ResNet is
 random, which does not change the time.
 """

@@ -195,7 +195,12 @@ class Passes:
             NoisyNetwork(self.network, probe.layers)  # refuses a probe with layers that cannot take noise
         self.batch_size = batch_size or BATCH_SIZE.get(where.type, 16)
         what = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
-        self.memory = OomRetry(what, on_shortage=self.pixels.forget)
+        self.memory = OomRetry(what, on_shortage=self.forget)
+
+    def forget(self) -> None:
+        """Gives back the memory that only makes things faster: decoded images, and recorded passes."""
+        self.pixels.forget()
+        self.network.recorded.clear()
 
     def input(self, pixels: Tensor) -> Tensor:
         """What the network takes: normalised, and on a GPU with the last image repeated up to one of `_SIZES`.

@@ -20,8 +20,9 @@ from task2vec.errors import NotFiniteError
 from task2vec.fisher.reductions import Memo, compute_anew, generic, is_plain, reduce_layer, reduce_untied
 from task2vec.probe import FilterLayer, PreparedNetwork
 
-# A pass is recorded when so many like it have run: recording takes as long as some of them.
-_OFTEN = 4
+# A pass is recorded when so many like it have run, and this part of the memory is free: recording takes as long as
+# some of them, and keeps the memory of one.
+_OFTEN, _SPARE = 4, 0.6
 # Gradients at the features (r, n, features), or a function of the features (n, d) of the pass that returns them.
 Seeds = Tensor | Callable[[Tensor], Tensor]
 
@@ -182,7 +183,8 @@ def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "Re
     found = network.recorded.setdefault(key, 0)
     if isinstance(found, int):
         network.recorded[key] = found + 1
-        if found < _OFTEN:
+        free, total = torch.cuda.mem_get_info(images.device) if found >= _OFTEN else (0, 1)
+        if free < _SPARE * total:  # a recording keeps the memory of a whole pass
             return None
         network.recorded[key] = None  # as long as it is not there, and for ever if it cannot be
         network.recorded[key] = found = _record(fisher, images, seeds)
@@ -212,12 +214,14 @@ class RecordedPass:
     def __init__(self, fisher: PerSampleFisher, images: Tensor, seeds: Tensor):
         self.images, self.seed, self.lock = images.clone(), seeds[0].clone(), Lock()
         self.first, self.next, has_more = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), len(seeds) > 1
-        with torch.cuda.graph(self.first, capture_error_mode="thread_local"):
+        # One pool for all: what a pass needs only while it runs, the next one overwrites.
+        pool = fisher.network.recorded.setdefault("pool", torch.cuda.graph_pool_handle())
+        with torch.cuda.graph(self.first, pool=pool, capture_error_mode="thread_local"):
             begun = fisher.forward(self.images, range(len(images)))
             begun.memory = {} if has_more else None
             self.rows = [begun.backward(self.seed, is_last=not has_more)]
         if has_more:
-            with torch.cuda.graph(self.next, pool=self.first.pool(), capture_error_mode="thread_local"):
+            with torch.cuda.graph(self.next, pool=pool, capture_error_mode="thread_local"):
                 self.rows.append(begun.backward(self.seed, is_last=False))
             self.begun = begun  # what later seeds read stays where it is
 
