@@ -20,9 +20,9 @@ from task2vec.errors import NotFiniteError
 from task2vec.fisher.reductions import Memo, compute_anew, generic, is_plain, reduce_layer, reduce_untied
 from task2vec.probe import FilterLayer, PreparedNetwork
 
-# A pass is recorded when so many like it have run, and this part of the memory is free: recording takes as long as
-# some of them, and keeps the memory of one.
-_OFTEN, _SPARE = 4, 0.6
+# A pass is recorded when so many like it have run, this part of the memory is free, and so many seeds go back from it:
+# recording takes as long as some of them, and keeps the memory of one; a pass with few seeds gains little.
+_OFTEN, _SPARE, _MANY = 2, 0.6, 8
 # Gradients at the features (r, n, features), or a function of the features (n, d) of the pass that returns them.
 Seeds = Tensor | Callable[[Tensor], Tensor]
 
@@ -177,9 +177,11 @@ def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "Re
     The choice changes the numbers by rounding at most: a recording is kept only if it repeats the rows.
     """
     network = fisher.network
-    if not images.is_cuda or not network.is_batched or not all(map(is_plain, network.layers.values())):
+    if len(seeds) < _MANY or not images.is_cuda or not network.is_batched:
+        return None
+    if not all(map(is_plain, network.layers.values())):
         return None  # random signs are drawn by the host, and would be those of the recording for ever
-    key = (fisher.is_untied, images.shape, len(seeds) > 1, torch.get_float32_matmul_precision())
+    key = (fisher.is_untied, images.shape, torch.get_float32_matmul_precision())
     found = network.recorded.setdefault(key, 0)
     if isinstance(found, int):
         network.recorded[key] = found + 1
@@ -194,7 +196,6 @@ def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "Re
 def _record(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "RecordedPass | None":
     """A recording that repeats the rows of this batch, if there can be one."""
     begun = fisher.forward(images, range(len(images)))
-    begun.memory = {} if len(seeds) > 1 else None
     wanted = begun.backward(seeds[0], is_last=True)
     del begun
     try:
@@ -213,17 +214,13 @@ class RecordedPass:
 
     def __init__(self, fisher: PerSampleFisher, images: Tensor, seeds: Tensor):
         self.images, self.seed, self.lock = images.clone(), seeds[0].clone(), Lock()
-        self.first, self.next, has_more = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), len(seeds) > 1
-        # One pool for all: what a pass needs only while it runs, the next one overwrites.
-        pool = fisher.network.recorded.setdefault("pool", torch.cuda.graph_pool_handle())
-        with torch.cuda.graph(self.first, pool=pool, capture_error_mode="thread_local"):
-            begun = fisher.forward(self.images, range(len(images)))
-            begun.memory = {} if has_more else None
-            self.rows = [begun.backward(self.seed, is_last=not has_more)]
-        if has_more:
-            with torch.cuda.graph(self.next, pool=pool, capture_error_mode="thread_local"):
-                self.rows.append(begun.backward(self.seed, is_last=False))
-            self.begun = begun  # what later seeds read stays where it is
+        self.first, self.next = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.first, capture_error_mode="thread_local"):
+            self.begun = fisher.forward(self.images, range(len(images)))  # what later seeds read stays where it is
+            self.begun.memory = {}
+            self.rows = [self.begun.backward(self.seed, is_last=False)]
+        with torch.cuda.graph(self.next, pool=self.first.pool(), capture_error_mode="thread_local"):
+            self.rows.append(self.begun.backward(self.seed, is_last=False))
 
     def run(self, images: Tensor, seeds: Tensor) -> Iterator[Tensor]:
         """The (images, filters) of every seed in turn. Threads that share the network take turns."""
