@@ -70,7 +70,7 @@ class SettingsOptions:
     max_samples: Annotated[int | None, Option(help="Maximum number of (image, label) gradients. Default: 400.")] = None
     rel_tol: Annotated[float | None, Option(help="Stop at this relative error per filter, e.g. 0.05.")] = None
     split_half: Annotated[bool, Option("--split-half", help="Also embed two halves to estimate noise. Slower.")] = False
-    l2: Annotated[float | None, Option("--l2", help="L2 penalty of the head per class. Default: 2e-3.")] = None
+    l2: Annotated[float | None, Option("--l2", help="L2 penalty of the head. Default: 1e-3.")] = None
     beta: Annotated[float | None, Option(help="Weight of the prior. Default: 1e-7.")] = None
     seed: Seed = None
     dtype: Annotated[str | None, Option(help="float32, float64 or bfloat16. Default: float32.")] = None

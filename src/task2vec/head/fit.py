@@ -1,18 +1,16 @@
 """The head: a linear classifier on pooled features, fitted to convergence with an explicit L2 penalty.
 
-    minimise  sum_i omega_i loss(W x_i + b, y_i) + (q / 2) s^2 |W|^2
+    minimise  sum_i omega_i loss(W x_i + b, y_i) + (l2 / 2) s^2 |W|^2
 
 with softmax cross-entropy for one label per image and the sum of binary cross-entropies for independent attributes. The
 image weights omega sum to one; balanced, every class has the same total weight, as when the paper draws images
-uniformly over classes. s^2 is the mean squared distance of the features from their mean, so the penalty q has no unit
-and means the same for every probe; the bias is not penalised.
+uniformly over classes. s^2 is the mean squared distance of the features from their mean, so `l2` has no unit and means
+the same for every probe; the bias is not penalised.
 
 The penalty decides how soft the probabilities are, and so the scale of the Fisher: too small, and the head is certain
-of every training image, which leaves no Fisher at all. It is q = l2 / C for C classes (`find_penalty`), with the same
-`l2` for all tasks: in a mean loss each class has 1 / C of the weight, so the penalty weighs as much as a fixed share of
-the images of each class, for any number of classes. One that each task chooses by cross-validation is the largest noise
-of an embedding: over random halves of a task the logarithm of the norm then has a standard deviation of 0.34 to 0.37
-instead of 0.05 (benchmarks/steadiness.py). Cross-validation only measures the error.
+of every training image, which leaves no Fisher at all. It is the same for all tasks. One that each task chooses by
+cross-validation is the largest noise of an embedding: over random halves of a task the logarithm of the norm then has a
+standard deviation of 0.34 to 0.37 instead of 0.05 (benchmarks/steadiness.py). Cross-validation only measures the error.
 
 Training splits (seeds and sizes of the training set of an error matrix) share their features, too. Every split has its
 own mean, scale, folds, cross-validated penalty and head, as if its images were all there are: an image outside of it
@@ -31,7 +29,7 @@ from torch.nn import functional
 from task2vec.head.problem import CHUNK, MEMORY, Problem, compress, make_problem, whiten
 
 FOLDS = 5
-L2 = 2e-3
+L2 = 1e-3
 # Parts of the first gradient, whose entries are tiny for many classes and features.
 _STOP = {"tolerance": 1e-5, "max_steps": 1000, "is_relative": True}
 # Other folds of the same images move the error of a small task: so many are averaged, for so many images in all.
@@ -54,8 +52,7 @@ class Head:
     """A fitted classifier and how well it does; errors are class-balanced, or averaged over attributes.
 
     Cross-validated figures are of the images that can be judged (see `assign_folds`); if none can, they are those of a
-    head that knows nothing. It beats chance if its error is more than a standard error below that of guessing. `l2` is
-    the penalty q of the objective.
+    head that knows nothing. It beats chance if its error is more than a standard error below that of guessing.
     """
 
     weight: Tensor
@@ -103,7 +100,6 @@ def fit_heads(
     rounding. Images with the same number in `groups` (n,), such as copies, are in the same fold.
     """
     is_multilabel = targets.ndim == 3
-    l2 = find_penalty(l2, classes, is_multilabel=is_multilabel)
     onehot = to_onehot(targets, classes, is_multilabel=is_multilabel)
     weights = image_weights(onehot, is_multilabel=is_multilabel, balance=balance)
     whole = make_problem(features, onehot, weights, is_multilabel=is_multilabel)
@@ -128,20 +124,6 @@ def fit_heads(
             judged = cv_loss, cv_error, bool(beats_chance), bool(has_converged)
             heads.append(Head(weight[i], bias[i], l2, loss, *judged))
     return heads
-
-
-def find_penalty(l2: float, classes: int, *, is_multilabel: bool) -> float:
-    """The penalty beside a mean loss, for any number of classes from the same setting `l2`.
-
-    A softmax of two classes with the penalty q on both columns is the sigmoid of their difference with the penalty
-    q / 2. So independent attributes, whose losses are summed, have half of that of two classes: an attribute has the
-    head that the same question has as a task of two classes.
-
-    Example:
-        >>> find_penalty(2e-3, 2, is_multilabel=False), find_penalty(2e-3, 7, is_multilabel=True)
-        (0.001, 0.0005)
-    """
-    return l2 / (4 if is_multilabel else classes)
 
 
 def to_onehot(targets: Tensor, classes: int, *, is_multilabel: bool) -> Tensor:
