@@ -201,6 +201,7 @@ def check_library(library: Path | None) -> Iterator[Finding]:
 
 def check_probe() -> Iterator[Finding]:
     """Whether the default probe loads without a download, and its file is the known one."""
+    inputs.import_networks()  # half of the time without it
     probe = task2vec.load_probe(options.DEFAULT_PROBE)
     source = f"from the {probe.source}, {probe.fingerprint[: output.DIGITS]}"
     yield Finding("probe", f"{options.DEFAULT_PROBE}, {probe.n_filters} filters, {source}")
