@@ -411,7 +411,7 @@ class Session:
         return [str(place) for place in (library, self.folder) if place is not None]
 
     def find(
-        self, task: "task2vec.Task", probe: "task2vec.Probe | KnownProbe", *, settings: "task2vec.EmbedSettings"
+        self, task: "task2vec.Task", probe: Any, *, settings: "task2vec.EmbedSettings"
     ) -> "task2vec.Embedding | None":
         """The embedding that would be computed again, if the library has it intact; its task gets the tags."""
         if self.library is None or self.is_forced:
@@ -468,27 +468,23 @@ def open_session(
 
 
 def embed_tasks(
-    tasks: "Sequence[task2vec.Task]",
-    probe: "task2vec.Probe | KnownProbe",
-    session: Session,
-    *,
-    is_one: bool,
-    **how: Any,
+    tasks: "Sequence[task2vec.Task]", probe: Any, session: Session, *, is_one: bool, **how: Any
 ) -> "Generator[task2vec.TaskResult]":
     """The embeddings of tasks, found or new, and saved where the session says; the error of a single task is raised.
 
-    Torch is imported where something must be computed.
+    A `KnownProbe` is loaded, and torch imported, if something must be computed.
     """
     from task2vec.embedding.embedding import find_saved
 
     settings, how["progress"] = how["settings"], is_watched()
     results: Any = []
-    for number, task in enumerate(tasks if is_one or isinstance(probe, KnownProbe) else ()):
+    is_known = isinstance(probe, KnownProbe)
+    for number, task in enumerate(tasks if is_one or is_known else ()):
         if (found := session.find(task, probe, settings=settings)) is None:
             break
         about = {"number": number, "task": task.name, "embedding": replace(found, task=task.name), "is_found": True}
         results.append(SimpleNamespace(error=None, **about))
-    if len(results) < len(tasks) and isinstance(probe, KnownProbe):
+    if len(results) < len(tasks) and is_known:
         probe = load_probe(probe.options)
     if len(results) < len(tasks) and is_one:
         (task,) = tasks
