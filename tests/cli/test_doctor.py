@@ -43,11 +43,11 @@ def test_a_sound_installation_has_no_problems(call, own_library):
     assert not os.path.exists(own_library)
 
 
-def test_the_probe_is_checked_without_the_compiler_of_torch(monkeypatch):
+def test_the_probe_is_checked_without_the_compiler_of_torch_and_with_small_images(monkeypatch):
     calls = []
     monkeypatch.setattr(inputs, "import_networks", lambda: calls.append("networks"))
-    monkeypatch.setattr(task2vec, "load_probe", lambda name: calls.append(name) or make_tiny())
-    assert next(doctor.check_probe()).problem == "" and calls == ["networks", "tf_efficientnet_lite0"]
+    monkeypatch.setattr(task2vec, "load_probe", lambda name, size: calls.append((name, size)) or make_tiny())
+    assert next(doctor.check_probe()).problem == "" and calls == ["networks", ("tf_efficientnet_lite0", 64)]
 
 
 def test_all_dependencies_and_extras_are_checked(read, no_probe):
