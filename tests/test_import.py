@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 import task2vec
-from task2vec.cli.app import COMMANDS
+from task2vec.cli.app import COMMANDS, app
+from tests.cli.material import paint
 from tests.command import START, TEXT, run_command
 from tests.library.making import ENVIRONMENT
 
@@ -39,6 +41,31 @@ def test_nothing_heavy_is_imported(python, args):
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout.splitlines()[-1])
     assert report["heavy"] == [] and report["seconds"] < GENEROUS_SECONDS
+
+
+# Reports on standard error when torch is imported, and ends there.
+NO_TORCH = f"""
+import sys
+class Watch:
+    def find_spec(self, name, *_):
+        if name == "torch._C":  # others only ask whether torch is installed
+            raise SystemExit("torch is imported")
+sys.meta_path.insert(0, Watch())
+{REPORT}
+{START}
+"""
+
+
+def test_what_is_in_the_library_is_found_without_torch_and_the_first_line_precedes_it(own_library, tmp_path):
+    words = ("embed", paint(tmp_path / "photos", {"dark": 60, "bright": 190}), "--size", "32", "--max-samples", "6")
+    first = run_command(*words, python=NO_TORCH)
+    assert first.stderr.splitlines() == ["loading tf_efficientnet_lite0 ...", "torch is imported"]
+    made = CliRunner().invoke(app, [str(word) for word in words])
+    assert made.exit_code == 0, made.stderr
+    again = run_command(*words, python=NO_TORCH)
+    *shown, report = again.stdout.splitlines()
+    assert again.returncode == 0 and "found in the library, not computed" in "".join(shown), again.stderr
+    assert json.loads(report)["seconds"] < 2 * GENEROUS_SECONDS  # 1.2 s on an idle machine
 
 
 def test_public_names_are_there_and_no_others():

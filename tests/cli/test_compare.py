@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -70,7 +71,10 @@ def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(call, read, ref
     has_noise = {row["task"]: row["noise"] is not None for row in report["neighbours"]}
     assert has_noise == {name: int(name[-1]) < 4 for name in has_noise}
     lines = call("nearest", "task 0").stdout.splitlines()
-    assert lines[1].split() == ["rank", "task", "distance", "noise", "images", "classes", "tags"] and len(lines) == 7
+    assert (
+        lines[1].split() == ["rank", "task", "from", "distance", "noise", "images", "classes", "tags"]
+        and len(lines) == 7
+    )
     refuse("no task 'nothing'", "nearest", "nothing")
     refuse("-k", "nearest", "task 0", "-k", "0")
 
@@ -93,6 +97,40 @@ def test_nearest_explains_where_nothing_can_be_compared(call, read, library, tmp
     shown = call("nearest", other).stdout
     assert "No embedding of the library can be compared" in shown and "task2vec embed PATH --probe" in shown
     assert call("distance", "task 0", other).exit_code == 2
+
+
+@pytest.fixture
+def near_bundled(own_library):
+    """A library with one task that is like the first bundled one, and the bundled tasks."""
+    like = task2vec.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
+    mine, names = make("mine", 30), ("probe_fingerprint", "image_size", "settings", "recipe")
+    about = mine.provenance | {name: like.provenance[name] for name in names}
+    mine = replace(like, task="mine", fisher=like.fisher * 1.01, provenance=about)
+    with Library.open(own_library) as opened:
+        opened.add(mine)
+    return mine, task2vec.bundled_metatask()
+
+
+def test_nearest_includes_the_bundled_tasks_of_the_same_space(call, read, near_bundled, tmp_path):
+    mine, bundle = near_bundled
+    rows = read("nearest", "mine", "-k", 3)["neighbours"]
+    assert [row["rank"] for row in rows] == [1, 2, 3] and {row["from"] for row in rows} == {"bundled"}
+    assert rows[0]["task"] == bundle.tasks[0].name and rows[0]["images"] == bundle.tasks[0].images
+    one = bundle.embeddings["tf_efficientnet_lite0 robust"][0]
+    assert rows[0]["distance"] == pytest.approx(distance.symmetric(mine, one), abs=1e-6)
+    assert "bundled" in call("nearest", "mine").stdout
+    old = replace(mine, provenance=mine.provenance | {"recipe": 1}).save(tmp_path / "old.t2v.safetensors")
+    assert {row["from"] for row in read("nearest", old)["neighbours"]} <= {"library"}
+
+
+def test_the_map_has_the_bundled_tasks_too(call, read, near_bundled, tmp_path, no_figures):
+    report = read("map", "--out", tmp_path / "a")
+    assert report["tasks"] == 72 and report["bundled"] == 71
+    page = read_page(tmp_path / "a" / "map.html")
+    assert page["groups"] == ["library", "bundled"] and page["tasks"][0]["name"] == "mine"
+    assert "72 tasks, 71 of them bundled," in call("map", "--out", tmp_path / "b").stdout
+    with Library.open(read_only=True) as opened:
+        assert len(opened.tasks()) == 1
 
 
 def test_distance_of_every_kind_with_its_noise(call, read, refuse, library, saved):

@@ -13,7 +13,7 @@ import pytest
 
 import task2vec
 from task2vec import Library
-from task2vec.cli import demo, doctor
+from task2vec.cli import demo, doctor, inputs
 from task2vec.embedding import load_embedding
 from tests.cli.material import make
 from tests.library.making import fail
@@ -41,6 +41,13 @@ def test_a_sound_installation_has_no_problems(call, own_library):
     for words in ("No problems found.", "tf_efficientnet_lite0", "models on", own_library, "not", "torch"):
         assert words in result.stdout
     assert not os.path.exists(own_library)
+
+
+def test_the_probe_is_checked_without_the_compiler_of_torch_and_with_small_images(monkeypatch):
+    calls = []
+    monkeypatch.setattr(inputs, "import_networks", lambda: calls.append("networks"))
+    monkeypatch.setattr(task2vec, "load_probe", lambda name, size: calls.append((name, size)) or make_tiny())
+    assert next(doctor.check_probe()).problem == "" and calls == ["networks", ("tf_efficientnet_lite0", 64)]
 
 
 def test_all_dependencies_and_extras_are_checked(read, no_probe):

@@ -152,6 +152,22 @@ def test_variational_training_is_reported(call, photos, monkeypatch):
     assert seen[0].method == "variational" and seen[0].variational.epochs == 3
 
 
+def test_a_known_probe_is_loaded_again_when_anything_about_it_changes(call, read, photos, monkeypatch, tmp_path):
+    loaded, weights = [], tmp_path / "own.safetensors"
+    monkeypatch.setattr(task2vec, "load_probe", lambda name, **how: loaded.append(name) or make_tiny())
+    weights.write_bytes(b"one")
+    words = ("embed", photos, *SMALL, "--weights", weights)
+    read(*words)
+    assert read(*words)["is_found"] and len(loaded) == 1
+    weights.write_bytes(b"two")  # of the same size
+    assert read(*words)["is_found"] and len(loaded) == 2
+    assert read(*words, "--size", "64")["is_found"] and len(loaded) == 3
+    assert read(*words[:-2])["is_found"] and len(loaded) == 4
+    assert not read(*words, "--seed", "3")["is_found"] and len(loaded) == 5
+    assert not read(*words, "--force")["is_found"] and len(loaded) == 6
+    assert read("nearest", photos)["query"] and read("nearest", photos)["query"] and len(loaded) == 7
+
+
 # Runs a command, prints what it has imported of torch's compiler, and imports that after all.
 COMPILER = """
 import sys

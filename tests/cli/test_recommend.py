@@ -10,6 +10,7 @@ import pytest
 
 import task2vec
 from task2vec import Library
+from task2vec.select import STRATEGIES
 from tests.cli.material import make
 
 
@@ -94,6 +95,17 @@ def test_tables_of_your_own_are_evaluated(call, read, errors, tmp_path):
     report = read("evaluate", "--evidence", errors, "--strategy", "chance", "--leave", "dataset")
     assert report["leave"] == "dataset" and [row["strategy"] for row in report["rows"]] == ["average_best", "chance"]
     assert len(report["choices"]["average_best"]) == 6
+
+
+def test_slow_strategies_run_if_asked_for_or_with_few_tasks(call, read, errors, monkeypatch):
+    found, chosen = task2vec.evaluate(task2vec.metatask_from_csv(errors), ["chance"]), []
+    monkeypatch.setattr(task2vec, "evaluate", lambda metatask, names, **how: chosen.append(names) or found)
+    quick = call("evaluate")
+    assert "model space" not in chosen[0] and {"combined", "average_best", "logme"} <= set(chosen[0])
+    assert "without 'model space'" in quick.stderr and "--strategy all" in quick.stderr
+    assert read("evaluate")["slow"] == ["model space", "combined domain", "combined + logme"]
+    for words in (("--strategy", "all"), ("--evidence", errors)):
+        assert read("evaluate", *words)["slow"] == [] and chosen[-1] == list(STRATEGIES)
 
 
 def test_mistakes_in_evaluating_are_reported(refuse, errors, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from scipy.stats import rankdata
 
 from task2vec import plots
 from task2vec.errors import ResourceError, UsageError
+from task2vec.plots import figures
 from task2vec.plots.figures import _draw_branches, fit_labels
 from tests.plots.conftest import DPI
 from tests.plots.spaces import make_space, measure
@@ -48,6 +49,20 @@ def test_a_matrix_fits_the_width_of_a_paper(tmp_path, count):
     assert [row["group"] for row in rows] == [groups[index] for index in order]
     found = np.array([[float(row[names[column]]) for column in order] for row in rows])
     np.testing.assert_allclose(found, distances[np.ix_(order, order)], rtol=1e-5)
+
+
+@pytest.mark.parametrize("count", range(2, 8))
+def test_a_small_matrix_has_all_names_and_no_scale_for_a_single_distance(monkeypatch, count):
+    drawn = []
+    monkeypatch.setattr(figures, "save_figure", lambda figure, *_: drawn.append(figure))
+    names = [f"a rather long name {number}" for number in range(count)]
+    plots.draw_matrix(make_space(count)[0], names, out="nowhere")
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    cells = next(axes for axes in figure.axes if axes.images)
+    boxes = {label.get_text(): label.get_window_extent() for label in cells.get_yticklabels() if label.get_visible()}
+    assert sorted(boxes) == names and all(figure.bbox.containsx(box.x1) and box.x0 > 0 for box in boxes.values())
+    assert any(axes.get_label() == "<colorbar>" for axes in figure.axes) == (count > 2)
 
 
 def test_thumbnails_are_drawn_in_one_file(tmp_path):

@@ -72,6 +72,19 @@ def test_content_decides_and_not_the_name(tmp_path):
     assert task.warnings == ("entries that are not images and were ignored: 6, such as '.ipynb_checkpoints'",)
 
 
+def test_folders_that_systems_leave_behind_are_no_classes(tmp_path):
+    make_folder(tmp_path / "pets", cats=2, dogs=2)
+    for name in ("__MACOSX", ".git", "@eaDir", "$RECYCLE.BIN", "cats/__MACOSX"):
+        (tmp_path / "pets" / name).mkdir()
+    paint(tmp_path / "pets" / "dogs" / "@eaDir" / "000.png" / "thumb.png", 90)
+    task = read_folder(tmp_path / "pets")
+    assert task.classes == ("cats", "dogs") and len(task) == 4
+    assert task.warnings == ("entries that are not images and were ignored: 6, such as '$RECYCLE.BIN'",)
+    (tmp_path / "pets" / "empty").mkdir()
+    with pytest.raises(DataError, match="empty"):
+        read_folder(tmp_path / "pets")
+
+
 def test_nested_classes_are_refused_with_the_folder_to_pass(tmp_path):
     make_folder(tmp_path / "apes", cats=2, dogs=2)
     with pytest.raises(DataError, match=r"apes contains the folder 'cats'.*Pass .*apes itself"):

@@ -38,6 +38,37 @@ def test_several_label_columns_make_attributes(tmp_path):
         read_table(make_table(tmp_path, "path,note,red\n0.png,x,0\n1.png,y,1\n"))
 
 
+@pytest.mark.parametrize(
+    ("header", "notes"),
+    [
+        ("path,label,split", ["split"]),
+        ("File_Name,Klasse,fold", ["fold"]),
+        ("image path,target,", [""]),
+        ("split,Image,category", []),
+    ],
+)
+def test_columns_are_found_by_their_names(tmp_path, header, notes):
+    cells = dict(zip("pls", ("{}.png", "ab", "tv"), strict=True))
+    order = "pls" if header[0] != "s" else "spl"
+    rows = [",".join(cells[kind].format(n) if kind == "p" else cells[kind][n] for kind in order) for n in (0, 1)]
+    task = read_table(make_table(tmp_path, "\n".join([header, *rows])))
+    assert task.classes == ("a", "b") and task.images.name(1) == "1.png"
+    assert all(repr(name) in task.warnings[0] for name in notes)
+
+
+def test_columns_that_remain_unclear_are_named_with_the_option(tmp_path):
+    for text, words in (
+        ("path,label,class\n0.png,a,x\n1.png,b,y\n", r"'label', 'class'.*--label-column"),
+        ("file,image,label\n0.png,1.png,a\n1.png,0.png,b\n", r"may be paths \('file', 'image'\).*--path-column"),
+        ("path,split\n0.png,a\n1.png,b\n", r"needs one column of labels.*'path', 'split'.*--label-column"),
+        ("where,label\n0.png,a\n1.png,b\n", r"has no column 'path'.*'where', 'label'.*--path-column"),
+    ):
+        with pytest.raises(DataError, match=words):
+            read_table(make_table(tmp_path, text))
+    both = read_table(make_table(tmp_path, "path,label,red\n0.png,1,0\n1.png,0,1\n"))
+    assert both.is_multilabel and both.classes == ("label", "red")
+
+
 def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
     make_images(tmp_path / "images")
     table = tmp_path / "t.csv"
@@ -54,7 +85,7 @@ def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
     ("text", "message"),
     [
         ("path,kind\n0.png,a\n1.png\n", "line 3: 1 cells where the header has 2"),
-        ("path\n0.png\n", "at least one label column"),
+        ("path\n0.png\n", "needs one column of labels or more"),
         ("path,kind,kind\n0.png,a,b\n", "two columns with the same name .'kind'"),
         ("path,kind\n0.png,a\n1.png,\n", "line 3, column 'kind': '' is missing"),
         ('path,kind\n\n0.png,"a\n\nb"\n\n1.png,\n', "line 7, column 'kind'"),

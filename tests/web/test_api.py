@@ -12,12 +12,12 @@ import pytest
 from scipy.cluster.hierarchy import leaves_list
 
 import task2vec
-from task2vec import Library
+from task2vec import ErrorProtocol, Expert, Library, MeasuredError
 from task2vec.distance import asymmetric, find_floor, symmetric, with_error
 from task2vec.web import Limits
 from tests.cli.material import FILTERS, make
 from tests.select.material import MODELS, TASKS, make_world
-from tests.web.serving import API, GOOD, HOME, WICKED, ask, find_id, serving
+from tests.web.serving import API, GOOD, HOME, WICKED, ask, fill, find_id, serving
 
 DOCS = (Path(__file__).parents[2] / "docs" / "how-to" / "web.md").read_text(encoding="utf-8")
 
@@ -140,6 +140,18 @@ def test_models_with_their_mean_errors(client):
     assert generic["mean_error"] == pytest.approx(make_world().errors[:, 0, 1].mean()) and generic["tasks"] == TASKS
     few = ask(client, "/models", shots="5")["models"]
     assert np.mean([one["mean_error"] for one in few]) > np.mean(means) + 0.05
+
+
+def test_a_model_measured_on_few_tasks_is_listed_after_the_others(tmp_path):
+    fill(tmp_path)
+    with Library.open(tmp_path) as library:
+        own = library.tasks()[0].fingerprint
+        lucky = MeasuredError(own, "lucky", 0.001, ErrorProtocol("half").key, 0)
+        library.add(Expert("lucky", "timm", "resnet18"), lucky)
+    with serving(tmp_path) as client:
+        *models, last = ask(client, "/models", shots="half")["models"]
+    assert (last["name"], last["tasks"], last["is_few"]) == ("lucky", 1, True)
+    assert not any(one["is_few"] for one in models)
 
 
 MISTAKES = {

@@ -20,7 +20,7 @@ from task2vec.progress import show_progress
 from task2vec.text import pluralize, printable
 
 MOST_STAGES, BAR_WIDTH = 14, 20
-NO_GROUP = "(no group)"
+NO_GROUP, BUNDLED = "(no group)", "bundled"
 Embeddings = Sequence["task2vec.Embedding"]
 # An embedding on a map, and its group there.
 Grouped = tuple["task2vec.Embedding", str]
@@ -86,30 +86,47 @@ def nearest(
     library: options.LibraryFolder = None,
     allow_bad: options.AllowBad = False,
 ) -> None:
-    """Find the tasks of the library most similar to one, by the symmetric distance.
+    """Find the tasks most similar to one by the symmetric distance: those of the library, and the bundled ones.
 
     A folder or table is embedded with default settings and added to the library; for other settings, run `task2vec
     embed` first. Names are looked up in the library first. For a folder of the same name, write a path: ./NAME
     """
+    from task2vec.experts.metatask import measure_all
     from task2vec.library import identify
 
     found = inputs.load_query(query, library, allow_bad=allow_bad)
     embedding, rows, spaces, is_alone = found.embedding, [], [], True
+    own = embedding.provenance.get("task_fingerprint")
+    known = list_bundled(embedding)
     with inputs.open_if_any(library) as opened, show_progress(output.is_watched()) as report:
         if opened is not None:
-            neighbours = opened.nearest(embedding, k, report=report)
-            rows = [_describe_neighbour(rank, one, embedding, opened) for rank, one in enumerate(neighbours, start=1)]
-            own = embedding.provenance.get("task_fingerprint")
+            rows = [_describe_neighbour(one, embedding, opened) for one in opened.nearest(embedding, k, report=report)]
             is_alone = not rows and all(task.fingerprint == own for task in opened.tasks())
             spaces = [] if rows or is_alone else opened.stats()["spaces"]
+    without = {own, *(row["fingerprint"] for row in rows)}
+    for one, apart in zip(known, measure_all([embedding], known)[0].tolist(), strict=True):
+        if (fingerprint := one.provenance["task_fingerprint"]) not in without:
+            counts = {name: one.provenance["counts"][name] for name in ("images", "classes")}
+            row = {"task": one.task, "from": BUNDLED, "distance": apart, "noise": None, **counts, "tags": ()}
+            rows.append(row | {"fingerprint": fingerprint, "key": None})
+    rows = [{"rank": rank, **row} for rank, row in enumerate(sorted(rows, key=lambda row: row["distance"])[:k], 1)]
     about = found.as_dict() | {"key": identify(embedding).key, "is_alone": is_alone}
     folder = inputs.find_library_folder(library)
     output.print_report({"query": about, "library": folder, "neighbours": rows, "spaces": spaces}, _print_neighbours)
 
 
-def _describe_neighbour(
-    rank: int, found: Any, embedding: "task2vec.Embedding", library: "task2vec.Library"
-) -> dict[str, Any]:
+def list_bundled(like: "task2vec.Embedding") -> "list[task2vec.Embedding]":
+    """The bundled tasks in the space of an embedding, made by the same recipe; none if there are none."""
+    from task2vec.select.evidence import is_comparable
+
+    bundle, recipe = task2vec.bundled_metatask(), like.provenance.get("recipe")
+    for name, one in bundle.spaces.items():
+        if is_comparable(one, like) and one.provenance.get("recipe") == recipe:
+            return list(bundle.embeddings[name][: len(bundle.tasks)])
+    return []
+
+
+def _describe_neighbour(found: Any, embedding: "task2vec.Embedding", library: "task2vec.Library") -> dict[str, Any]:
     """A neighbour as plain values, with the noise of its distance if both embeddings have halves."""
     task, noise = found.task, None
     if found.embedding.has_halves and embedding.halves is not None:
@@ -118,8 +135,8 @@ def _describe_neighbour(
             noise = {"floor": noisy.floor, "stderr": noisy.stderr, "corrected": noisy.corrected}
         except LibraryError as error:
             output.say(f"damaged: {printable(error)}")
-    row = {"rank": rank, "task": task.name, "distance": found.distance, "noise": noise, "images": task.images}
-    row |= {"classes": len(task.classes), "tags": task.tags}
+    row = {"task": task.name, "from": inputs.LIBRARY, "distance": found.distance, "noise": noise}
+    row |= {"images": task.images, "classes": len(task.classes), "tags": task.tags}
     return row | {"fingerprint": task.fingerprint, "key": found.embedding.key}
 
 
@@ -128,10 +145,10 @@ def _print_neighbours(report: dict[str, Any]) -> None:
     query, rows = report["query"], report["neighbours"]
     output.print_text(f"nearest to {query['task']} (embedding {query['key'][: output.DIGITS]}), {query['description']}")
     if rows:
-        columns = "rank, task, distance, noise=noise.floor, images, classes, tags"
+        columns = "rank, task, from, distance, noise=noise.floor, images, classes, tags"
         output.print_table(rows, columns, drop="tags, noise, classes, images")
     elif query["is_alone"]:
-        output.print_text("There is no other task in the library. Add more: task2vec embed FOLDER")
+        output.print_text("There is no other task to compare with. Add more: task2vec embed FOLDER")
     else:
         output.print_text(f"No embedding of the library can be compared with this one by {query['probe']}. It has:")
         for space in report["spaces"]:
@@ -265,7 +282,7 @@ def draw_map(
     probe: options.AnyProbe = None,
     library: options.LibraryFolder = None,
 ) -> None:
-    """Draw a map of embedded tasks, from the library or from files.
+    """Draw a map of embedded tasks, from the library with the bundled tasks, or from files or by --tag without them.
 
     Writes an interactive page (map.html), the map and the distance matrix as PNG and PDF, and their numbers as CSV.
     """
@@ -274,12 +291,15 @@ def draw_map(
     import_figure()  # a missing extra is reported now and not after the work
     if files and (given := inputs.list_given({"tag": tag, "probe": probe, "library": library})):
         raise UsageError(f"{given} only applies to the library, and files are drawn. Remove {given}, or the files.")
-    placed, _ = _load_files(place or [])
+    (placed, _), bundled = _load_files(place or []), []
     if files:
         known, left_out = _load_files(files, without=place or [])
     else:
         new = {embedding.provenance.get("task_fingerprint", "") for embedding, _ in placed}
         known, left_out = _load_library(library, tag=tag, probe=probe, without=new)
+        new |= {embedding.provenance.get("task_fingerprint", "") for embedding, _ in known}
+        every = list_bundled(known[0][0]) if known and not tag else []
+        known += (bundled := [(one, BUNDLED) for one in every if one.provenance["task_fingerprint"] not in new])
     if len(known) < 2:
         where = ", ".join(f"'{place}'" for place in files or [inputs.find_library_folder(library)])
         count = f"is only one embedding ('{known[0][0].task}')" if known else "is no embedding"
@@ -291,11 +311,13 @@ def draw_map(
     elif len({own for _, own in known}) > 1:
         groups = [own for _, own in known] + [NO_GROUP] * len(placed)
     report = _draw([one for one, _ in known], [one for one, _ in placed], groups, out, kind)
-    output.print_report(report | {"left_out": left_out, "seconds": output.count_seconds()}, _print_map)
+    report |= {"bundled": len(bundled), "left_out": left_out}
+    output.print_report(report | {"seconds": output.count_seconds()}, _print_map)
 
 
 def _print_map(report: dict[str, Any]) -> None:
-    output.print_text(f"{report['tasks']} tasks by {report['kind']} distance ({report['layout']})")
+    bundled = f", {report['bundled']} of them bundled," if report["bundled"] else ""
+    output.print_text(f"{report['tasks']} tasks{bundled} by {report['kind']} distance ({report['layout']})")
     for task in report["placed"]:
         output.print_text(f"placed {task['task']}: nearest is {task['nearest']}, at distance {task['distance']:.3f}")
     output.print_text("Tasks that are close on the map are similar. For distances between groups, see the matrix.")
@@ -348,7 +370,7 @@ def _load_library(
         step = report("reading", len(chosen))
         for task, entry in chosen.values():
             try:
-                read.append((opened.get(entry.key), task.tags[0] if task.tags else NO_GROUP))
+                read.append((opened.get(entry.key), task.tags[0] if task.tags else inputs.LIBRARY))
             except LibraryError as error:
                 left_out.append(str(error))
             step(1)

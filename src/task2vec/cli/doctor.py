@@ -23,6 +23,7 @@ from task2vec.text import pluralize, printable
 EXTRAS = {"plot": "figures", "map": "maps of tasks", "web": "task2vec serve", "hf": "Hugging Face datasets"}
 EXTRAS |= {"ray": "--backend ray", "table": "Parquet tables"}
 LITTLE_SPACE = 200_000_000  # bytes: a few thousand embeddings, or the weights of one probe
+SIZE = 64  # pixels of the images that the probe is checked with
 HOW_TO = """
 Any timm or torchvision classifier can be a probe:
   task2vec embed FOLDER --probe resnet34 --download    downloads its weights once
@@ -201,8 +202,9 @@ def check_library(library: Path | None) -> Iterator[Finding]:
 
 def check_probe() -> Iterator[Finding]:
     """Whether the default probe loads without a download, and its file is the known one."""
-    probe = task2vec.load_probe(options.DEFAULT_PROBE)
-    source = f"from the {probe.source}, {probe.fingerprint[: output.DIGITS]}"
+    inputs.import_networks()  # without it, and with larger images, the check takes three times as long
+    probe = task2vec.load_probe(options.DEFAULT_PROBE, size=SIZE)
+    source = f"from the {probe.source}, {probe.fingerprint[: output.DIGITS]} at {SIZE} pixels"
     yield Finding("probe", f"{options.DEFAULT_PROBE}, {probe.n_filters} filters, {source}")
 
 

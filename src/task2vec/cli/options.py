@@ -93,8 +93,10 @@ class Reading:
     `name` is that of the task, if it is only one, and `seed` chooses the images of `max_images`.
     """
 
-    path_column: Annotated[str | None, Option(help="Table: column with the image paths. Default: path.")] = None
-    label_column: Annotated[list[str] | None, Option(help="Table: label column; repeat it for multi-label.")] = None
+    path_column: Annotated[str | None, Option(help="Table: column with the image paths. Default: by its name.")] = None
+    label_column: Annotated[
+        list[str] | None, Option(help="Table: label column; repeat it for multi-label. Default: by its name.")
+    ] = None
     root: Annotated[Path | None, Option(help="Table: folder that paths are relative to. Default: the table's.")] = None
     task_names: Annotated[list[str] | None, Option("--task", help="Published dataset: task. Can be repeated.")] = None
     kind: Annotated[str | None, Option(help="Published dataset: all tasks of this kind, e.g. order.")] = None

@@ -11,7 +11,11 @@ import task2vec
 from task2vec.cli import inputs, options, output
 from task2vec.errors import AmbiguousNameError, NotInLibraryError, UsageError
 from task2vec.progress import show_progress
-from task2vec.text import printable
+from task2vec.text import pluralize, printable
+
+# Strategies that take minutes with more tasks than this: `evaluate` runs them if asked to.
+MANY, SLOW = 20, ("model space", "combined domain", "combined + logme")
+STRATEGY = "Only this strategy and average_best, or `all`: also the slow ones."
 
 
 def recommend(
@@ -93,7 +97,7 @@ def evaluate(
     evidence: options.Evidence = None,
     distances: Annotated[Path | None, Option(metavar="CSV", help="Distances, for --evidence FILE.csv.")] = None,
     leave: Annotated[Literal["task", "dataset", "domain"], Option(help="What to leave out in turn.")] = "task",
-    strategies: Annotated[list[str] | None, Option("--strategy", help="Only this strategy and average_best.")] = None,
+    strategies: Annotated[list[str] | None, Option("--strategy", help=STRATEGY)] = None,
     family: Annotated[str | None, Option("--kind", help="Bundled tasks of one kind: taxa or labels.")] = None,
     shots: options.Shots = None,
     probe: options.AnyProbe = None,
@@ -106,9 +110,10 @@ def evaluate(
 
     For every task, each strategy chooses a model without knowing the errors on that task. Prints the mean error of the
     chosen models, its increase over the optimum with a 95 % interval over tasks, rank agreement (weighted tau, top-1,
-    top-3), and the difference from the average-best model with a Wilcoxon p-value.
+    top-3), and the difference from the average-best model with a Wilcoxon p-value. With many tasks, strategies that
+    take minutes are left out; --strategy all runs them, too.
     """
-    from task2vec.select import find_metatask
+    from task2vec.select import STRATEGIES, find_metatask
 
     inputs.check_output(out, is_forced=force)
     is_csv = evidence is not None and evidence.endswith(".csv")
@@ -120,11 +125,18 @@ def evaluate(
     if metatask is None:
         with task2vec.Library.open(library, read_only=True) as opened:
             metatask = task2vec.metatask_from_library(opened, probe=probe, method=method)
-    chosen = None if not strategies else list(dict.fromkeys(["average_best", *strategies]))
+    left_out = SLOW if not strategies and len(metatask.tasks) > MANY else ()
+    chosen = [name for name in STRATEGIES if name not in left_out]
+    if strategies and "all" not in strategies:
+        chosen = list(dict.fromkeys(["average_best", *strategies]))
+    if left_out:
+        slow = ", ".join(f"'{name}'" for name in left_out)
+        output.say(f"without {slow}, which take {len(metatask.tasks) // 5} minutes or more: --strategy all")
+    output.say(f"evaluating {len(chosen)} strategies on up to {pluralize(len(metatask.tasks), 'task')} ...")
     how: dict[str, Any] = {"shots": shots, "probe": probe, "method": method, "family": family, "leave": leave}
     with show_progress(output.is_watched()) as report:
         found = task2vec.evaluate(metatask, chosen, report=report, **how)
-    output.print_report(found.to_dict(), lambda _: _print_evaluation(found))
+    output.print_report(found.to_dict() | {"slow": list(left_out)}, lambda _: _print_evaluation(found))
     if out is not None:
         output.say(f"written: {printable(found.to_csv(out))}")
 

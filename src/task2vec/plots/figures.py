@@ -436,7 +436,7 @@ def _draw_images(axes: "Axes", rows: Sequence[Sequence["Image.Image"]], columns:
 
 
 def _draw_cells(figure: "Figure", axes: "Axes", distances: np.ndarray, *, is_numbered: bool) -> None:
-    """Cells from near (dark) to far (light) with a small scale below; the diagonal (zero) stays empty."""
+    """Cells from near (dark) to far (light) with a scale below, unless all are equal; the diagonal stays empty."""
     diagonal = np.eye(len(distances), dtype=bool)
     low, high = distances[~diagonal].min(), distances[~diagonal].max()
     shown = np.ma.masked_array(distances, mask=diagonal)
@@ -447,6 +447,8 @@ def _draw_cells(figure: "Figure", axes: "Axes", distances: np.ndarray, *, is_num
         ink = "white" if distance <= low + 0.45 * (high - low) else "#1d3557"
         number = f"{distance:.2f}" if high >= 0.1 else f"{distance:.1g}"
         axes.text(column, row, number, ha="center", va="center", fontsize=7, color=ink)
+    if high <= low:
+        return
     inch = 1 / figure.get_figheight()
     bar = figure.colorbar(picture, ax=axes, location="bottom", fraction=0.06 * inch, pad=0.03 * inch, anchor=(0, 1))
     bar.outline.set_visible(False)  # type: ignore[union-attr]

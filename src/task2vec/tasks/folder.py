@@ -31,6 +31,8 @@ ASIDE = {
     "image": "images outside of every class folder and were ignored",
     "link": "links to folders and were not followed",
 }
+# Folders that systems and programs leave behind, in lower case; hidden ones (.git) are ignored in any case.
+JUNK = ("__macosx", "__pycache__", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 # Usual names of splits, in the usual order.
 SPLIT_NAMES = ("train", "training", "trainval", "val", "valid", "validation", "dev", "eval", "test", "testing")
 
@@ -279,9 +281,9 @@ def _sorted_entries(folder: Path) -> list[os.DirEntry]:
 
 
 def _is_folder(entry: os.DirEntry) -> bool:
-    """Whether an entry is a folder, or a link to one, that is not hidden (.git, .ipynb_checkpoints)."""
+    """Whether an entry is a folder, or a link to one, that is not hidden (.git, .ipynb_checkpoints) or junk."""
     try:
-        return entry.is_dir() and not entry.name.startswith(".")
+        return entry.is_dir() and not entry.name.startswith(".") and entry.name.lower() not in JUNK
     except OSError:  # a link to itself
         return False
 

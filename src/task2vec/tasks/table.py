@@ -1,6 +1,7 @@
 """A table of paths and labels becomes a task: CSV, or Parquet where pyarrow is installed."""
 
 import csv
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,10 @@ from task2vec.text import quote
 
 SUFFIXES = (".csv", ".parquet", ".pq")
 PATH = "path"
+# Usual names of columns, without spaces and marks: paths, labels, and what is neither.
+PATHS = "path filepath imagepath imgpath file filename imagefile imagename image img pfad datei dateiname"
+LABELS = "label class classname classlabel target category klasse kategorie"
+NO_LABELS = "split set subset fold partition isvalid istest index unnamed0"
 BINARY = {"0": 0, "0.0": 0, "False": 0, "false": 0, "1": 1, "1.0": 1, "True": 1, "true": 1}
 # A Parquet table may need this many times its size in memory, and a gigabyte in any case.
 MIN_MEMORY, MAX_GROWTH = 1 << 30, 50
@@ -37,7 +42,7 @@ def read_table(
     table: StrPath,
     *,
     root: StrPath | None = None,
-    path_column: str = PATH,
+    path_column: str | None = None,
     label_columns: str | Sequence[str] | None = None,
     name: str | None = None,
     allow_bad: bool = False,
@@ -52,8 +57,9 @@ def read_table(
     Args:
         table: A file ending in .csv or .parquet; its first row or its schema names the columns.
         root: The folder that the paths are relative to and must not leave; the table's own folder if not given.
-        path_column: The column of paths.
-        label_columns: The columns of labels; all but the path column if not given.
+        path_column: The column of paths; found by its name (path, file_name, image ...) if not given.
+        label_columns: The columns of labels. If not given, all but those of paths and splits; if these are not all 0
+            and 1, the one that is named like a label (label, class, target ...).
         name: The name of the task; the file name without its ending if not given.
         allow_bad: Go on when more than 5 % of the images cannot be read.
         num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
@@ -78,29 +84,51 @@ def read_table(
         Task(skies, 2 images, 2 classes)
     """
     place = Path(table)
-    columns = read_columns(place, path_column=path_column)
+    columns = read_columns(place, path_column=path_column or PATH)
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
-    wanted = [column for column in columns if column != path_column] if label_columns is None else list(label_columns)
-    missing = [column for column in (path_column, *wanted) if column not in columns]
-    is_twice = len({path_column, *wanted}) <= len(wanted)
-    if missing or is_twice or not wanted:
-        what = f"has no column {quote(missing)}" if missing else "needs one path column and at least one label column"
-        raise (UsageError if is_twice or any(column != PATH for column in missing) else DataError)(
-            f"{place} {what}; its columns are {quote(list(columns), 20)}. "
-            "Name them, each once: path_column= and label_columns= (--path-column, --label-column)."
-        )
+    path, wanted, notes = _choose_columns(place, columns, path_column, label_columns)
 
     def where(column: str, row: int) -> str:
         return f"{place}, {columns.format_row(row)}, column {column!r}"
 
-    paths = check_cells(columns[path_column], partial(where, path_column))
+    paths = check_cells(columns[path], partial(where, path))
     labels, classes = encode_labels({column: columns[column] for column in wanted}, where)
     folder = place.parent if root is None else Path(root)
     if not folder.is_dir():
         raise UsageError(f"the root {folder} is not a folder. Pass the folder that holds the images: root=, --root.")
-    about = {"classes": classes, "name": place.stem if name is None else name, "source": str(table)}
+    about = {"classes": classes, "name": place.stem if name is None else name, "source": str(table), "notes": notes}
     options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
     return make_task(open_files(folder.resolve(), paths), labels, **about, **options)
+
+
+def _choose_columns(
+    place: Path, columns: Columns, path: str | None, labels: Sequence[str] | None
+) -> tuple[str, list[str], list[str]]:
+    """The column of paths, those of labels, and a note on the others; what is not given is found by its name."""
+
+    def find(usual: str) -> list[str]:
+        return [column for column in columns if re.sub(r"[\W_]", "", column).lower() in usual.split()]
+
+    paths = [path] if path else [PATH] if PATH in columns else [one for one in find(PATHS) if one not in (labels or ())]
+    wanted, unused = list(labels or ()), []
+    if labels is None:
+        wanted = [column for column in columns if column not in ("", *paths, *find(NO_LABELS))]  # "": pandas' row names
+        named = [column for column in find(LABELS) if column in wanted]
+        if len(named) == 1 and not all(str(cell).strip() in BINARY for one in wanted for cell in columns[one]):
+            wanted = named
+        unused = [column for column in columns if column not in (*paths, *wanted)]
+    missing = [column for column in (*paths, *wanted) if column not in columns]
+    is_twice = len({*paths, *wanted}) < len(paths) + len(wanted)
+    if missing or is_twice or not wanted or len(paths) != 1:
+        what = "needs one column of labels or more" if paths else f"has no column '{PATH}'"
+        what = f"has no column {quote(missing)}" if missing else what
+        what = f"has several columns that may be paths ({quote(paths)})" if len(paths) > 1 else what
+        raise (UsageError if is_twice or missing else DataError)(
+            f"{place} {what}; its columns are {quote(list(columns), 20)}. "
+            "Name them, each once: path_column= and label_columns= (--path-column, --label-column)."
+        )
+    notes = [f"columns that are not used as labels: {quote(unused)}; all rows are used"] if unused else []
+    return paths[0], wanted, notes
 
 
 def read_columns(place: Path, *, path_column: str | None = None) -> Columns:
@@ -203,8 +231,9 @@ def encode_labels(columns: Mapping[str, list], where: Callable[[str, int], str])
             for row, cell in enumerate(cells):
                 if str(cell).strip() not in BINARY:
                     raise DataError(
-                        f"{where(column, row)}: {cell!r} is not 0 or 1, as it must be with several label columns. For "
-                        "one class per image name that column alone: label_columns= (--label-column)."
+                        f"{where(column, row)}: {cell!r} is not 0 or 1, as it must be with several label columns, here "
+                        f"{quote(list(columns), 20)}. For one class per image name one column: label_columns= "
+                        "(--label-column)."
                     )
                 labels[row, number] = BINARY[str(cell).strip()]
         return labels, list(columns)

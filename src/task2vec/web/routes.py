@@ -255,7 +255,10 @@ def _hide_file(row: Row) -> Row:
 @router.get("/models", summary="Models with measured errors")
 @cached()
 def list_models(state: Here, view: Now, shots: Shots = None) -> schemas.ModelList:
-    """All models with measured errors, the lowest mean error first; one counts if the model has not seen the task."""
+    """All models with measured errors, the lowest mean error first; one counts if the model has not seen the task.
+
+    Models measured on less than half as many tasks as others come last: their means are over other tasks.
+    """
     metatask = state.metatask
     chosen = choose_shots((), metatask.protocols, shots)
     protocol = next(at for at, key in enumerate(metatask.protocols) if find_shots(key) == chosen)
@@ -274,7 +277,9 @@ def list_models(state: Here, view: Now, shots: Shots = None) -> schemas.ModelLis
         for expert in library.experts():
             errors = [float(np.mean(values)) for values in cells[expert.name].values()]
             found.append(_describe_model(describe_entry(expert, tasks), errors, "library"))
-    found.sort(key=lambda model: (model.mean_error is None, model.mean_error or 0.0, model.name))
+    most = max((model.tasks for model in found), default=0)
+    found = [model.model_copy(update={"is_few": 2 * model.tasks < most}) for model in found]
+    found.sort(key=lambda model: (model.mean_error is None, model.is_few, model.mean_error or 0.0, model.name))
     return schemas.ModelList(shots=chosen, models=found)
 
 

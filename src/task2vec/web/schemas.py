@@ -188,6 +188,7 @@ class Model(BaseModel):
     gmacs: float | None
     mean_error: float | None = Field(description="Over the tasks it was measured on, as a fraction.")
     tasks: int = Field(description="Number of these tasks.")
+    is_few: bool = Field(False, description="Whether these are less than half as many as of another model.")
     source_task: str | None
 
 

@@ -34,17 +34,22 @@ export function startMatrix() {
 
 /** A reader who comes with an open task finds it in the matrix; from then on the choice is theirs. */
 function arrive() {
-  if (which === "first" && state.task && !state.points.slice(0, FIRST).some(({ id }) => id === state.task))
+  if (which === "first" && state.task && !listFirst().some(({ id }) => id === state.task))
     which = "around";
 }
+
+const isOwn = ({ origin }) => origin === "library";
+
+/** The tasks that the matrix opens with: the reader's own before the others. */
+const listFirst = () => [...state.points].sort((a, b) => isOwn(b) - isOwn(a)).slice(0, FIRST);
 
 async function chooseIds(signal) {
   if (which === "around" && state.task) {
     const { neighbours } = await readNearest(state.task, AROUND, signal);
     return [state.task, ...neighbours.map(({ id }) => id)];
   }
-  if (which === "first") return null;
-  const isWanted = ({ dataset, origin }) => (which === "own" ? origin === "library" : dataset === which.slice(3));
+  if (which === "first") return state.points.length ? listFirst().map(({ id }) => id) : null;
+  const isWanted = (point) => (which === "own" ? isOwn(point) : point.dataset === which.slice(3));
   return state.points.filter(isWanted).slice(0, MOST).map(({ id }) => id);
 }
 
@@ -61,9 +66,9 @@ function show() {
   const choice = make(
     "select",
     { id: "which", on: { change: onChange } },
-    option("first", state.points.length > FIRST ? `the first ${FIRST} tasks` : "all tasks"),
+    option("first", state.points.length <= FIRST ? "all tasks" : `the first ${FIRST} tasks${state.points.some(isOwn) ? ", yours first" : ""}`),
     state.task ? option("around", `the open task and its ${AROUND} nearest`) : null,
-    state.points.some(({ origin }) => origin === "library") ? option("own", "your library") : null,
+    state.points.some(isOwn) ? option("own", "your library") : null,
     large.map(([name]) => option(`of ${name}`, `tasks of ${name}`)),
   );
   const body = make("div.matrix"),

@@ -62,16 +62,19 @@ function showList() {
 const common = [text("model", (one) => one.name), text("kind", (one) => one.kind)];
 const params = number("params", (one) => one.params, millions);
 const network = text("network", (one) => one.network);
-const mean = number("mean error", (one) => one.mean_error, percent, "over the tasks it was measured on");
-const source = text("fine-tuned on", (one) => one.source_task);
+// A mean over few tasks is no rank: it is shown, and comes last however the table is sorted.
+const mean = {
+  ...number("mean error", (one) => (one.is_few ? null : one.mean_error), percent, "over the tasks it was measured on"),
+  cell: (one) => percent(one.mean_error),
+};
 const general = [
   ...common,
   network,
   mean,
   number("tasks", (one) => one.tasks, count),
   params,
-  number("GMACs", (one) => one.gmacs, short, "billions of multiply-accumulate operations per image"),
-  source,
+  number("GMACs per image", (one) => one.gmacs, short, "billions of multiply-accumulate operations"),
+  text("fine-tuned on", (one) => one.source_task),
 ];
 const ofTask = [
   number("rank", (one) => one.rank, count),
@@ -80,12 +83,9 @@ const ofTask = [
   { name: "90 % interval", value: (one) => one.low, cell: (one) => range(one.low, one.high) },
   number("p(best)", (one) => one.p_best, (value) => percent(value, 0), "probability of being the best model"),
   number("gain", (one) => one.gain, points, "predicted gain over the average-best model, in percentage points"),
-  mean,
   params,
-  network,
   text("nearest task", (one) => one.nearest),
   number("distance", (one) => one.nearest_distance, distance),
-  source,
 ];
 
 function showModels() {
@@ -111,7 +111,8 @@ function table(all, task) {
   const name = task && findPoint(task.task)?.name;
   const note = task
     ? `Predictions for ${name ? `“${name}”` : "the open task"}. Click a column to sort.`
-    : "Mean test error of each model over the tasks it was measured on. Open a task to see predictions for it.";
+    : "Mean test error of each model over the tasks it was measured on; models measured on less than half as many tasks " +
+      "as others come last. Open a task to see predictions for it.";
   return [
     make("p.quiet", note),
     explain([...new Set(rows.map(({ kind }) => kind))].sort(), "What the kinds of models mean"),
