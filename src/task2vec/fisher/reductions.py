@@ -43,6 +43,8 @@ _POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 # A product with fewer columns than this costs as much as one with so many: reading the other factor takes the time.
 _NARROW = 12
+# Maps of so many numbers go image by image on a CPU, so that each stays in its caches.
+_LARGE = 1 << 16
 
 
 def compute_anew(compute: Callable[[], Tensor]) -> Tensor:
@@ -62,8 +64,7 @@ def reduce_layer(module: nn.Module, x: Tensor, d: Tensor, count: int, memo: Memo
     if module.groups > 1:
         x, d = x.unflatten(1, (module.groups, -1)), d.unflatten(1, (module.groups, -1))
         if x.shape[2] == 1:
-            # Large maps go image by image on a CPU, so that each stays in its caches.
-            size = count if d.is_cuda or d[0].numel() < 1 << 16 else 1
+            size = count if d.is_cuda or d[0].numel() < _LARGE else 1
             parts = zip(x[:, :, 0].split(size), d.split(size), strict=True)
             return torch.cat([depthwise(*part, geometry) for part in parts]).reshape(count, filters)
         x, d = x.flatten(0, 1), d.flatten(0, 1)
@@ -83,10 +84,11 @@ def reduce_untied(module: nn.Module, x: Tensor, d: Tensor, keys: Sequence[int], 
         signs = np.stack([generator.integers(2, size=size, dtype=np.int8) for generator in generators])
         signed = d * torch.from_numpy(signs).to(d).mul_(2).sub_(1).reshape(d.shape)
         return generic(module, [(x, signed)], count)
-    lengths = memo(lambda: patch_energy(module, x).sqrt_())
+    # A GPU takes the roots here, once for all seeds; a CPU never, for those of zeros take it long.
+    energy = memo(lambda: patch_energy(module, x).sqrt_() if x.is_cuda else patch_energy(module, x))
     if isinstance(module, nn.Linear):
-        return untied(lengths.reshape(count, 1, -1), _tokens(d, count))
-    return untied(lengths, d).reshape(count, -1, d.shape[1]).sum(1)
+        return untied(energy.reshape(count, 1, -1), _tokens(d, count))
+    return untied(energy, d).reshape(count, -1, d.shape[1]).sum(1)
 
 
 def _tokens(x: Tensor, count: int) -> Tensor:
@@ -246,16 +248,19 @@ def generic(module: nn.Module, calls: list[tuple[Tensor, Tensor]], count: int) -
     return torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients])
 
 
-def untied(lengths: Tensor, d: Tensor) -> Tensor:
-    """(n, f): sum over positions of squares: output gradients (n, f, ...) times lengths of patches (n, groups, ...)."""
-    count, groups = lengths.shape[:2]
-    d, lengths = d.reshape(count, groups, d.shape[1] // groups, -1), lengths.reshape(count, groups, 1, -1)
-    # What reads the large map least often. A CPU takes norms slowly unless the positions of a channel lie together.
-    if d.is_cuda:
-        return torch.linalg.vector_norm(d * lengths, dim=3).square_().flatten(1)
-    if groups == 1:
-        return torch.bmm(d[:, 0].square(), lengths[:, 0].square().transpose(1, 2)).flatten(1)
-    return (d * lengths).square_().sum(3).flatten(1)
+def untied(energy: Tensor, d: Tensor) -> Tensor:
+    """(n, f): squares of output gradients (n, f, ...) times energies of patches (n, groups, ...), over all positions.
+
+    On a GPU the energies are given as their roots.
+    """
+    count, groups = energy.shape[:2]
+    d, energy = d.reshape(count, groups, d.shape[1] // groups, -1), energy.reshape(count, groups, 1, -1)
+    if d.is_cuda:  # what reads the large map least often
+        return torch.linalg.vector_norm(d * energy, dim=3).square_().flatten(1)
+    found, size = [], count if d[0].numel() < _LARGE else 1
+    for e, squares in zip(energy.split(size), (part.square() for part in d.split(size)), strict=True):
+        found.append(torch.bmm(e[:, 0], squares[:, 0].mT) if groups == 1 else squares.mul_(e).sum(3))
+    return torch.cat(found).flatten(1)
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -274,16 +279,19 @@ def patch_energy(module: nn.Module, x: Tensor) -> Tensor:
         energy = energy.sum(1, keepdim=True)
     elif module.groups < module.in_channels:
         energy = energy.unflatten(1, (module.groups, -1)).sum(2)
+    taps, pads, padding = math.prod(module.kernel_size), module._reversed_padding_repeated_twice, 0
+    # A CPU sums many maps several times as fast by a convolution with ones.
+    is_pooled = taps == 1 or (set(module.dilation) == {1} and (energy.is_cuda or module.groups == 1))
     if isinstance(module, Conv2dSame):
         energy = pad_same(energy, list(module.kernel_size), list(module.stride), list(module.dilation))
-    elif any(pads := module._reversed_padding_repeated_twice):
+    elif module.padding_mode == "zeros" and not is_pooled:
+        padding = module.padding
+    elif any(pads):
         mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
         energy = functional.pad(energy, pads, mode=mode)
-    taps = math.prod(module.kernel_size)
-    if taps == 1 and set(module.stride) == {1}:
-        return energy
-    # A CPU sums many maps several times as fast by a convolution with ones.
-    if set(module.dilation) == {1} and (energy.is_cuda or module.groups == 1):
-        return _POOLS[dimensions](energy, module.kernel_size, module.stride) * taps
+    if is_pooled:
+        is_itself = taps == 1 and set(module.stride) == {1}
+        return energy if is_itself else _POOLS[dimensions](energy, module.kernel_size, module.stride) * taps
     ones = torch.ones(module.groups, 1, *module.kernel_size, dtype=energy.dtype, device=energy.device)
-    return _CONVOLUTIONS[dimensions](energy, ones, stride=module.stride, dilation=module.dilation, groups=module.groups)
+    convolve = _CONVOLUTIONS[dimensions]
+    return convolve(energy, ones, None, module.stride, padding, module.dilation, module.groups)
