@@ -1,6 +1,7 @@
 """What the words of a command line stand for: tasks to read, embeddings of the library or of files, and new ones."""
 
 import ctypes
+import gc
 import os
 import sys
 from collections import Counter
@@ -15,7 +16,7 @@ from typing import Any
 
 import task2vec
 from task2vec import errors
-from task2vec.cli.options import DEFAULT_PROBE, Compute, ProbeOptions, Reading, SettingsOptions
+from task2vec.cli.options import Compute, ProbeOptions, Reading, SettingsOptions
 from task2vec.cli.output import is_watched, name_library, say, say_all
 from task2vec.errors import DataError, ResourceError, UsageError
 from task2vec.text import printable
@@ -205,17 +206,20 @@ def say_bad(bad: "Iterable[task2vec.BadImage]", path: Path, sort: str, reading: 
 
 
 def import_networks() -> None:
-    """Imports torchvision and timm without torch's compiler, and lets freed memory be used again.
+    """Imports torchvision and timm without torch's compiler; freed memory is used again, and waiting threads sleep.
 
-    Only for the process of a command, for both change the process. The compiler takes as long to import as torch, and
-    no command compiles; what asks for more of it than the two functions below imports it as usual. The C library
-    returns every large tensor to the kernel, which clears its pages each time they come back.
+    Only for the process of a command, for all of it changes the process. The compiler takes as long to import as torch,
+    and no command compiles; what asks for more of it than the two functions below imports it as usual. The C library
+    returns every large tensor to the kernel, which clears its pages each time they come back. GNU's OpenMP lets threads
+    spin between two steps, which takes processor time from everything else; it reads its setting when torch is loaded.
     """
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
         libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
     if {"torchvision", "timm", "torch._dynamo"} & set(sys.modules):
         return
+    gc.disable()  # nothing that is imported is garbage
     import torch
 
     compiler, helpers = stubs = [ModuleType("torch._dynamo"), ModuleType("torch._dynamo.utils")]
@@ -243,6 +247,8 @@ def import_networks() -> None:
         remove()
         if vars(torch).get("_dynamo") is compiler:
             del torch._dynamo
+        gc.freeze()
+        gc.enable()
 
 
 def load_probe(chosen: ProbeOptions) -> "task2vec.Probe":
@@ -512,7 +518,7 @@ def load_query(query: str, library: Path | None, *, embeds: bool = True, allow_b
         raise UsageError(f"'{query}' has images and is not an embedding. Embed it first: task2vec embed {query}")
     with open_session(library, "embed", {"paths": [query]}) as session:
         task = read_own(Path(query), Reading(allow_bad=allow_bad))
-        settings, probe = task2vec.EmbedSettings(), task2vec.load_probe(DEFAULT_PROBE)
+        settings, probe = task2vec.EmbedSettings(), load_probe(ProbeOptions())
         (result,) = embed_tasks([task], probe, session, settings=settings, is_one=True)
     known_as = session.names.get(task.fingerprint, task.name)
     known = f", known there as '{known_as}'" if known_as != task.name else ""

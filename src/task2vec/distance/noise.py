@@ -38,7 +38,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import erfinv
 
 from task2vec.distance.distances import check_comparable, find_counted, find_dead, symmetric_from_logs
 from task2vec.distance.pairwise import DistanceMatrix, pairwise_from_logs, stack_logs
@@ -163,6 +162,8 @@ def subtract_floor(values: np.ndarray, floors: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=1)
 def _variance_curve() -> tuple[np.ndarray, np.ndarray]:
     """Variances of u and the distances g(v), from zero to nearly one."""
+    from scipy.special import erfinv
+
     quantiles = np.sqrt(2) * erfinv(np.linspace(-1, 1, 2 * _QUANTILES + 1)[1::2])  # the middle of every equal part
     variances = np.concatenate([[0.0], np.geomspace(1e-9, 1e9, 1801)])
     t = np.array([np.square(np.tanh(np.sqrt(v) / 2 * quantiles)).mean() for v in variances])
