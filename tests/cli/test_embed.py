@@ -168,15 +168,22 @@ def test_a_known_probe_is_loaded_again_when_anything_about_it_changes(call, read
     assert read("nearest", photos)["query"] and read("nearest", photos)["query"] and len(loaded) == 7
 
 
-# Runs a command, prints what it has imported of torch's compiler, and imports that after all.
+# Runs a command and prints what it had set before torch was loaded, and what it has imported that it does not need:
+# scipy, and torch's compiler, which is imported after all.
 COMPILER = """
-import sys
+import gc, os, sys
 from task2vec.cli import main
+class Watch:
+    def find_spec(name, *_):
+        if name == "torch":
+            print("spins", os.environ.get("GOMP_SPINCOUNT"))
+sys.meta_path.insert(0, Watch)
 try:
     main()
 except SystemExit as end:
     assert not end.code
-print([name for name in ("torch._dynamo", "torch._dynamo.utils", "sympy") if name in sys.modules])
+print([name for name in ("torch._dynamo", "torch._dynamo.utils", "sympy", "scipy") if name in sys.modules])
+print("collects", gc.isenabled())
 import torch
 from torch._dynamo.utils import is_compile_supported
 print(is_compile_supported("cpu"), torch.compiler.disable(len) is len, torch._dynamo.__file__ is None)
@@ -187,7 +194,14 @@ def test_the_process_of_a_command_imports_no_compiler_and_still_can(photos, tmp_
     words = ("embed", photos, "--size", "32", *SMALL, "--no-library", "--out", tmp_path / "files")
     result = run_command(*words, python=COMPILER)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[-2:] == ["[]", "True False False"]
+    assert result.stdout.splitlines()[0] == "spins 0"
+    assert result.stdout.splitlines()[-3:] == ["[]", "collects True", "True False False"]
+
+
+def test_the_users_own_way_of_waiting_is_kept():
+    check = "from task2vec.cli.inputs import import_networks; import_networks(); import os; "
+    result = run_command(python=check + "print(os.environ['GOMP_SPINCOUNT'])", GOMP_SPINCOUNT="1000")
+    assert result.stdout == "1000\n", result.stderr
 
 
 def test_more_of_the_compiler_than_expected_is_imported_as_usual(tmp_path):

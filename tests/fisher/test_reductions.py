@@ -7,6 +7,7 @@ from timm.layers.std_conv import StdConv2d
 from torch import nn
 from torch.nn import functional
 
+from task2vec.fisher import reductions
 from task2vec.fisher.reductions import (
     Geometry,
     depthwise,
@@ -16,6 +17,7 @@ from task2vec.fisher.reductions import (
     patch_gram,
     pixelwise,
     quadratic,
+    reduce_untied,
 )
 from tests.oracles.fisher import patch_norms, single_output_norms
 
@@ -71,6 +73,8 @@ LAYERS = {
     "reflect, grouped": (nn.Conv2d(4, 4, 3, padding=2, groups=2, padding_mode="reflect"), (4, 5, 6)),
     "circular, oblong": (nn.Conv2d(3, 4, (3, 5), padding=(1, 2), padding_mode="circular"), (3, 5, 6)),
     "same, even kernel": (nn.Conv2d(3, 4, (2, 4), padding="same"), (3, 5, 6)),
+    "same, depthwise": (nn.Conv2d(3, 3, (2, 3), padding="same", groups=3), (3, 5, 6)),
+    "1x1 grouped and padded": (nn.Conv2d(4, 4, 1, padding=1, groups=2), (4, 5, 6)),
     "same, reflect": (nn.Conv2d(3, 4, (2, 3), padding="same", padding_mode="reflect"), (3, 5, 6)),
     "tensorflow same, depthwise": (Conv2dSame(3, 3, 5, stride=2, groups=3), (3, 6, 7)),
     "1-d": (nn.Conv1d(4, 6, 3, padding=1, stride=2), (4, 9)),
@@ -102,6 +106,19 @@ def test_energy_is_the_squared_gradient_of_every_single_output(layer):
         energy = energy.repeat_interleave(expected.shape[1] // module.groups, dim=1)
     assert torch.allclose(energy.expand_as(expected), expected, rtol=1e-12, atol=1e-14)
     assert torch.allclose(patch_norms(module, x), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("large", [1, reductions._LARGE])
+def test_untied_sums_squares_times_energies_image_by_image_or_all_at_once(layer, large, monkeypatch):
+    module, x = layer
+    monkeypatch.setattr(reductions, "_LARGE", large)
+    out, norms = module(x), single_output_norms(module, x)
+    d = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    expected = d.square() * norms
+    if isinstance(module, nn.Linear):
+        expected = expected.movedim(-1, 1)
+    expected = expected.flatten(2).sum(2)
+    assert torch.allclose(reduce_untied(module, x, d, range(len(x))), expected, rtol=1e-12, atol=1e-14)
 
 
 def test_layers_that_change_their_weights_are_not_plain():

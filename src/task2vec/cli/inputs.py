@@ -1,6 +1,7 @@
 """What the words of a command line stand for: tasks to read, embeddings of the library or of files, and new ones."""
 
 import ctypes
+import gc
 import hashlib
 import json
 import os
@@ -209,17 +210,20 @@ def say_bad(bad: "Iterable[task2vec.BadImage]", path: Path, sort: str, reading: 
 
 
 def import_networks() -> None:
-    """Imports torchvision and timm without torch's compiler, and lets freed memory be used again.
+    """Imports torchvision and timm without torch's compiler; freed memory is used again, and waiting threads sleep.
 
-    Only for the process of a command, for both change the process. The compiler takes as long to import as torch, and
-    no command compiles; what asks for more of it than the two functions below imports it as usual. The C library
-    returns every large tensor to the kernel, which clears its pages each time they come back.
+    Only for the process of a command, for all of it changes the process. The compiler takes as long to import as torch,
+    and no command compiles; what asks for more of it than the two functions below imports it as usual. The C library
+    returns every large tensor to the kernel, which clears its pages each time they come back. GNU's OpenMP lets threads
+    spin between two steps, which takes processor time from everything else; it reads its setting when torch is loaded.
     """
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
         libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
     if {"torchvision", "timm", "torch._dynamo"} & set(sys.modules):
         return
+    gc.disable()  # nothing that is imported is garbage
     import torch
 
     compiler, helpers = stubs = [ModuleType("torch._dynamo"), ModuleType("torch._dynamo.utils")]
@@ -247,6 +251,8 @@ def import_networks() -> None:
         remove()
         if vars(torch).get("_dynamo") is compiler:
             del torch._dynamo
+        gc.freeze()
+        gc.enable()
 
 
 def load_probe(chosen: ProbeOptions) -> "task2vec.Probe":

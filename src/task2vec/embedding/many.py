@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.cluster.hierarchy import DisjointSet
 from torch import Tensor
 
 from task2vec.embedding.batching import OomRetry, Passes, Pixels, choose_device, refuse_infinite
@@ -314,6 +313,8 @@ def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
         >>> group_tasks(sample_tasks(images_per_task=20), most=1000)  # digits and their parity; photos and coin flips
         [[0, 1], [2], [3], [4], [5], [6, 7]]
     """
+    from scipy.cluster.hierarchy import DisjointSet
+
     joined, first, alike = DisjointSet(range(len(tasks))), {}, {}
     for number, task in enumerate(tasks):
         twin = alike.setdefault(task.digests, number)
