@@ -79,6 +79,25 @@ def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(call, read, ref
     refuse("-k", "nearest", "task 0", "-k", "0")
 
 
+def test_nearest_by_another_distance(call, read, refuse, library):
+    report = read("nearest", "task 0", "--kind", "cosine", "-k", 4)
+    with Library.open(library) as opened:
+        one, others = opened.get("task 0"), [opened.get(row["key"]) for row in report["neighbours"]]
+        every = sorted(distance.cosine(one, opened.get(f"task {number}")) for number in range(1, 5))
+    assert [row["distance"] for row in report["neighbours"]] == [distance.cosine(one, other) for other in others]
+    assert report["neighbours"][0]["distance"] == every[0] and report["query"]["kind"] == "cosine"
+    assert not any(row["noise"] for row in report["neighbours"])  # which is known of the symmetric distance only
+    assert "by the distance 'cosine'" in call("nearest", "task 0", "--kind", "cosine").stdout
+    refuse("no distance called 'cosin'", "nearest", "task 0", "--kind", "cosin")
+
+
+def test_bundled_tasks_are_near_by_another_distance_too(read, near_bundled):
+    mine, bundle = near_bundled
+    row = read("nearest", "mine", "--kind", "jensen_shannon", "-k", 1)["neighbours"][0]
+    one = bundle.embeddings["tf_efficientnet_lite0 robust"][0]
+    assert row["task"] == one.task and row["distance"] == distance.jensen_shannon(mine, one)
+
+
 def test_nearest_embeds_a_folder_once_and_names_come_first(read, own_library, tmp_path, tiny):
     paint(tmp_path / "photos", {"dark": 60, "bright": 190}, count=2)
     first, again = read("nearest", "photos"), read("nearest", "./photos")

@@ -83,34 +83,39 @@ def group_layers(layers: list[tuple[str, int]]) -> list[tuple[str, int]]:
 def nearest(
     query: options.Query,
     k: options.K = 10,
+    kind: options.Distance = "symmetric",
     library: options.LibraryFolder = None,
     allow_bad: options.AllowBad = False,
 ) -> None:
-    """Find the tasks most similar to one by the symmetric distance: those of the library, and the bundled ones.
+    """Find the tasks most similar to one: those of the library, and the bundled ones.
 
     A folder or table is embedded with default settings and added to the library; for other settings, run `task2vec
     embed` first. Names are looked up in the library first. For a folder of the same name, write a path: ./NAME
     """
+    from task2vec.distance.distances import find_kind
     from task2vec.experts.metatask import measure_all
     from task2vec.library import identify
 
+    measure, is_symmetric = find_kind(kind), kind == "symmetric"
     found = inputs.load_query(query, library, allow_bad=allow_bad)
     embedding, rows, spaces, is_alone = found.embedding, [], [], True
     own = embedding.provenance.get("task_fingerprint")
     known = list_bundled(embedding)
     with inputs.open_if_any(library) as opened, show_progress(output.is_watched()) as report:
         if opened is not None:
-            rows = [_describe_neighbour(one, embedding, opened) for one in opened.nearest(embedding, k, report=report)]
+            near = opened.nearest(embedding, k, kind=kind, report=report)
+            rows = [_describe_neighbour(one, embedding, opened, has_noise=is_symmetric) for one in near]
             is_alone = not rows and all(task.fingerprint == own for task in opened.tasks())
             spaces = [] if rows or is_alone else opened.stats()["spaces"]
     without = {own, *(row["fingerprint"] for row in rows)}
-    for one, apart in zip(known, measure_all([embedding], known)[0].tolist(), strict=True):
+    apart = measure_all([embedding], known)[0].tolist() if is_symmetric else [measure(embedding, one) for one in known]
+    for one, distance in zip(known, apart, strict=True):
         if (fingerprint := one.provenance["task_fingerprint"]) not in without:
             counts = {name: one.provenance["counts"][name] for name in ("images", "classes")}
-            row = {"task": one.task, "from": BUNDLED, "distance": apart, "noise": None, **counts, "tags": ()}
+            row = {"task": one.task, "from": BUNDLED, "distance": distance, "noise": None, **counts, "tags": ()}
             rows.append(row | {"fingerprint": fingerprint, "key": None})
     rows = [{"rank": rank, **row} for rank, row in enumerate(sorted(rows, key=lambda row: row["distance"])[:k], 1)]
-    about = found.as_dict() | {"key": identify(embedding).key, "is_alone": is_alone}
+    about = found.as_dict() | {"key": identify(embedding).key, "is_alone": is_alone, "kind": kind}
     folder = inputs.find_library_folder(library)
     output.print_report({"query": about, "library": folder, "neighbours": rows, "spaces": spaces}, _print_neighbours)
 
@@ -126,10 +131,12 @@ def list_bundled(like: "task2vec.Embedding") -> "list[task2vec.Embedding]":
     return []
 
 
-def _describe_neighbour(found: Any, embedding: "task2vec.Embedding", library: "task2vec.Library") -> dict[str, Any]:
-    """A neighbour as plain values, with the noise of its distance if both embeddings have halves."""
+def _describe_neighbour(
+    found: Any, embedding: "task2vec.Embedding", library: "task2vec.Library", *, has_noise: bool
+) -> dict[str, Any]:
+    """A neighbour as plain values, with the noise of its distance if wanted and both embeddings have halves."""
     task, noise = found.task, None
-    if found.embedding.has_halves and embedding.halves is not None:
+    if has_noise and found.embedding.has_halves and embedding.halves is not None:
         try:
             noisy = task2vec.distance.with_error(embedding, library.get(found.embedding.key))
             noise = {"floor": noisy.floor, "stderr": noisy.stderr, "corrected": noisy.corrected}
@@ -144,6 +151,8 @@ def _print_neighbours(report: dict[str, Any]) -> None:
     """The query and a table of its neighbours, or what to do where there are none."""
     query, rows = report["query"], report["neighbours"]
     output.print_text(f"nearest to {query['task']} (embedding {query['key'][: output.DIGITS]}), {query['description']}")
+    if query["kind"] != "symmetric":
+        output.print_text(f"by the distance '{query['kind']}', which is not that of other commands")
     if rows:
         columns = "rank, task, from, distance, noise=noise.floor, images, classes, tags"
         output.print_table(rows, columns, drop="tags, noise, classes, images")

@@ -258,12 +258,14 @@ class Library(AbstractContextManager["Library"]):
         probe: str | None = None,
         method: str | None = None,
         exact: bool = False,
+        kind: str = "symmetric",
         report: Report = silent,
     ) -> list[Neighbour]:
-        """The `k` tasks nearest by the symmetric distance, among those that can be compared; never the task itself.
+        """The `k` tasks nearest to one, among those that can be compared; never the task itself.
 
         Up to 2,000 embeddings all distances are computed. Above, sketches give 100 candidates (400 of a million) whose
-        distances are computed; `exact` computes all. A damaged embedding is left out, and `verify` names it.
+        distances are computed; `exact` computes all, and so does any kind but the symmetric distance, more slowly. A
+        damaged embedding is left out, and `verify` names it.
 
         Args:
             what: an embedding, which need not be in the library, or what `get` takes.
@@ -271,11 +273,14 @@ class Library(AbstractContextManager["Library"]):
             probe: see `get`.
             method: see `get`.
             exact: compute all distances, however many there are.
+            kind: a name of `task2vec.distance.KINDS`; an asymmetric one is measured from the task.
             report: opens a progress bar, see `task2vec.progress`.
         """
         if k < 1:
             raise UsageError(f"k={k}: there are no {k} nearest tasks. Ask for at least one.")
         embedding = what if isinstance(what, Embedding) else self.get(what, probe=probe, method=method)
+        if kind != "symmetric":
+            return self._rank(embedding, kind, report)[:k]
         with tables.expect_sound_rows():
             if not (exact or self.is_read_only):
                 self._fit_sketches(embedding, report)
@@ -291,6 +296,22 @@ class Library(AbstractContextManager["Library"]):
                 tasks = tables.list_tasks(connection, where, json.dumps([*found]))
         every = {entry.id: (task, entry) for task in tasks for entry in task.embeddings}
         return [Neighbour(*every[number], distance) for number, distance in found.items() if number in every]
+
+    def _rank(self, embedding: Embedding, kind: str, report: Report) -> list[Neighbour]:
+        """All other tasks that can be compared, the nearest by any distance first."""
+        from task2vec.distance.distances import check_comparable, find_kind
+
+        measure, own, found = find_kind(kind), embedding.provenance.get("task_fingerprint"), []
+        tasks = [task for task in self.tasks(probe=embedding.probe) if task.fingerprint != own]
+        step = report("nearest", len(tasks))
+        for task in tasks:
+            for entry in task.embeddings:
+                with suppress(Task2VecError):  # damaged, or of another space
+                    other = self.get(entry.key)
+                    check_comparable(embedding, other)
+                    found.append(Neighbour(task, entry, float(measure(embedding, other))))
+            step(1)
+        return sorted(found, key=lambda neighbour: neighbour.distance)
 
     def _fit_sketches(self, embedding: Embedding, report: Report) -> None:
         """Fits the sketches of the embedding's space, if it has become large enough and has none."""
