@@ -178,15 +178,14 @@ def test_the_estimate_depends_on_the_image_and_not_on_its_batch(odd_layers):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need an NVIDIA GPU")
 @pytest.mark.parametrize("is_untied", [False, True])
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_recorded_passes_repeat_the_rows_of_other_images_and_seeds(is_untied, seeds):
+def test_recorded_passes_repeat_the_rows_of_other_images_and_seeds(is_untied):
     probe = make_case("resnet18")
     network = probe.prepare(device=torch.device("cuda"), dtype=torch.float32)
     engine = PerSampleFisher(network, probe.layers, is_untied=is_untied)
     generator = torch.Generator("cuda").manual_seed(0)
-    for _ in range(7):  # as written for the first ones, recorded then
+    for _ in range(5):  # as written for the first ones, recorded then
         images = torch.randn(4, 3, *probe.size, device="cuda", generator=generator)
-        chosen = torch.randn(seeds, 4, probe.feature_dim, device="cuda", generator=generator)
+        chosen = torch.randn(8, 4, probe.feature_dim, device="cuda", generator=generator)
         rows = list(engine.rows_by_seed(images, chosen))
         wanted = [engine.forward(images, range(4)).backward(seed, is_last=True) for seed in chosen]
         for one, other in zip(rows, wanted, strict=True):

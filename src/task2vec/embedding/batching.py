@@ -39,7 +39,7 @@ _SIZES = (32, 64, 128, 256, 512, 1024)
 # Threads that decode: more of them wait for each other.
 _DECODERS = 8
 # What happens once per column, with all that is remembered of the layers' inputs, in backward passes with their
-# reductions. Measured: 0.5 to 1.7 on a CPU, by probe and method, the default one 1.6; 0.25 to 0.45 on an H200.
+# reductions. Measured: 0.5 to 1.7 on a CPU, by probe and method; 0.25 to 0.5 on an H200.
 _FORWARD = {"cpu": 1.5, "cuda": 0.3}
 # How many images a GPU could run while the host starts the kernels of a pass: 14 to 300 on an H200.
 _IDLE = {"cpu": 0, "cuda": 32}
