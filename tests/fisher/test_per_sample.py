@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import gc
 
 import pytest
 import torch
@@ -187,7 +188,28 @@ def test_recorded_passes_repeat_the_rows_of_other_images_and_seeds(is_untied):
         images = torch.randn(4, 3, *probe.size, device="cuda", generator=generator)
         chosen = torch.randn(8, 4, probe.feature_dim, device="cuda", generator=generator)
         rows = list(engine.rows_by_seed(images, chosen))
-        wanted = [engine.forward(images, range(4)).backward(seed, is_last=True) for seed in chosen]
+        recorder, features = engine.forward(images, range(4))
+        wanted = [recorder.backward(features, seed, is_last=False) for seed in chosen]
         for one, other in zip(rows, wanted, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3 * float(other.max()))
     assert any(isinstance(found, RecordedPass) for found in network.recorded.values())
+
+
+def test_a_pass_leaves_nothing_behind():
+    """What a pass held is freed when it ends, and not when Python next looks for cycles."""
+    probe = make_case("odd")
+    engine, images = PerSampleFisher(probe.prepare(dtype=torch.float64), probe.layers), random_images(probe, 2)
+    seeds = torch.randn(2, 2, probe.feature_dim, dtype=torch.float64)
+
+    def count():
+        return sum(issubclass(type(one), torch.Tensor) for one in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = count()
+        for _ in engine.rows_by_seed(images, seeds):
+            pass
+        assert count() <= before + 1  # the last rows
+    finally:
+        gc.enable()

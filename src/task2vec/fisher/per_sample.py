@@ -82,31 +82,31 @@ class PerSampleFisher:
         if recorded is not None:
             yield from recorded.run(images, seeds)
             return
-        begun = self.forward(images, keys)
-        seeds = seeds(begun.features.detach()) if callable(seeds) else seeds
-        begun.memory = {} if len(seeds) > 1 else None
+        recorder, features = self.forward(images, keys)
+        seeds = seeds(features.detach()) if callable(seeds) else seeds
+        recorder.memory = {} if len(seeds) > 1 else None
         for number, seed in enumerate(seeds, start=1):
-            yield begun.backward(seed, is_last=number == len(seeds))
+            yield recorder.backward(features, seed, is_last=number == len(seeds))
 
-    def forward(self, images: Tensor, keys: Sequence[int]) -> "_Pass":
-        """A forward pass, whose backward passes make rows."""
-        begun = _Pass(self, keys)
+    def forward(self, images: Tensor, keys: Sequence[int]) -> "tuple[_Recorder, Tensor]":
+        """The features of a forward pass, and what makes rows of its backward passes.
+
+        The features lead to the recorder, which must not lead back to them: all inputs would stay in memory.
+        """
+        recorder = _Recorder(self, keys)
         with ExitStack() as hooks, torch.enable_grad():
             for name, module in self.network.layers.items():
-                hooks.callback(module.register_forward_hook(partial(begun.on_forward, name)).remove)
-            begun.features = self.network.module(images)
-        return begun
+                hooks.callback(module.register_forward_hook(partial(recorder.on_forward, name)).remove)
+            features = self.network.module(images)
+        return recorder, features
 
 
-class _Pass:
+class _Recorder:
     """Collects the squared norms of the layers during one batch, and makes the rows of each backward pass.
 
     Attributes:
-        features: of the batch, with the graph that leads back from them.
         memory: what depends on a layer's input alone and is small, kept for the next seeds of the batch.
     """
-
-    features: Tensor
 
     def __init__(self, fisher: PerSampleFisher, keys: Sequence[int]):
         self.fisher, self.keys, self.count = fisher, keys, len(keys)
@@ -116,10 +116,10 @@ class _Pass:
         self.calls: Counter[str] = Counter()
         self.memory: dict[str, Tensor] | None = None  # none for a single seed
 
-    def backward(self, seed: Tensor, *, is_last: bool) -> Tensor:
-        """(images, filters) of a seed (n, features); the graph is freed after the last one."""
+    def backward(self, features: Tensor, seed: Tensor, *, is_last: bool) -> Tensor:
+        """(images, filters) of a seed (n, features); the graph of the features is freed after the last one."""
         with torch.enable_grad():  # a scalar: for grad_outputs torch imports sympy, which takes seconds
-            total = (self.features * seed).sum()
+            total = (features * seed).sum()
         torch.autograd.grad(total, self.start, retain_graph=not is_last, allow_unused=True)
         return self.rows()
 
@@ -195,9 +195,9 @@ def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "Re
 
 def _record(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "RecordedPass | None":
     """A recording that repeats the rows of this batch, if there can be one."""
-    begun = fisher.forward(images, range(len(images)))
-    wanted = torch.stack([begun.backward(seeds[0], is_last=False), begun.backward(seeds[1], is_last=True)])
-    del begun
+    recorder, features = fisher.forward(images, range(len(images)))
+    wanted = torch.stack([recorder.backward(features, seeds[number], is_last=number == 1) for number in (0, 1)])
+    del recorder, features
     try:
         recorded = RecordedPass(fisher, images, seeds[0])
         rows = torch.stack([*recorded.run(images, seeds[:2])])
@@ -216,11 +216,12 @@ class RecordedPass:
         self.images, self.seed, self.lock = images.clone(), seed.clone(), Lock()
         self.first, self.next = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.first, capture_error_mode="thread_local"):
-            self.begun = fisher.forward(self.images, range(len(images)))  # what later seeds read stays where it is
-            self.begun.memory = {}
-            self.rows = [self.begun.backward(self.seed, is_last=False)]
+            recorder, features = fisher.forward(self.images, range(len(images)))
+            recorder.memory = {}
+            self.rows = [recorder.backward(features, self.seed, is_last=False)]
         with torch.cuda.graph(self.next, pool=self.first.pool(), capture_error_mode="thread_local"):
-            self.rows.append(self.begun.backward(self.seed, is_last=False))
+            self.rows.append(recorder.backward(features, self.seed, is_last=False))
+        self.kept = recorder, features  # what later seeds read stays where it is
 
     def run(self, images: Tensor, seeds: Tensor) -> Iterator[Tensor]:
         """The (images, filters) of every seed in turn. Threads that share the network take turns."""
