@@ -350,10 +350,10 @@ class MetaTask:
     def to_csv(self, path: str | Path) -> Path:
         """Writes one row for every measured error, and returns the path."""
         table: list[Sequence[Any]] = [
-            ("task", "fingerprint", "model", "protocol", "seed", "error", "low", "high", "has_seen")
+            ("task", "fingerprint", "model", "size", "protocol", "seed", "error", "low", "high", "has_seen")
         ]
         for one, (task, model, _, _) in zip(self.list_errors(), np.argwhere(~np.isnan(self.errors)), strict=True):
-            names = (self.tasks[task].name, one.task, one.expert, one.protocol)
+            names = (self.tasks[task].name, one.task, one.expert, self.models[model].size, one.protocol)
             table.append((*names, one.seed, one.error, one.low, one.high, int(self.has_seen[task, model])))
         return write_rows(path, table)
 
