@@ -59,8 +59,8 @@ def test_candidates_can_be_loaded_and_one_is_chosen_where_the_evidence_beats_the
     advice = ask(world)
     assert set(names_of(advice.rows)) == LOADABLE and [row.rank for row in advice.rows] == [1, 2, 3, 4]
     assert advice.average_best == BEST and [row.model for row in advice.rows if row.is_average_best] == [BEST]
-    assert advice["tf_efficientnet_lite0"].load == 't2v.load_probe("tf_efficientnet_lite0", size=112)'
-    assert advice["mobilenet_v2"].load == 't2v.load_probe("torchvision:mobilenet_v2", size=112, download=True)'
+    assert advice["tf_efficientnet_lite0"].load == 't2v.load_probe("tf_efficientnet_lite0")'
+    assert advice["mobilenet_v2"].load == 't2v.load_probe("torchvision:mobilenet_v2", download=True)'
     first = advice.rows[0]
     assert first.is_available and advice.is_confident and advice.choice == first.model == "tf_efficientnet_lite0"
     assert first.gain == pytest.approx(advice[BEST].error - first.error) and first.gain > 0.02
@@ -165,6 +165,20 @@ def test_limits(world, monkeypatch):
     assert has_note(fast, "4 networks timed on this machine")
 
 
+def test_the_line_loads_a_network_at_its_own_size_and_the_text_says_the_size_of_the_errors(world, monkeypatch):
+    timed = []
+    monkeypatch.setattr(candidates, "_build", lambda name, size: (name, size))
+    monkeypatch.setattr(candidates, "time_network", lambda name, size, **_: timed.append(size) or 1.0)
+    advice = ask(world, max_time=5)
+    assert timed == [None] * 4  # as they are loaded
+    assert all("size" not in row.load and row.size == 112 for row in advice.rows)
+    assert " %) at 112 pixels" in advice.verdict and has_note(advice, "Predicted errors are those at 112 pixels.")
+    assert "pixels  " not in advice.to_text(width=200)
+    models = tuple(replace(one, size=64) if one.name == BEST else one for one in world.models)
+    mixed = ask(replace(world, models=models))
+    assert has_note(mixed, "at 112 or 64 pixels") and "  pixels  " in mixed.to_text(width=200)
+
+
 def test_candidates_without_errors_come_last(world, monkeypatch):
     advice = ask(world, candidates=["mobilenet_v2", "resnet10t"], strategy="kernel symmetric")
     assert names_of(advice.rows) == ["mobilenet_v2", "resnet10t"]
@@ -188,7 +202,7 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
     library.add(Expert("untried", "hub", "timm:resnet10t", input_size=64))
     assert set(names_of(ask(world, library=library).rows)) == LOADABLE  # what has no errors must be named
     advice = ask(world, library=library, candidates=[file, "mobilenet_v2", "untried", "untried"])
-    assert len(advice) == 3 and advice["untried"].load == 't2v.load_probe("resnet10t", size=64, download=True)'
+    assert len(advice) == 3 and advice["untried"].load == 't2v.load_probe("resnet10t", download=True)'
     assert advice["gulls"].load == f't2v.load_expert("{file}")' and advice["gulls"].is_available
     assert advice["gulls"].distance == pytest.approx(symmetric(embed("mine", 30), source), abs=1e-6)
     width = {row.model: row.high - row.low for row in advice.rows}
@@ -240,6 +254,12 @@ def test_the_line_that_loads_is_one_call_with_one_text(library):
         assert line.isprintable()
     wicked = ModelInfo("x", location="timm:resnet18", size=WICKED)  # pyright: ignore[reportArgumentType]
     assert wicked.load == 't2v.load_probe("resnet18", download=True)'
+
+
+def test_a_size_that_is_text_breaks_nothing(world):
+    models = tuple(replace(one, size=WICKED + "\x1b") if one.name == BEST else one for one in world.models)
+    text = ask(replace(world, models=models)).to_text(width=400)
+    assert "\x1b" not in text and "__import__" in text
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -444,6 +464,7 @@ def test_the_best_of_those_that_are_here_are_measured(seen_world, task, networks
     assert row.measured == pytest.approx(sum(error.error for error in own) / 2)
     assert row.measured_low <= row.measured <= row.measured_high and not advice.is_interrupted
     assert "measured test error" in advice.verdict
+    assert has_note(advice, "Predicted and measured errors are those at 112 pixels.")
 
 
 def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task, networks, library):

@@ -13,7 +13,7 @@ import numpy as np
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, ProbeMismatchError, UsageError
 from task2vec.experts import MetaTask, ModelInfo, bundled_metatask, load_metatask
-from task2vec.experts.metatask import MEASURED_SIZE, SYMMETRIC, Query
+from task2vec.experts.metatask import SYMMETRIC, Query
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import Report, show_progress
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
@@ -512,7 +512,7 @@ class _Case:
         own = self.measured.get(model.name, [])
         values = {name: None if np.isnan(each[number]) else float(each[number]) for name, each in self.values.items()}
         measured = zip(("measured", "measured_low", "measured_high"), mean_errors(own) if own else (), strict=False)
-        same = ("source_task", "params", "gmacs", "is_available", "load")
+        same = ("source_task", "params", "size", "gmacs", "is_available", "load")
         return Row(
             rank,
             model.name,
@@ -626,8 +626,13 @@ class _Case:
                 "ranking, not as figures, and measure: --measure-top K."
             )
         models = [self.metatask.models[number] for number in order]
-        if any(model.size == MEASURED_SIZE for model in models):
-            yield (f"Errors were measured on images of {MEASURED_SIZE} pixels; larger images mostly have lower errors.")
+        if sizes := sorted({str(model.size) for model in models if model.is_named and model.size}):
+            what = "Predicted and measured errors" if self.measured else "Predicted errors"
+            yield (
+                f"{what} are those at {' or '.join(sizes)} pixels. The line above loads the model at its own input "
+                "size: larger images have lower errors as a rule, and that often matters more than the choice of the "
+                "model. To measure a model at its own size: task2vec error-matrix FOLDER --expert NAME"
+            )
         if self.median_class < FEWEST and not self.measured:
             yield (
                 f"Most classes have fewer than {FEWEST} images. The embedding of so few is mostly noise, so the "
