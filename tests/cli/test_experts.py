@@ -138,3 +138,10 @@ def test_mistakes_in_measuring_are_reported_first(measured, photos, refuse, monk
     refuse("--seeds", *args, *LITE, "--seeds", 0)
     refuse("most", *args, *LITE, "--shots", "most")
     refuse("--force", *args, *LITE, "--out", "errors.csv")
+
+
+def test_missing_weights_are_reported_without_options_that_the_command_lacks(photos, call, own_library, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", own_library)
+    told = call("error-matrix", photos, "--expert", "torchvision:resnet18")
+    assert told.exit_code == 5 and "--download" in told.stderr and f"to {own_library}" in told.stderr
+    assert "task2vec embed --weights FILE" in told.stderr and told.stderr.count("--weights") == 1

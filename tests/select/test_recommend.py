@@ -473,7 +473,9 @@ def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task
     first = recommend(task, measure_top=9, seeds=2, **options)
     rows = sorted((row for row in first.rows if row.measured is not None), key=lambda row: row.measured)
     assert set(names_of(rows)) == {"tf_efficientnet_lite0", BEST} and first.choice == rows[0].model
-    assert has_note(first, "only 2 have their weights") and sum(row.p_best for row in first.rows) == pytest.approx(1)
+    assert has_note(first, "Measured 2 of 9 models: the weights of") and sum(
+        row.p_best for row in first.rows
+    ) == pytest.approx(1)
     names = sorted(expert.name for expert in library.experts())
     assert names == ["tf_efficientnet_lite0", BEST, f"{BEST} (112 px)"]
     assert len(library.errors()) == 4 and {error.protocol for error in library.errors()} == {HALF}
@@ -483,6 +485,7 @@ def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task
     assert len(library.tasks()) == 1 and library.tasks()[0].embeddings
     fetched = recommend(task, evidence=seen_world, measure_top=9, seeds=1, device="cpu", download=True)
     assert sum(row.measured is not None for row in fetched.rows) == 4 and networks[-1][2]
+    assert not has_note(fetched, "models: the weights") and not fetched.failures  # there are no more than four
 
 
 def test_an_interrupt_loses_nothing_that_was_measured(seen_world, task, networks, library, failures):
@@ -500,6 +503,7 @@ def test_what_cannot_be_measured_is_noted(seen_world, task, networks, failures, 
     advice = recommend(task, evidence=replace(seen_world, protocols=old), measure_top=2, seeds=1, device="cpu")
     assert advice["tf_efficientnet_lite0"].measured is not None and advice[BEST].measured is None
     assert has_note(advice, "'tf_efficientnet_lite1' could not be measured: its weights are damaged")
+    assert [(one.model, one.exit_code) for one in advice.failures] == [(BEST, UsageError.exit_code)]
     assert has_note(advice, "similar, not the same")
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: False)
     with pytest.raises(UsageError, match=r"none of the 4 candidates has its weights .*--download"):

@@ -13,7 +13,7 @@ import numpy as np
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, ProbeMismatchError, UsageError
 from task2vec.experts import MetaTask, ModelInfo, bundled_metatask, load_metatask
-from task2vec.experts.metatask import SYMMETRIC, Query
+from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import Report, show_progress
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
@@ -280,6 +280,7 @@ class _Case:
         self.notes: list[str] = []
         self.seconds: dict[str, float | None] = {}
         self.measured: dict[str, list[MeasuredError]] = {}
+        self.failures: tuple[CellFailure, ...] = ()
 
     def gather(self, evidence: Evidence, shots: str | int | None, named: Sequence[ModelInfo] | None) -> None:
         """Finds the known errors by the shots that suit the task, in the space of its embedding; adds named models."""
@@ -420,11 +421,16 @@ class _Case:
         for entry, name in names.items():
             if own := [error for error in errors if error.expert == entry]:
                 self.measured[name] = own
-        self.notes += [f"'{names[one.model]}' could not be measured: {one.message}" for one in failures]
+        self.failures = tuple(replace(one, model=names[one.model]) for one in failures)
+        self.notes += [f"'{one.model}' could not be measured: {one.message}" for one in self.failures]
         if matrix is None:
             self.notes.append(f"Interrupted: {pluralize(len(self.measured), 'model')} measured.")
-        elif len(ready) < count:
-            self.notes.append(f"Of {count} candidates to be measured only {len(ready)} have their weights here.")
+        elif len(ready) < min(count, len(rows)):
+            lacking = [row.model for row in rows if models[row.model] not in ready]
+            self.notes.append(
+                f"Measured {len(ready)} of {count} models: the weights of {', '.join(lacking)} are not on this "
+                "machine. Download them: --download (download=True)"
+            )
         if protocol.key != known and protocol.key.split(", ")[1:] == known.split(", ")[1:]:
             self.notes.append(f"Measured by '{protocol.key}'; the known errors by '{known}': similar, not the same.")
         return matrix is None
@@ -463,6 +469,7 @@ class _Case:
             images=self.counts.get("images"),
             classes=self.counts.get("classes"),
             notes=(*self.notes, *self._write_notes(order)),
+            failures=self.failures,
         )
 
     def _predict(self, is_candidate: np.ndarray) -> list[int]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from task2vec.experts.metatask import CellFailure
 from task2vec.storage import write_csv
 from task2vec.text import format_percent, format_table, pluralize, printable
 
@@ -90,6 +91,7 @@ class Recommendation:
         notes: what should be known before it is relied upon.
         seconds: that it took, reading and embedding not counted.
         is_interrupted: whether measuring was interrupted; what was measured until then is used.
+        failures: models that could not be measured, and why.
     """
 
     task: str
@@ -110,6 +112,7 @@ class Recommendation:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     is_interrupted: bool = False
+    failures: tuple[CellFailure, ...] = ()
 
     def __repr__(self) -> str:
         """The recommendation in one line."""
