@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 
 from task2vec import ErrorProtocol, Library, linear_error, load_probe, read_folder
 from task2vec.experts import load_trained
+from task2vec.library import Expert, MeasuredError
 
 BRIEF = ("--epochs", 1, "--max-samples", 4, "--size", 32, "--device", "cpu")
 LITE = ("--expert", "tf_efficientnet_lite0", "--size", "32", "--device", "cpu")
@@ -79,12 +81,12 @@ def test_errors_are_saved_printed_and_written(measured, photos):
         for error in linear_error(load_probe(size=32), task, protocol, seeds=(0, 1)):
             assert kept[error.protocol, error.seed] == error.error
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["task", "shots", "best", "error", "median"]
-    rows = [[name, shots, "tf_efficientnet_lite0"] for name in ("photos", "other") for shots in ("half", "2")]
-    assert [line.split()[:3] for line in lines[1:5]] == rows
+    assert lines[0].split() == ["task", "shots", "best", "pixels", "error", "median"]
+    rows = [[name, shots, "tf_efficientnet_lite0", "32"] for name in ("photos", "other") for shots in ("half", "2")]
+    assert [line.split()[:4] for line in lines[1:5]] == rows
     assert lines[5].startswith("2 cells computed, 0 failed; in ")
     with open(folder / "errors.csv", newline="") as file:
-        assert len(list(csv.DictReader(file))) == 8
+        assert [row["size"] for row in csv.DictReader(file)] == ["32"] * 8
 
 
 def test_the_same_again_computes_nothing(measured, photos, read):
@@ -93,6 +95,29 @@ def test_the_same_again_computes_nothing(measured, photos, read):
     assert report["computed"] == 0 and len(report["errors"]) == 2 and report["models"] == ["tf_efficientnet_lite0"]
     assert report["protocols"] == [ErrorProtocol(shots=2).key] and report["seeds"] == [0, 1]
     assert all(error["measured"].endswith("Z") and not error["has_seen"] for error in report["errors"])
+
+
+def test_a_model_at_another_size_is_another_model(photos, read, refuse, tmp_path):
+    """What `recommend` measured at 112 pixels is not printed for the model at its own size."""
+    lite, task, library = "tf_efficientnet_lite0", read_folder(photos), tmp_path / "library"
+    with Library.open(library) as opened:
+        entry = Expert(lite, "hub", f"timm:{lite}", input_size=112)
+        opened.add(task, entry, Expert("small", "hub", f"timm:{lite}", input_size=48))
+        opened.add(MeasuredError(task.fingerprint, lite, 0.875, ErrorProtocol().key, 0))
+    args = ("error-matrix", photos, "--device", "cpu", "--library", library)
+    own = read(*args, "--expert", lite)
+    assert own["computed"] == 1 and own["models"] == [f"{lite} (224 px)"] and own["sizes"] == [224]
+    again = read(*args, "--expert", lite)
+    assert again["computed"] == 0 and again["errors"] == own["errors"] != []
+    for words in (("--expert", lite, "--size", "112"), ("--expert", f"timm:{lite}", "--size", 112)):
+        found = read(*args, *words)
+        assert found["computed"] == 0 and found["sizes"] == [112] and found["errors"][0]["error"] == 0.875
+    assert read(*args, "--expert", "small")["sizes"] == [48]
+    refuse("--size 64", *args, "--expert", "small", "--size", "64")
+    with Library.open(library) as opened:  # the same name and size, but other weights
+        opened.add(replace(entry, recipe={"network": "other"}), replace=True)
+        opened.add(MeasuredError(task.fingerprint, lite, 0.875, ErrorProtocol().key, 0))
+    assert read(*args, "--expert", lite, "--size", "112")["models"] == [f"{lite} (112 px)"]
 
 
 def test_what_fails_is_reported_and_the_rest_goes_on(measured, photos, call, tmp_path):
@@ -112,5 +137,11 @@ def test_mistakes_in_measuring_are_reported_first(measured, photos, refuse, monk
     refuse("resnet_thirty_four", *args, "--expert", "resnet_thirty_four")
     refuse("--seeds", *args, *LITE, "--seeds", 0)
     refuse("most", *args, *LITE, "--shots", "most")
-    refuse("--size 64", *args, "--expert", "tf_efficientnet_lite0", "--size", "64")
     refuse("--force", *args, *LITE, "--out", "errors.csv")
+
+
+def test_missing_weights_are_reported_without_options_that_the_command_lacks(photos, call, own_library, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", own_library)
+    told = call("error-matrix", photos, "--expert", "torchvision:resnet18")
+    assert told.exit_code == 5 and "--download" in told.stderr and f"to {own_library}" in told.stderr
+    assert "task2vec embed --weights FILE" in told.stderr and told.stderr.count("--weights") == 1

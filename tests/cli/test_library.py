@@ -17,7 +17,7 @@ def measured(library):
     """The library with an expert and errors of two splits."""
     with Library.open(library) as opened:
         fingerprint = opened.task("task 1").fingerprint
-        opened.add(Expert("resnet34", "timm", "resnet34", parameters=21_000_000))
+        opened.add(Expert("resnet34", "timm", "resnet34", parameters=21_000_000, input_size=112))
         for seed, error in enumerate((0.2, 0.4)):
             opened.add(MeasuredError(fingerprint, "resnet34", error, "linear-2, train half, logistic, usual", seed))
     return library
@@ -108,8 +108,8 @@ def test_experts_and_errors_are_listed(call, read, measured):
     assert read("library", "experts")["experts"][0]["errors"] == 2
     assert "resnet34" in call("library", "experts").stdout
     lines = call("library", "errors").stdout.splitlines()
-    assert lines[0].split() == ["task", "expert", "error", "splits", "range", "protocol"]
-    assert lines[1].split()[:5] == ["task", "1", "resnet34", "30.0", "%"] and "20.0 % to 40.0 %" in lines[1]
+    assert lines[0].split() == ["task", "expert", "pixels", "error", "splits", "range", "protocol"]
+    assert lines[1].split()[:6] == ["task", "1", "resnet34", "112", "30.0", "%"] and "20.0 % to 40.0 %" in lines[1]
     for option, value, number in (("--shots", "half", 2), ("--shots", "5", 0), ("--task", "task 2", 0)):
         assert read("library", "errors", option, value)["count"] == number
     assert "No error matches" in call("library", "errors", "--expert", "none").stdout

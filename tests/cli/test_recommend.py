@@ -10,6 +10,7 @@ import pytest
 
 import task2vec
 from task2vec import Library
+from task2vec.experts.metatask import CellFailure
 from task2vec.select import STRATEGIES
 from tests.cli.material import make
 
@@ -67,6 +68,15 @@ def test_an_interrupt_prints_what_is_known(call, read, photos, known, monkeypatc
     monkeypatch.setattr(task2vec, "recommend", lambda *args, **how: replace(done, is_interrupted=True))
     result = call("recommend", photos, "--measure-top", 1)
     assert result.exit_code == 130 and "Run the same command again" in result.stderr and done.choice in result.stdout
+
+
+def test_models_that_could_not_be_measured_end_it_with_their_exit_code(call, read, photos, known, monkeypatch):
+    done = task2vec.recommend(known)
+    failed = [CellFailure("mine", "", name, "ResourceError", "no network", code) for name, code in (("a", 3), ("b", 5))]
+    monkeypatch.setattr(task2vec, "recommend", lambda *args, **how: replace(done, failures=tuple(failed)))
+    result = call("recommend", photos, "--measure-top", 3)
+    assert result.exit_code == 5 and "2 models could not be measured" in result.stderr and done.choice in result.stdout
+    assert [one["model"] for one in read("recommend", photos, "--measure-top", 3, code=5)["failures"]] == ["a", "b"]
 
 
 @pytest.fixture

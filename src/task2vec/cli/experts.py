@@ -176,33 +176,47 @@ def error_matrix(
 
 
 def find_model(name: str, library: "task2vec.Library", *, size: int | None, download: bool) -> Any:
-    """The expert of the library with that name, or of a file, or a timm or torchvision model."""
+    """The expert of the library with that name, or of a file, or a timm or torchvision model.
+
+    Such a model at another image size, or with other weights, is another model, with an entry of its own.
+    """
     from task2vec.experts import load_trained
+    from task2vec.experts.error_matrix import describe_model
+    from task2vec.experts.metatask import find_free_name
+    from task2vec.select.evidence import describe_entry
 
     known = {expert.name: expert for expert in library.experts()}
-    if name in known:
-        if size is not None and known[name].input_size not in (None, size):
+    entry = known.get(name)
+    if entry is not None and (entry.source == "file" or entry.location.rpartition(":")[2] != name):
+        if size is not None and entry.input_size not in (None, size):
             raise UsageError(
-                f"the library has '{name}' for images of {known[name].input_size} pixels, and --size {size} would mix "
-                "errors of two models. Remove --size, or use another library: --library DIR"
+                f"the library has '{name}' for images of {entry.input_size} pixels, and --size {size} would mix errors "
+                "of two models. Remove --size, or name the model as timm or torchvision do."
             )
-        return known[name]
+        return entry
     if name.endswith(".safetensors"):
         return load_trained(name)
     try:
-        return task2vec.load_probe(name, size=size, download=download)
+        probe = inputs.load_probe(options.ProbeOptions(name, size=size, download=download))
     except UsageError as error:
         names = ", ".join(map(printable, list(known)[: output.MOST_LINES])) or "none"
         raise NotInLibraryError(
             f"'{name}' is neither an expert of the library (it has: {names}), nor a file ending in .safetensors, nor a "
             f"known model: {error}"
         ) from error
+    new = describe_model(probe)
+    for one in known.values():
+        is_size = one.input_size == new.input_size or (one.input_size is None and size is None)
+        is_network = one.recipe.get("network", probe.fingerprint) == probe.fingerprint
+        if describe_entry(one).location == new.location and is_size and is_network:
+            return one
+    return replace(new, name=find_free_name(probe.name, known, size=new.input_size))
 
 
 def _describe_matrix(matrix: "task2vec.MetaTask | None", library: "task2vec.Library") -> dict[str, Any]:
     """The matrix as plain values: each error with its record in the library, and whether the model saw the task."""
     if matrix is None:
-        return {name: [] for name in ("tasks", "fingerprints", "models", "protocols", "seeds", "errors")}
+        return {name: [] for name in ("tasks", "fingerprints", "models", "sizes", "protocols", "seeds", "errors")}
     measured = {(one.task, one.expert, one.protocol, one.seed): one for one in library.errors()}
     tasks, models = [task.fingerprint for task in matrix.tasks], [model.name for model in matrix.models]
     names = {task.fingerprint: task.name for task in matrix.tasks}
@@ -212,6 +226,7 @@ def _describe_matrix(matrix: "task2vec.MetaTask | None", library: "task2vec.Libr
         for one in matrix.list_errors()
     ]
     report = {"tasks": list(names.values()), "fingerprints": tasks, "models": models, "errors": rows}
+    report["sizes"] = [model.size for model in matrix.models]
     return report | {"protocols": list(matrix.protocols), "seeds": list(matrix.seeds)}
 
 
@@ -229,9 +244,10 @@ def _print_matrix(matrix: "task2vec.MetaTask", report: dict[str, Any]) -> None:
             row: dict[str, Any] = {"task": task.name, "shots": find_shots(protocol)}
             if np.isfinite(own).any():
                 best = int(np.nanargmin(own))
-                row |= {"best": matrix.models[best].name, "error": own[best], "median": np.nanmedian(own)}
+                row |= {"best": matrix.models[best].name, "size": matrix.models[best].size}
+                row |= {"error": own[best], "median": np.nanmedian(own)}
             rows.append(row)
-    output.print_table(rows, "task, shots, best, error, median", drop="median")
+    output.print_table(rows, "task, shots, best, pixels=size, error, median", drop="median")
     counts = f"{pluralize(report['computed'], 'cell')} computed, {len(report['failed'])} failed"
     if seen := int((matrix.has_seen & is_measured.any(axis=-1)).sum()):
         counts += f", {seen} not shown because the model was trained on the task"

@@ -353,8 +353,9 @@ def errors(
     with inputs.open_existing(library) as opened:
         fingerprint = None if task is None else opened.task(task).fingerprint
         names = {one.fingerprint: one.name for one in opened.tasks()}
+        sizes = {one.name: one.input_size for one in opened.experts()}
         rows: list[dict[str, Any]] = [
-            {**asdict(error), "name": names[error.task]}
+            {**asdict(error), "name": names[error.task], "size": sizes[error.expert]}
             for error in opened.errors()
             if fingerprint in (None, error.task)
             and expert in (None, error.expert)
@@ -367,12 +368,13 @@ def errors(
         advice = "Measure some: task2vec error-matrix FOLDER --expert NAME"
         print(inputs.format_empty(library) if is_empty else f"No error matches. {output.name_library(advice)}")
         return
-    cells: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    cells: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for row in rows:
-        cells[row["name"], row["expert"], row["protocol"]].append(row["error"])
+        cells[row["name"], row["expert"], row["size"], row["protocol"]].append(row["error"])
     table = [
-        {"task": cell[0], "expert": cell[1], "protocol": cell[2], "error": mean(own), "splits": len(own)}
+        dict(zip(("task", "expert", "pixels", "protocol"), cell, strict=True))
+        | {"error": mean(own), "splits": len(own)}
         | {"range": f"{format_percent(min(own))} to {format_percent(max(own))}" if len(own) > 1 else None}
         for cell, own in cells.items()
     ]
-    output.print_table(table, "task, expert, error, splits, range, protocol", drop="range, splits")
+    output.print_table(table, "task, expert, pixels, error, splits, range, protocol", drop="range, splits")

@@ -41,7 +41,8 @@ def recommend(
 
     The prediction uses errors measured on other tasks: bundled ones, and those of your library. If they do not favour
     any model over the one that is best on average, the report says so. A folder is embedded first and added to the
-    library. --measure-top K also measures the top K models on your images, and saves their errors to the library.
+    library. --measure-top K also measures the top K models on your images, and saves their errors to the library. If
+    one of them cannot be measured, the others are used, and the exit code is not 0.
     """
     inputs.check_output(out, is_forced=force)
     how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "seeds": seeds}
@@ -63,6 +64,10 @@ def recommend(
     if advice.is_interrupted:
         output.say("interrupted: errors measured so far are used and saved. Run the same command again to continue.")
         raise typer.Exit(output.INTERRUPTED)
+    if advice.failures:
+        count = pluralize(len(advice.failures), "model")
+        output.say(f"{count} could not be measured; the notes say why. The same command run again continues with them.")
+        raise typer.Exit(max(one.exit_code for one in advice.failures))
 
 
 def _find_task(

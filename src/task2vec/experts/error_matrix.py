@@ -238,6 +238,11 @@ def _find_source(model: Model) -> str | None:
     return model.metadata["task_fingerprint"] if isinstance(model, TrainedExpert) else getattr(model, "task", None)
 
 
+def _find_size(model: Model) -> int | None:
+    """The side of its input images in pixels; None for an entry of a library that has the network's own."""
+    return model.input_size if isinstance(model, Expert) else open_model(model).size[0]
+
+
 # --- the matrix ------------------------------------------------------------------------------------------------------
 
 
@@ -363,7 +368,10 @@ class _Run:
         return build_metatask(
             "error matrix",
             [TaskInfo(name, "", "", task.fingerprint, len(task), len(task.classes)) for task, name in pairs],
-            [ModelInfo(model.name, source_fingerprint=_find_source(model)) for model in self.models],
+            [
+                ModelInfo(model.name, source_fingerprint=_find_source(model), size=_find_size(model))
+                for model in self.models
+            ],
             [protocol.key for protocol in self.protocols],
             self.seeds,
             errors=self.known.values(),

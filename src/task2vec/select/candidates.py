@@ -101,9 +101,11 @@ def time_models(
     """The seconds that each model takes for 1,000 images on this machine, and how many networks were timed.
 
     Only the architecture and the size of the images count, so networks are built without their weights and see noise,
-    and models of one architecture are timed once. None where the network cannot be built.
+    and models of one architecture are timed once, at its own size unless they are files of experts. None where the
+    network cannot be built.
     """
-    wanted = {model.name: (_name_network(model), model.size) for model in models}
+    files = {model.name for model in models if model.location is not None and not model.is_named}
+    wanted = {model.name: (_name_network(model), model.size if model.name in files else None) for model in models}
     keys = dict.fromkeys((name, size) for name, size in wanted.values() if name is not None)
     found: dict[tuple[str | None, int | None], float] = {}
     step = report("timing", len(keys))

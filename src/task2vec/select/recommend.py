@@ -13,7 +13,7 @@ import numpy as np
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, ProbeMismatchError, UsageError
 from task2vec.experts import MetaTask, ModelInfo, bundled_metatask, load_metatask
-from task2vec.experts.metatask import MEASURED_SIZE, SYMMETRIC, Query
+from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import Report, show_progress
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
@@ -280,6 +280,7 @@ class _Case:
         self.notes: list[str] = []
         self.seconds: dict[str, float | None] = {}
         self.measured: dict[str, list[MeasuredError]] = {}
+        self.failures: tuple[CellFailure, ...] = ()
 
     def gather(self, evidence: Evidence, shots: str | int | None, named: Sequence[ModelInfo] | None) -> None:
         """Finds the known errors by the shots that suit the task, in the space of its embedding; adds named models."""
@@ -420,11 +421,16 @@ class _Case:
         for entry, name in names.items():
             if own := [error for error in errors if error.expert == entry]:
                 self.measured[name] = own
-        self.notes += [f"'{names[one.model]}' could not be measured: {one.message}" for one in failures]
+        self.failures = tuple(replace(one, model=names[one.model]) for one in failures)
+        self.notes += [f"'{one.model}' could not be measured: {one.message}" for one in self.failures]
         if matrix is None:
             self.notes.append(f"Interrupted: {pluralize(len(self.measured), 'model')} measured.")
-        elif len(ready) < count:
-            self.notes.append(f"Of {count} candidates to be measured only {len(ready)} have their weights here.")
+        elif len(ready) < min(count, len(rows)):
+            lacking = [row.model for row in rows if models[row.model] not in ready]
+            self.notes.append(
+                f"Measured {len(ready)} of {count} models: the weights of {', '.join(lacking)} are not on this "
+                "machine. Download them: --download (download=True)"
+            )
         if protocol.key != known and protocol.key.split(", ")[1:] == known.split(", ")[1:]:
             self.notes.append(f"Measured by '{protocol.key}'; the known errors by '{known}': similar, not the same.")
         return matrix is None
@@ -463,6 +469,7 @@ class _Case:
             images=self.counts.get("images"),
             classes=self.counts.get("classes"),
             notes=(*self.notes, *self._write_notes(order)),
+            failures=self.failures,
         )
 
     def _predict(self, is_candidate: np.ndarray) -> list[int]:
@@ -512,7 +519,7 @@ class _Case:
         own = self.measured.get(model.name, [])
         values = {name: None if np.isnan(each[number]) else float(each[number]) for name, each in self.values.items()}
         measured = zip(("measured", "measured_low", "measured_high"), mean_errors(own) if own else (), strict=False)
-        same = ("source_task", "params", "gmacs", "is_available", "load")
+        same = ("source_task", "params", "size", "gmacs", "is_available", "load")
         return Row(
             rank,
             model.name,
@@ -626,8 +633,13 @@ class _Case:
                 "ranking, not as figures, and measure: --measure-top K."
             )
         models = [self.metatask.models[number] for number in order]
-        if any(model.size == MEASURED_SIZE for model in models):
-            yield (f"Errors were measured on images of {MEASURED_SIZE} pixels; larger images mostly have lower errors.")
+        if sizes := sorted({str(model.size) for model in models if model.is_named and model.size}):
+            what = "Predicted and measured errors" if self.measured else "Predicted errors"
+            yield (
+                f"{what} are those at {' or '.join(sizes)} pixels. The line above loads the model at its own input "
+                "size: larger images have lower errors as a rule, and that often matters more than the choice of the "
+                "model. To measure a model at its own size: task2vec error-matrix FOLDER --expert NAME"
+            )
         if self.median_class < FEWEST and not self.measured:
             yield (
                 f"Most classes have fewer than {FEWEST} images. The embedding of so few is mostly noise, so the "

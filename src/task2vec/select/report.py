@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from task2vec.experts.metatask import CellFailure
 from task2vec.storage import write_csv
 from task2vec.text import format_percent, format_table, pluralize, printable
 
@@ -33,7 +34,8 @@ class Row:
         nearest: the nearest task that its error is known on.
         nearest_distance: symmetric distance of the task from that.
         params: number of parameters.
-        gmacs: multiplications for one image, in billions.
+        size: side of the images, in pixels, that its errors are of; None for the network's own.
+        gmacs: multiplications for one image of that size, in billions.
         seconds: for 1,000 images on this machine, where it was timed.
         is_available: whether its weights are on this machine.
         is_average_best: whether it is the average-best model: the best on average over all known tasks.
@@ -57,6 +59,7 @@ class Row:
     nearest: str | None = None
     nearest_distance: float | None = None
     params: int | None = None
+    size: int | None = None
     gmacs: float | None = None
     seconds: float | None = None
     is_available: bool = False
@@ -88,6 +91,7 @@ class Recommendation:
         notes: what should be known before it is relied upon.
         seconds: that it took, reading and embedding not counted.
         is_interrupted: whether measuring was interrupted; what was measured until then is used.
+        failures: models that could not be measured, and why.
     """
 
     task: str
@@ -108,6 +112,7 @@ class Recommendation:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     is_interrupted: bool = False
+    failures: tuple[CellFailure, ...] = ()
 
     def __repr__(self) -> str:
         """The recommendation in one line."""
@@ -191,7 +196,7 @@ def format_error(row: Row) -> str:
     if row.error is None:
         return "its test error cannot be predicted"
     ends = "" if row.low is None else f" (90 % interval {100 * row.low:.1f} to {format_percent(row.high)})"
-    return f"predicted test error {format_percent(row.error)}{ends}"
+    return f"predicted test error {format_percent(row.error)}{ends}{f' at {row.size} pixels' if row.size else ''}"
 
 
 def format_measured(row: Row) -> str:
@@ -222,6 +227,7 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
             "p(best)": number(row.p_best, ".0%").replace("%", " %"),
             "gain": number(row.gain, "+.1f", 100).replace("-0.0", "+0.0"),
             "distance": number(row.distance, ".2f"),
+            "pixels": "-" if row.size is None else printable(str(row.size)),
             "params": number(row.params, ".1f", 1e-6) + " M" * (row.params is not None),
             "s/1,000": number(row.seconds, ".1f"),
             "nearest": printable(row.nearest or "-") + (f" ({row.nearest_distance:.2f})" if is_near else ""),
@@ -230,8 +236,9 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
         table.append(cells)
     is_empty = {head: all(cells[head] in ("", "-") for cells in table) for head in table[0]}
     is_empty |= {"predicted": False, "nearest": len({row.nearest for row in rows}) < 2}
+    is_empty["pixels"] = len({row.size for row in rows}) < 2
     table = [{head: cell for head, cell in cells.items() if not is_empty[head]} for cells in table[:limit]]
-    drop = ["load", "nearest", "params", "distance", "s/1,000", "p(best)", "", "gain", "90 %"]
+    drop = ["load", "nearest", "pixels", "params", "distance", "s/1,000", "p(best)", "", "gain", "90 %"]
     if not is_empty["measured"]:
         drop.insert(6, drop.pop())
     text = ("model", "nearest", "load")
