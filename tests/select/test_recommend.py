@@ -171,7 +171,8 @@ def test_candidates_without_errors_come_last(world, monkeypatch):
     assert advice.rows[1].why == "No error of it is known." and advice.rows[1].nearest is None
     assert advice.rows[1].load == 't2v.load_probe("resnet10t", download=True)' and 4e6 < advice.rows[1].params < 6e6
     assert has_note(advice, "No error is known of resnet10t:")
-    assert "mobilenet_v2, the best of these candidates on average" in advice.verdict
+    plain = ask(world, candidates=["mobilenet_v2", "resnet10t"])
+    assert "mobilenet_v2, the best of these candidates on average" in plain.verdict
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: "resnet14t" in location)
     monkeypatch.setattr(room, "count_model", lambda model: model)
     alone = ask(world, candidates=["resnet10t", "resnet14t", "resnet18"])
@@ -207,6 +208,10 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
         ({"measure_top": 1}, "an embedding has none"),
         ({"measure_top": 1, "strategy": "average_best"}, "has no model of noise"),
         ({"measure_top": -1}, "measure nothing"),
+        ({"strategy": "logme"}, r"needs a transferability score .* Use 'combined', and --measure-top K"),
+        ({"strategy": "combined + logme"}, "needs a transferability score"),
+        ({"strategy": "kernel domain"}, "needs a domain embedding"),
+        ({"strategy": "kernel dataset"}, "needs the dataset of the task"),
         ({"max_params": "1M"}, r"The smallest is mobilenet_v2: 2\.2M"),
         ({"max_time": 0}, "is not a time for 1,000 images"),
         ({"evidence": "library"}, "needs a library"),
@@ -216,6 +221,17 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
 def test_what_cannot_be_meant_is_refused(world, options, match):
     with pytest.raises(UsageError, match=match):
         recommend(**({"what": embed("mine", 30), "evidence": world} | options))
+
+
+def test_a_strategy_that_predicts_no_errors_claims_nothing_about_them(world):
+    advice = ask(world, strategy="size")
+    assert advice.choice == advice.rows[0].model == "generic resnet34" and advice.rows[0].error is None
+    words = "Start from generic resnet34, first by 'size': its test error cannot be predicted."
+    assert advice.verdict == f"{words} The average-best model is {BEST}."
+    source = TaskInfo("birds", "all", "birds", "b" * 64, 100, 2)
+    known = {"net robust": [*world.embeddings["net robust"], embed("birds", 98)]}
+    with pytest.raises(UsageError, match="no candidate has one that is embedded"):  # only 'birds' has, without weights
+        ask(replace(world, source_tasks=(source,), embeddings=known), strategy="symmetric")
 
 
 def test_embeddings_of_other_spaces_are_refused(world):

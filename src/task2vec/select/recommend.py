@@ -149,7 +149,12 @@ def _check_limits(
     measure_top: int, seeds: int, strategy: str, max_params: str | float | None, max_time: float | None
 ) -> None:
     """Raise for what cannot be meant, before the minutes that an embedding takes."""
-    find_strategy(strategy)
+    if needs := find_strategy(strategy).needs:
+        raise UsageError(
+            f"strategy='{strategy}' (--strategy) needs {needs}, which `recommend` does not compute, so it would know "
+            f"nothing of your task. Use '{COMBINED}', and --measure-top K (measure_top=K) to measure models on your "
+            f"images. How well it selects for known tasks: task2vec evaluate --strategy '{strategy}'"
+        )
     if measure_top < 0 or seeds < 1:
         raise UsageError(
             f"measure_top={measure_top} (--measure-top) and seeds={seeds} (--seeds) measure nothing. Give 0 or more "
@@ -483,6 +488,11 @@ class _Case:
             prediction = predict_conditioned(metatask, self.embedding, query, self.measured)
         else:
             prediction = find_strategy(self.strategy).fit(metatask)(query)
+        if best is not None and np.isnan(prediction.loss[is_candidate]).all():
+            raise UsageError(
+                f"strategy='{self.strategy}' (--strategy) goes by the source tasks of models, and no candidate has one "
+                f"that is embedded, so all would be equal. Use '{COMBINED}', or name experts: candidates=, --model"
+            )
         # Where most classes have so few images, nearness to other tasks is luck.
         is_luck = self.strategy == COMBINED and not self.measured and self.median_class < FEWEST
         self.is_confident, self.p_better = prediction.abstains is False and not is_luck, prediction.p_better
@@ -574,8 +584,11 @@ class _Case:
             return first.model, False, f"{words} Measure them on your images: --measure-top K."
         if len(rows) == 1:
             return first.model, False, f"{first.model} is the only candidate: {format_error(first)}."
+        if self.p_better is None:  # it does not compare with the average-best model
+            words = f"Start from {first.model}, first by '{self.strategy}': {format_error(first)}."
+            return first.model, False, f"{words} The average-best model is {best.model}."
         if self.is_confident and first.gain is not None:
-            chance = "" if self.p_better is None else f" (better with probability {self.p_better:.2f})"
+            chance = f" (better with probability {self.p_better:.2f})"
             why = first.why
             why = f"But it is a close call: {why[:1].lower()}{why[1:]}" if "higher" in why else why
             gain = f"{format_points(first.gain)} lower than the average-best model, {best.model}{chance}"
