@@ -170,9 +170,14 @@ def test_candidates_without_errors_come_last(world, monkeypatch):
     assert names_of(advice.rows) == ["mobilenet_v2", "resnet10t"]
     assert advice.rows[1].why == "No error of it is known." and advice.rows[1].nearest is None
     assert advice.rows[1].load == 't2v.load_probe("resnet10t", download=True)' and 4e6 < advice.rows[1].params < 6e6
-    assert has_note(advice, "No error is known of resnet10t:")
+    assert has_note(advice, "No error is known of resnet10t, so none is predicted. --measure-top 2 measures all")
     plain = ask(world, candidates=["mobilenet_v2", "resnet10t"])
     assert "mobilenet_v2, the best of these candidates on average" in plain.verdict
+    for found in (advice, plain):
+        new = found.rows[1]
+        assert new.model == "resnet10t" and (new.error, new.low, new.high, new.p_best, new.gain) == (None,) * 5
+        assert "unknown" in found.to_text() and found.rows[0].error is not None
+    assert plain.rows[0].p_best == 1
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: "resnet14t" in location)
     monkeypatch.setattr(room, "count_model", lambda model: model)
     alone = ask(world, candidates=["resnet10t", "resnet14t", "resnet18"])
@@ -192,8 +197,7 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
     assert len(advice) == 3 and advice["untried"].load == 't2v.load_probe("resnet10t", size=64, download=True)'
     assert advice["gulls"].load == f't2v.load_expert("{file}")' and advice["gulls"].is_available
     assert advice["gulls"].distance == pytest.approx(symmetric(embed("mine", 30), source), abs=1e-6)
-    width = {row.model: row.high - row.low for row in advice.rows}
-    assert width["gulls"] > width["mobilenet_v2"] and advice["gulls"].params > 4e6
+    assert advice["gulls"].error is None and advice["mobilenet_v2"].error and advice["gulls"].params > 4e6
     own = replace(embed("mine", 30), provenance=source.provenance)
     with pytest.raises(UsageError, match="none of the candidates can be loaded"):
         recommend(own, evidence=world, library=library, candidates=[file])

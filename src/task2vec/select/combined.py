@@ -528,9 +528,11 @@ def predict_conditioned(
     is known. Once something was measured on the task itself, the probability of being better counts instead.
     """
     fitted = fit_with_heads(metatask)
-    query = replace(query, is_candidate=np.append(query.is_candidate, False))
     names = [model.name for model in metatask.models]
     known = {names.index(name): own for name, own in measured.items() if name in names}
+    # Of a model without any error nothing is known: the average of others says nothing about it.
+    is_known = np.isfinite(metatask.mean).any(0) | np.isin(np.arange(len(names)), list(known))
+    query = replace(query, is_candidate=np.append(query.is_candidate & is_known, False))
     noise = estimate_noise(fitted, list(known.values()))
     given = {number: (float(np.mean([one.error for one in own])), noise / len(own)) for number, own in known.items()}
     posterior = fitted.posterior(query)
@@ -539,13 +541,12 @@ def predict_conditioned(
     if given:
         values, noises = np.array(list(given.values())).T
         posterior = posterior.condition(np.array(list(given)), scale_errors(values) - fitted.centre, noises)
-    found = fitted.describe(query, posterior)
-    assert found.errors is not None and found.low is not None and found.high is not None and found.p_best is not None
-    errors, candidates = found.errors[:-1], query.is_candidate[:-1]
+    described = fitted.describe(query, posterior)
+    values = (getattr(described, name)[:-1] for name in ("errors", "low", "high", "p_best"))
+    errors, low, high, p_best = (np.where(is_known, each, np.nan) for each in values)
+    candidates = query.is_candidate[:-1]
     best, p_better, is_confident = find_average_best(metatask, candidates), 0.5, False
-    # For a model without any error the average is predicted: that is no reason to prefer it.
-    is_known = np.isfinite(metatask.mean).any(0) | np.isin(np.arange(len(names)), list(known))
-    order = Prediction(errors).order(candidates & is_known)
+    order = Prediction(errors).order(candidates)
     if best is not None and len(order) > 0 and (first := int(order[0])) != best:
         p_better = posterior.p_better(first, best)
         is_confident = p_better >= CONFIDENT if known else fitted.is_near(query)
@@ -553,9 +554,9 @@ def predict_conditioned(
     return Prediction(
         scale_errors(errors),  # its own order, whatever the average-best model is
         errors=errors,
-        low=found.low[:-1],
-        high=found.high[:-1],
-        p_best=found.p_best[:-1],
+        low=low,
+        high=high,
+        p_best=p_best,
         average_best=best,
         p_better=p_better,
         abstains=not is_confident,

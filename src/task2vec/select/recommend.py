@@ -503,13 +503,9 @@ class _Case:
         gain = unknown if best is None else errors[best] - errors
         self.values = found | {"error": errors, "distance": to_sources, "gain": gain}
         self.values["p_best"] = np.where(is_candidate, found["p_best"], np.nan)
-        is_tried = np.isfinite(metatask.mean).any(0) | np.array([model.name in self.measured for model in models])
         loss = (errors if self.measured else prediction.loss).copy()
         if best is not None and self.strategy == COMBINED and not self.measured and not self.is_confident:
             loss[best] = np.nanmin(loss[is_candidate]) - 1e-6
-        if (is_tried & is_candidate).any():  # a model without errors is not ranked first
-            lowest = np.nanmin(loss[is_tried & is_candidate])
-            loss = np.where(is_tried, loss, np.maximum(loss, lowest + 1e-9))
         ranked = Prediction(loss, fallback=prediction.fallback)
         places = ranked.places()
         return sorted(ranked.order(is_candidate).tolist(), key=lambda one: (places[one], not models[one].is_available))
@@ -654,8 +650,8 @@ class _Case:
         unknown = zip(models, np.asarray(np.isnan(self.metatask.mean[:, order]).all(0)), strict=True)
         if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:
             yield (
-                f"No error is known of {', '.join(new)}: the prediction is the average of others with a wide interval. "
-                "Measure on your images: --measure-top K."
+                f"No error is known of {', '.join(new)}, so none is predicted. --measure-top {len(models)} measures "
+                "all candidates on your images."
             )
 
 

@@ -217,7 +217,7 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
             "": str(row.rank),
             "model": printable(row.model) + " *" * row.is_average_best,
             "measured": format_percent(row.measured),
-            "predicted": format_percent(row.error),
+            "predicted": "unknown" if row.error is None else format_percent(row.error),
             "90 %": "-" if row.low is None or row.high is None else f"{100 * row.low:.0f} to {100 * row.high:.0f} %",
             "p(best)": number(row.p_best, ".0%").replace("%", " %"),
             "gain": number(row.gain, "+.1f", 100).replace("-0.0", "+0.0"),
