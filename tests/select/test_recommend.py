@@ -22,7 +22,18 @@ from task2vec.select.strategies import find_average_best
 from tests.command import run_command
 from tests.experts.material import make_attributes, make_model, make_task
 from tests.oracles import combined as oracle
-from tests.select.material import FIVE, HALF, TASKS, build, embed, fill_library, fingerprint, make_world, with_errors
+from tests.select.material import (
+    FIVE,
+    HALF,
+    MODELS,
+    TASKS,
+    build,
+    embed,
+    fill_library,
+    fingerprint,
+    make_world,
+    with_errors,
+)
 from tests.select.test_combined import draw, scales
 
 LOADABLE = {"generic resnet34", "tf_efficientnet_lite0", "tf_efficientnet_lite1", "mobilenet_v2"}
@@ -395,6 +406,17 @@ def test_the_noise_of_a_split_is_that_of_the_task_and_of_known_ones(world):
     assert estimate(none, [alone]) == pytest.approx(width**2, rel=1e-3)
 
 
+def measure(library, own, errors, spread=0.02):
+    """Adds an embedding and errors of networks on its task, on three splits, to a library."""
+    library.add(own)
+    for name, error in errors.items():
+        location = next(model.location for model in MODELS if model.name == name)
+        library.add(Expert(name, "hub", location, input_size=112))
+        for seed in range(3):
+            ends = (max(error - spread, 0), error + spread)
+            library.add(MeasuredError(own.provenance["task_fingerprint"], name, error, HALF, seed, *ends))
+
+
 def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others():
     everybody, only = np.ones(3, dtype=bool), np.arange(3) == 2
     for count, best in ((5, 0), (6, 2)):
@@ -531,6 +553,26 @@ def test_evidence_from_a_file_is_the_same(world, tmp_path):
     place = world.save(tmp_path / "world.safetensors")
     own = t2v.load_metatask(place).embeddings["net robust"][0]
     assert recommend(own, evidence=place).rows == recommend(own, evidence=t2v.load_metatask(place)).rows
+
+
+@pytest.mark.parametrize(
+    ("errors", "choice"),
+    [
+        ({BEST: 0.20}, BEST),  # tf_efficientnet_lite0 has a lower predicted error, and was not measured
+        ({BEST: 0.40}, "tf_efficientnet_lite0"),
+        ({"generic resnet34": 0.2, "mobilenet_v2": 0.35}, "generic resnet34"),  # nor was the average-best model
+    ],
+)
+def test_after_measuring_a_measured_model_is_recommended_unless_another_is_surely_so(world, library, errors, choice):
+    own = embed("mine", 30)
+    measure(library, own, errors)
+    advice = recommend(own, evidence=world, library=library)
+    assert advice.choice == choice == advice.rows[0].model
+    other = advice["tf_efficientnet_lite0"]
+    assert other.measured is None and other.error < min(advice[name].error for name in errors)
+    rank = names_of(advice.rows).index(other.model) + 1
+    assert f"Measure {other.model} next (--measure-top {rank}): it is the best with probability" in advice.verdict
+    assert ("It was not measured, but is better than the best measured one" in advice.verdict) == (choice not in errors)
 
 
 @pytest.mark.parametrize(("errors", "is_confident"), [((0.1, 0.1), True), ((0.1, 0.4), False)])

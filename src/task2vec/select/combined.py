@@ -38,6 +38,8 @@ COVERAGE = 0.9
 REACH = 1.5
 # How probable an advantage over the average-best model must be where nothing similar is known.
 CONFIDENT = 0.6
+# How probable an advantage over the best measured model must be for one that was not measured.
+SURE = 0.8
 _DRAWS = 200_000
 # Errors this small cannot be distinguished from none: a few images of a small test set.
 _OFFSET = 0.03
@@ -525,7 +527,8 @@ def predict_conditioned(
     """The combined strategy given the task's own head and measured errors.
 
     It abstains unless another than the average-best model has the smallest error by half a point, and something similar
-    is known. Once something was measured on the task itself, the probability of being better counts instead.
+    is known. Once something was measured on the task itself, the probability of being better counts instead, and the
+    best measured candidate is ranked first, unless another is better with a probability of 0.8.
     """
     fitted = fit_with_heads(metatask)
     names = [model.name for model in metatask.models]
@@ -545,14 +548,21 @@ def predict_conditioned(
     values = (getattr(described, name)[:-1] for name in ("errors", "low", "high", "p_best"))
     errors, low, high, p_best = (np.where(is_known, each, np.nan) for each in values)
     candidates = query.is_candidate[:-1]
-    best, p_better, is_confident = find_average_best(metatask, candidates), 0.5, False
-    order = Prediction(errors).order(candidates)
-    if best is not None and len(order) > 0 and (first := int(order[0])) != best:
-        p_better = posterior.p_better(first, best)
-        is_confident = p_better >= CONFIDENT if known else fitted.is_near(query)
-        is_confident = is_confident and float(errors[best] - errors[first]) >= LEAST_GAIN
+    is_tried = candidates & np.isin(np.arange(len(names)), list(known))
+    best, loss, p_better, is_confident = find_average_best(metatask, candidates), scale_errors(errors), 0.5, False
+    if candidates.any():
+        first = int(Prediction(loss).order(is_tried if is_tried.any() else candidates)[0])
+        if is_tried.any():
+            chances = {posterior.p_better(one, first): int(one) for one in np.flatnonzero(candidates & ~is_tried)}
+            first = chances[max(chances)] if max(chances, default=0) >= SURE else first
+        if best is not None and first != best:
+            p_better = posterior.p_better(first, best)
+            is_confident = p_better >= CONFIDENT if known else fitted.is_near(query)
+            is_confident = is_confident and float(errors[best] - errors[first]) >= LEAST_GAIN
+            first = first if is_confident or (is_tried.any() and not is_tried[best]) else best
+        loss[first] = np.nanmin(loss[candidates]) - 1e-6
     return Prediction(
-        scale_errors(errors),  # its own order, whatever the average-best model is
+        loss,
         errors=errors,
         low=low,
         high=high,

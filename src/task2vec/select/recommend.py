@@ -17,7 +17,7 @@ from task2vec.experts.metatask import MEASURED_SIZE, SYMMETRIC, Query
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import Report, show_progress
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
-from task2vec.select.combined import mean_errors, predict_conditioned
+from task2vec.select.combined import SURE, mean_errors, predict_conditioned
 from task2vec.select.evidence import (
     add_models,
     choose_library_space,
@@ -44,8 +44,8 @@ BUNDLE, LIBRARY, COMBINED = "bundle", "library", "combined"
 NEIGHBOURS = 5
 # With fewer images of its median class, the embedding of a task is mostly noise.
 FEWEST = 3
-# The gain that makes an expert worth training.
-WORTH = 0.01
+# The gain that makes an expert worth training, and the probability of being the best that makes one worth measuring.
+WORTH, LIKELY = 0.01, 0.05
 Evidence = MetaTask | str | Path | None
 
 
@@ -503,8 +503,8 @@ class _Case:
         gain = unknown if best is None else errors[best] - errors
         self.values = found | {"error": errors, "distance": to_sources, "gain": gain}
         self.values["p_best"] = np.where(is_candidate, found["p_best"], np.nan)
-        loss = (errors if self.measured else prediction.loss).copy()
-        if best is not None and self.strategy == COMBINED and not self.measured and not self.is_confident:
+        loss = prediction.loss.copy()
+        if best is not None and is_luck:
             loss[best] = np.nanmin(loss[is_candidate]) - 1e-6
         ranked = Prediction(loss, fallback=prediction.fallback)
         places = ranked.places()
@@ -600,23 +600,30 @@ class _Case:
         return best.model, False, f"{words} ({ahead.model} is predicted to be {format_points(ahead.gain)} better)."
 
     def _compare_measured(self, rows: tuple[Row, ...], best: Row | None) -> str:
-        """What was measured of the first model, of the one with the lowest error, and of the average-best model."""
+        """What was measured of the first model, the lowest and the average-best one, and which to measure next."""
         first, measured = rows[0], [row for row in rows if row.measured is not None]
         lowest = min(measured, key=lambda row: row.measured or 0)
-        words = "" if first.measured is None else f" It has a {format_measured(first)}."
+        words = f" It has a {format_measured(first)}."
+        if first.measured is None:
+            words = f" It was not measured, but is better than the best measured one with probability {SURE} or more."
         if lowest is not first:
             words += f" {lowest.model} has a {format_measured(lowest)}, the lowest of {len(measured)} measured."
-        if best is None or best is first:
-            return words
-        if best.measured is None or first.measured is None:
-            words += f" The average-best model, {best.model}: {format_error(best)}"
-        else:
-            own, others = ({error.seed: error.error for error in self.measured[row.model]} for row in (first, best))
-            shared = own.keys() & others.keys()
-            ahead = sum(own[seed] < others[seed] for seed in shared)
-            words += f" The average-best model, {best.model}, has {format_percent(best.measured)}; "
-            words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
-        return f"{words} ({first.model} is better with probability {self.p_better:.2f})."
+        if best is not None and best is not first:
+            words += f" The average-best model, {best.model}"
+            if best.measured is None or first.measured is None:
+                words += f": {format_error(best)}"
+            else:
+                own, others = ({one.seed: one.error for one in self.measured[row.model]} for row in (first, best))
+                shared = own.keys() & others.keys()
+                ahead = sum(own[seed] < others[seed] for seed in shared)
+                words += f", has {format_percent(best.measured)}; "
+                words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
+            words += f" ({first.model} is better with probability {self.p_better:.2f})."
+        for row in rows:
+            if row.measured is None and (row.p_best or 0) >= LIKELY:
+                option = f"--measure-top {row.rank}" + ("" if row.is_available else " --download")
+                return f"{words} Measure {row.model} next ({option}): it is the best with probability {row.p_best:.2f}."
+        return words
 
     def _write_notes(self, order: Sequence[int]) -> Iterator[str]:
         """What should be known before the recommendation is relied upon."""
