@@ -13,6 +13,7 @@ from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 from task2vec.experts import ErrorProtocol, ModelInfo, TaskInfo, linear_error
 from task2vec.experts.checkpoint import write_tensors
+from task2vec.experts.protocol import wilson_interval
 from task2vec.library import Expert, MeasuredError
 from task2vec.select import candidates, combined, find_strategy, fit_combined
 from task2vec.select import recommend as room
@@ -157,9 +158,13 @@ def test_the_shots_go_by_the_images_of_the_median_class_or_are_chosen(world):
 
 
 def test_few_images_are_noted_and_two_per_class_keep_the_average_best_model(world):
-    assert has_note(recommend(with_counts(4, 4), evidence=world), "Most classes have 4 images or fewer")
+    for count, half in ((4, 2), (5, 3), (8, 4)):
+        few = recommend(with_counts(count, count), evidence=world)
+        assert has_note(few, f"the median class has {half} for training. Known errors are those of classifiers")
+        assert few.train_images == half and f"5 images per class ({half} where measured" in few.to_text(width=200)
+    assert recommend(with_counts(9, 9), evidence=world).train_images is None
     two, mixed = (recommend(with_counts(*n), evidence=world, shots="half") for n in ((2, 2), (2, 40, 40)))
-    assert mixed.is_confident and not has_note(mixed, "images or fewer")  # a single small class does not count
+    assert mixed.is_confident and not has_note(mixed, "for training")  # a single small class does not count
     assert not two.is_confident and two.choice == BEST and has_note(two, "Most classes have fewer than 3 images")
 
 
@@ -385,11 +390,11 @@ def test_heads_that_miss_by_more_than_models_are_trusted_less():
     assert find_head_miss(fit_combined(with_errors(metatask, errors), scales=scales())) == 0
 
 
-def test_the_noise_of_a_split_is_that_of_the_task_and_of_known_ones(world):
+def test_the_noise_of_measured_errors_is_that_of_splits_with_common_images_and_of_few_test_images(world):
     fitted = fit_with_heads(world.select("half"))
     splits, count = fitted.metatask.errors.shape[3], len(fitted.metatask.tasks)
     measured = ([0.2, 0.3, 0.4], [0.15, 0.25], [0.3])
-    *apart, alone = ([MeasuredError("t", "x", one, HALF, 0, 0.2, 0.4) for one in own] for own in measured)
+    *apart, alone = ([MeasuredError("t", "x", one, HALF) for one in own] for own in measured)
     values = [scale_errors(np.array(own)) for own in measured]
     squares = sum(np.square(each - each.mean()).sum() for each in values)
 
@@ -398,12 +403,24 @@ def test_the_noise_of_a_split_is_that_of_the_task_and_of_known_ones(world):
 
     none = np.zeros(count)
     usual = np.where(np.arange(count) == 0, 0.002, 0)  # of a task with one split the noise is unknown, not zero
-    assert estimate(usual, []) == pytest.approx(0.002 * splits)
-    expected = (combined._SPLITS * 0.002 * splits + squares) / (combined._SPLITS + 3)
-    assert estimate(usual, apart) == pytest.approx(expected)
-    assert estimate(none, apart) == pytest.approx(squares / 3) and estimate(none, []) == 0
-    width = np.diff(scale_errors(np.array([0.2, 0.4])))[0] / (2 * norm.ppf(0.975))
-    assert estimate(none, [alone]) == pytest.approx(width**2, rel=1e-3)
+    assert estimate(usual, [alone]) == pytest.approx(2 * 0.002 * splits)
+    between = (combined._SPLITS * 0.002 * splits + squares) / (combined._SPLITS + 3)
+    assert estimate(usual, apart) == pytest.approx([between * (1 / 3 + 1), between * (1 / 2 + 1)])
+    assert estimate(none, apart)[0] == pytest.approx(squares / 3 * (1 / 3 + 1)) and len(estimate(none, [])) == 0
+    few = [MeasuredError("t", "x", 0.3, HALF, seed, 0.25, 0.5) for seed in range(3)]  # the same on all splits
+    reach = np.diff(scale_errors(np.array([0.3, 0.5])))[0] / norm.ppf(0.975)
+    assert estimate(none, [few[:1], few]) == pytest.approx(reach**2 * np.array([1, 2 / 3]))
+    assert estimate(usual, [few]) == pytest.approx(reach**2 * 2 / 3)  # other tasks have more images
+
+
+def test_splits_of_the_same_images_are_independent_by_half():
+    random, images, true = np.random.default_rng(0), 40, 0.3
+    wrong = random.random((4000, images)) < true
+    tests = np.argsort(random.random((4000, 3, images)), axis=2)[:, :, : images // 2]
+    errors = np.take_along_axis(wrong[:, None], tests, axis=2).mean(2)
+    one, between = true * (1 - true) / (images / 2), errors.var(1, ddof=1).mean()
+    assert 2 * between == pytest.approx(one, rel=0.05)
+    assert errors.mean(1).var() == pytest.approx(one * (1 + 1 / 3) / 2, rel=0.05)
 
 
 def measure(library, own, errors, spread=0.02):
@@ -415,6 +432,21 @@ def measure(library, own, errors, spread=0.02):
         for seed in range(3):
             ends = (max(error - spread, 0), error + spread)
             library.add(MeasuredError(own.provenance["task_fingerprint"], name, error, HALF, seed, *ends))
+
+
+def test_combined_intervals_are_no_narrower_than_few_test_images_allow(world, library):
+    own, errors = embed("mine", 30), {"mobilenet_v2": 0.3, BEST: 0.33}
+    before = recommend(own, evidence=world)
+    measure(library, own, errors, spread=0.2)
+    advice = recommend(own, evidence=world, library=library)
+    for name in errors:
+        row = advice[name]
+        assert row.high - row.low > 0.4 * (row.measured_high - row.measured_low)
+        assert row.high - row.low < before[name].high - before[name].low
+    # A head that was fitted on few images says little about how hard the task is.
+    few, many = (replace(own, provenance=own.provenance | {"counts": {"images": n, "classes": 2}}) for n in (12, 900))
+    few, many = (recommend(one, evidence=world).rows[0] for one in (few, many))
+    assert few.high - few.low > 1.1 * (many.high - many.low)
 
 
 def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others():
@@ -583,7 +615,8 @@ def test_measured_errors_beat_the_average_as_far_as_they_are_no_noise(seen_world
         library.add(Expert(name, "hub", location, input_size=112))
         values = errors if name == "mobilenet_v2" else (0.3, 0.3)
         for seed, error in enumerate(values):
-            library.add(MeasuredError(task.fingerprint, name, error, HALF, seed, max(error - 0.1, 0), error + 0.1))
+            ends = wilson_interval(100 * error, 100)
+            library.add(MeasuredError(task.fingerprint, name, error, HALF, seed, ends.low, ends.high))
     options = {"evidence": seen_world, "library": library, "candidates": ["mobilenet_v2", BEST]}
     advice = recommend(own, **options)
     # Splits that differ so much are hardly trusted: the average-best model stays though the mean is lower.

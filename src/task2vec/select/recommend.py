@@ -291,6 +291,8 @@ class _Case:
         whole, library = find_metatask(evidence), self.library
         keys = whole.protocols if whole is not None else [error.protocol for error in library.errors()]  # type: ignore[union-attr]
         self.shots = choose_shots(self.per_class, keys, shots)
+        half = np.ceil(self.median_class / 2)  # the other one is for testing
+        self.train_images = int(half) if self.shots.isdigit() and half < int(self.shots) else None
         parts = [] if whole is None else [select_space(whole, self.shots, find_space(self.embedding, whole.spaces))]
         self.errors = [] if library is None else list_library_errors(library, self.shots)
         if library is not None and self.errors and evidence != BUNDLE:
@@ -461,6 +463,7 @@ class _Case:
             self._list_others(rows),
             tuple((metatask.tasks[row].name, float(self.distances[row])) for row in near),
             shots=self.shots,
+            train_images=self.train_images,
             protocol=metatask.protocols[0],
             strategy=self.strategy,
             probe=format_space(self.embedding),
@@ -649,10 +652,10 @@ class _Case:
                 f"Most classes have fewer than {FEWEST} images. The embedding of so few is mostly noise, so the "
                 "average-best model is recommended. Add images, or measure: --measure-top K."
             )
-        if self.shots.isdigit() and self.median_class < int(self.shots):
+        if self.train_images is not None:
             yield (
-                f"Most classes have {self.median_class:g} images or fewer, and errors are those of classifiers "
-                f"trained on {self.shots} per class: expect higher errors, and another order."
+                f"Half of the images are for testing, so the median class has {self.train_images} for training. Known "
+                f"errors are those of classifiers trained on {self.shots}: expect higher errors, and another order."
             )
         unknown = zip(models, np.asarray(np.isnan(self.metatask.mean[:, order]).all(0)), strict=True)
         if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:

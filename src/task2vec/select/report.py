@@ -79,6 +79,7 @@ class Recommendation:
         others: models whose errors are known but whose weights are not available: what training one would be worth.
         neighbours: names and symmetric distances of the nearest known tasks.
         shots: what the classifiers of the errors were trained on: "half" of the images, or so many per class.
+        train_images: images of the median class of this task to train on (half), where these are fewer than `shots`.
         protocol: the key of the protocol of the errors.
         strategy: by which they are predicted.
         probe: that the task was embedded with, its image size and method.
@@ -99,6 +100,7 @@ class Recommendation:
     others: tuple[Row, ...] = ()
     neighbours: tuple[tuple[str, float], ...] = ()
     shots: str = "half"
+    train_images: int | None = None
     protocol: str = ""
     strategy: str = ""
     probe: str = ""
@@ -155,7 +157,8 @@ class Recommendation:
         words = ", ".join(pluralize(count, noun) for count, noun in counts if count is not None)
         near = ", ".join(f"{name} ({distance:.2f})" for name, distance in self.neighbours[:3])
         lines = [f"{self.task}: {words}" if words else self.task, f"evidence: {self.known}"]
-        lines.append(f"errors: test errors of a linear classifier trained on {format_shots(self.shots)}")
+        here = "" if self.train_images is None else f" ({self.train_images} where measured on this task)"
+        lines.append(f"errors: test errors of a linear classifier trained on {format_shots(self.shots)}{here}")
         return "\n".join([*lines, *([f"nearest known tasks: {near}"] if near else [])])
 
     def to_dict(self) -> dict[str, Any]:
