@@ -46,8 +46,9 @@ def make_query(known: MetaTask, embedding: t2v.Embedding, is_candidate: np.ndarr
 def list_measured(whole: MetaTask, row: int, column: int, seeds: slice = slice(None)) -> list[MeasuredError]:
     """The errors of a model on a task, as if they had just been measured."""
     task, model = whole.tasks[row].fingerprint, whole.models[column].name
-    found = zip(whole.seeds[seeds], whole.errors[row, column, 0, seeds].tolist(), strict=True)
-    return [MeasuredError(task, model, error, whole.protocols[0], seed) for seed, error in found]
+    error, *ends = (each[row, column, 0, seeds].tolist() for each in (whole.errors, whole.low, whole.high))
+    found = zip(error, whole.seeds[seeds], *ends, strict=True)
+    return [MeasuredError(task, model, one, whole.protocols[0], *more) for one, *more in found]
 
 
 def score(prediction: Prediction, true: np.ndarray, columns: np.ndarray) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """The combined strategy the slow way: one covariance over all cells of all tasks and models, and one dense solve."""
 
 import numpy as np
+from scipy.linalg import block_diag
 
 LEVEL, CLASSES, SLOPES = 4.0, 0.1, 1.0
 
@@ -27,10 +28,10 @@ def cover(cells, scales, new):
 def solve(cells, scales, new, told=None):
     """Known pairs with their values and noise, and the mean and covariance of the new task's errors: one solve.
 
-    `told` has models, their values on the new task and the variances of these around the true ones. The rest of a pair
+    `told` has models, their values on the new task and the covariance of these around the true ones. The rest of a pair
     belongs to its true error, so it is the same in what was measured and in what is asked.
     """
-    told = told or {"models": [], "values": [], "noise": []}
+    told = told or {"models": [], "values": [], "noise": np.zeros((0, 0))}
     pairs, whole = cover(cells, scales, new)
     last = len(cells.noise)
     whole = whole + scales.rest * np.eye(len(pairs))
@@ -38,7 +39,7 @@ def solve(cells, scales, new, told=None):
     noise = [cells.noise[t] + scales.seen * cells.seen[t, e] for t, e in (pairs[i] for i in known)]
     values = np.append([cells.values[pairs[i]] for i in known], told["values"])
     known += [pairs.index((last, model)) for model in told["models"]]
-    inner = whole[np.ix_(known, known)] + np.diag([*noise, *told["noise"]])
+    inner = whole[np.ix_(known, known)] + block_diag(np.diag(noise), told["noise"])
     asked = [i for i, (task, _) in enumerate(pairs) if task == last]
     crossed = whole[np.ix_(asked, known)]
     mean = crossed @ np.linalg.solve(inner, values)

@@ -78,13 +78,14 @@ def test_predictions_and_likelihood_are_those_of_one_dense_solve(score):
     assert posterior.p_better(0, 1) == pytest.approx(norm.cdf((mean[1] - mean[0]) / np.sqrt(gap)))
 
 
-def test_measured_errors_are_conditioned_on_as_one_dense_solve_does():
+@pytest.mark.parametrize("shared", [np.zeros(3), np.array([0.3, 0.0, 0.5])])
+def test_measured_errors_are_conditioned_on_as_one_dense_solve_does(shared):
     fitted, query = ask(draw(), 3)
     fitted, models = rescale(fitted, scales()), [0, 3, 4]
     values, noise = np.linspace(-0.8, 0.4, 3), np.linspace(0.01, 0.2, 3)
-    told = {"models": models, "values": values, "noise": noise}
+    told = {"models": models, "values": values, "noise": np.diag(noise) + np.outer(shared, shared)}
     mean, spread = oracle.learn(fitted.cells, fitted.scales, describe(fitted, query), told)
-    found = fitted.posterior(query).condition(np.array(models), values, noise)
+    found = fitted.posterior(query).condition(np.array(models), values, noise, shared)
     whole = found.lean @ found.spread @ found.lean.T + found.common + np.diag(found.own)
     np.testing.assert_allclose(found.mean, mean, atol=1e-9)
     np.testing.assert_allclose(whole, spread, atol=1e-9)

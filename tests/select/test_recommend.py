@@ -13,6 +13,7 @@ from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 from task2vec.experts import ErrorProtocol, ModelInfo, TaskInfo, linear_error
 from task2vec.experts.checkpoint import write_tensors
+from task2vec.experts.protocol import wilson_interval
 from task2vec.library import Expert, MeasuredError
 from task2vec.select import candidates, combined, find_strategy, fit_combined
 from task2vec.select import recommend as room
@@ -22,7 +23,18 @@ from task2vec.select.strategies import find_average_best
 from tests.command import run_command
 from tests.experts.material import make_attributes, make_model, make_task
 from tests.oracles import combined as oracle
-from tests.select.material import FIVE, HALF, TASKS, build, embed, fill_library, fingerprint, make_world, with_errors
+from tests.select.material import (
+    FIVE,
+    HALF,
+    MODELS,
+    TASKS,
+    build,
+    embed,
+    fill_library,
+    fingerprint,
+    make_world,
+    with_errors,
+)
 from tests.select.test_combined import draw, scales
 
 LOADABLE = {"generic resnet34", "tf_efficientnet_lite0", "tf_efficientnet_lite1", "mobilenet_v2"}
@@ -146,9 +158,13 @@ def test_the_shots_go_by_the_images_of_the_median_class_or_are_chosen(world):
 
 
 def test_few_images_are_noted_and_two_per_class_keep_the_average_best_model(world):
-    assert has_note(recommend(with_counts(4, 4), evidence=world), "Most classes have 4 images or fewer")
+    for count, half in ((4, 2), (5, 3), (8, 4)):
+        few = recommend(with_counts(count, count), evidence=world)
+        assert has_note(few, f"the median class has {half} for training. Known errors are those of classifiers")
+        assert few.train_images == half and f"5 images per class ({half} where measured" in few.to_text(width=200)
+    assert recommend(with_counts(9, 9), evidence=world).train_images is None
     two, mixed = (recommend(with_counts(*n), evidence=world, shots="half") for n in ((2, 2), (2, 40, 40)))
-    assert mixed.is_confident and not has_note(mixed, "images or fewer")  # a single small class does not count
+    assert mixed.is_confident and not has_note(mixed, "for training")  # a single small class does not count
     assert not two.is_confident and two.choice == BEST and has_note(two, "Most classes have fewer than 3 images")
 
 
@@ -184,8 +200,14 @@ def test_candidates_without_errors_come_last(world, monkeypatch):
     assert names_of(advice.rows) == ["mobilenet_v2", "resnet10t"]
     assert advice.rows[1].why == "No error of it is known." and advice.rows[1].nearest is None
     assert advice.rows[1].load == 't2v.load_probe("resnet10t", download=True)' and 4e6 < advice.rows[1].params < 6e6
-    assert has_note(advice, "No error is known of resnet10t:")
-    assert "mobilenet_v2, the best of these candidates on average" in advice.verdict
+    assert has_note(advice, "No error is known of resnet10t, so none is predicted. --measure-top 2 measures all")
+    plain = ask(world, candidates=["mobilenet_v2", "resnet10t"])
+    assert "mobilenet_v2, the best of these candidates on average" in plain.verdict
+    for found in (advice, plain):
+        new = found.rows[1]
+        assert new.model == "resnet10t" and (new.error, new.low, new.high, new.p_best, new.gain) == (None,) * 5
+        assert "unknown" in found.to_text() and found.rows[0].error is not None
+    assert plain.rows[0].p_best == 1
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: "resnet14t" in location)
     monkeypatch.setattr(room, "count_model", lambda model: model)
     alone = ask(world, candidates=["resnet10t", "resnet14t", "resnet18"])
@@ -205,8 +227,7 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
     assert len(advice) == 3 and advice["untried"].load == 't2v.load_probe("resnet10t", download=True)'
     assert advice["gulls"].load == f't2v.load_expert("{file}")' and advice["gulls"].is_available
     assert advice["gulls"].distance == pytest.approx(symmetric(embed("mine", 30), source), abs=1e-6)
-    width = {row.model: row.high - row.low for row in advice.rows}
-    assert width["gulls"] > width["mobilenet_v2"] and advice["gulls"].params > 4e6
+    assert advice["gulls"].error is None and advice["mobilenet_v2"].error and advice["gulls"].params > 4e6
     own = replace(embed("mine", 30), provenance=source.provenance)
     with pytest.raises(UsageError, match="none of the candidates can be loaded"):
         recommend(own, evidence=world, library=library, candidates=[file])
@@ -221,6 +242,10 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
         ({"measure_top": 1}, "an embedding has none"),
         ({"measure_top": 1, "strategy": "average_best"}, "has no model of noise"),
         ({"measure_top": -1}, "measure nothing"),
+        ({"strategy": "logme"}, r"needs a transferability score .* Use 'combined', and --measure-top K"),
+        ({"strategy": "combined + logme"}, "needs a transferability score"),
+        ({"strategy": "kernel domain"}, "needs a domain embedding"),
+        ({"strategy": "kernel dataset"}, "needs the dataset of the task"),
         ({"max_params": "1M"}, r"The smallest is mobilenet_v2: 2\.2M"),
         ({"max_time": 0}, "is not a time for 1,000 images"),
         ({"evidence": "library"}, "needs a library"),
@@ -230,6 +255,17 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
 def test_what_cannot_be_meant_is_refused(world, options, match):
     with pytest.raises(UsageError, match=match):
         recommend(**({"what": embed("mine", 30), "evidence": world} | options))
+
+
+def test_a_strategy_that_predicts_no_errors_claims_nothing_about_them(world):
+    advice = ask(world, strategy="size")
+    assert advice.choice == advice.rows[0].model == "generic resnet34" and advice.rows[0].error is None
+    words = "Start from generic resnet34, first by 'size': its test error cannot be predicted."
+    assert advice.verdict == f"{words} The average-best model is {BEST}."
+    source = TaskInfo("birds", "all", "birds", "b" * 64, 100, 2)
+    known = {"net robust": [*world.embeddings["net robust"], embed("birds", 98)]}
+    with pytest.raises(UsageError, match="no candidate has one that is embedded"):  # only 'birds' has, without weights
+        ask(replace(world, source_tasks=(source,), embeddings=known), strategy="symmetric")
 
 
 def test_embeddings_of_other_spaces_are_refused(world):
@@ -374,11 +410,11 @@ def test_heads_that_miss_by_more_than_models_are_trusted_less():
     assert find_head_miss(fit_combined(with_errors(metatask, errors), scales=scales())) == 0
 
 
-def test_the_noise_of_a_split_is_that_of_the_task_and_of_known_ones(world):
+def test_the_noise_of_measured_errors_is_that_of_splits_with_common_images_and_of_few_test_images(world):
     fitted = fit_with_heads(world.select("half"))
     splits, count = fitted.metatask.errors.shape[3], len(fitted.metatask.tasks)
     measured = ([0.2, 0.3, 0.4], [0.15, 0.25], [0.3])
-    *apart, alone = ([MeasuredError("t", "x", one, HALF, 0, 0.2, 0.4) for one in own] for own in measured)
+    *apart, alone = ([MeasuredError("t", "x", one, HALF) for one in own] for own in measured)
     values = [scale_errors(np.array(own)) for own in measured]
     squares = sum(np.square(each - each.mean()).sum() for each in values)
 
@@ -387,12 +423,50 @@ def test_the_noise_of_a_split_is_that_of_the_task_and_of_known_ones(world):
 
     none = np.zeros(count)
     usual = np.where(np.arange(count) == 0, 0.002, 0)  # of a task with one split the noise is unknown, not zero
-    assert estimate(usual, []) == pytest.approx(0.002 * splits)
-    expected = (combined._SPLITS * 0.002 * splits + squares) / (combined._SPLITS + 3)
-    assert estimate(usual, apart) == pytest.approx(expected)
-    assert estimate(none, apart) == pytest.approx(squares / 3) and estimate(none, []) == 0
-    width = np.diff(scale_errors(np.array([0.2, 0.4])))[0] / (2 * norm.ppf(0.975))
-    assert estimate(none, [alone]) == pytest.approx(width**2, rel=1e-3)
+    assert estimate(usual, [alone]) == pytest.approx(2 * 0.002 * splits)
+    between = (combined._SPLITS * 0.002 * splits + squares) / (combined._SPLITS + 3)
+    assert estimate(usual, apart) == pytest.approx([between * (1 / 3 + 1), between * (1 / 2 + 1)])
+    assert estimate(none, apart)[0] == pytest.approx(squares / 3 * (1 / 3 + 1)) and len(estimate(none, [])) == 0
+    few = [MeasuredError("t", "x", 0.3, HALF, seed, 0.25, 0.5) for seed in range(3)]  # the same on all splits
+    reach = np.diff(scale_errors(np.array([0.3, 0.5])))[0] / norm.ppf(0.975)
+    assert estimate(none, [few[:1], few]) == pytest.approx(reach**2 * np.array([1, 2 / 3]))
+    assert estimate(usual, [few]) == pytest.approx(reach**2 * 2 / 3)  # other tasks have more images
+
+
+def test_splits_of_the_same_images_are_independent_by_half():
+    random, images, true = np.random.default_rng(0), 40, 0.3
+    wrong = random.random((4000, images)) < true
+    tests = np.argsort(random.random((4000, 3, images)), axis=2)[:, :, : images // 2]
+    errors = np.take_along_axis(wrong[:, None], tests, axis=2).mean(2)
+    one, between = true * (1 - true) / (images / 2), errors.var(1, ddof=1).mean()
+    assert 2 * between == pytest.approx(one, rel=0.05)
+    assert errors.mean(1).var() == pytest.approx(one * (1 + 1 / 3) / 2, rel=0.05)
+
+
+def measure(library, own, errors, spread=0.02):
+    """Adds an embedding and errors of networks on its task, on three splits, to a library."""
+    library.add(own)
+    for name, error in errors.items():
+        location = next(model.location for model in MODELS if model.name == name)
+        library.add(Expert(name, "hub", location, input_size=112))
+        for seed in range(3):
+            ends = (max(error - spread, 0), error + spread)
+            library.add(MeasuredError(own.provenance["task_fingerprint"], name, error, HALF, seed, *ends))
+
+
+def test_combined_intervals_are_no_narrower_than_few_test_images_allow(world, library):
+    own, errors = embed("mine", 30), {"mobilenet_v2": 0.3, BEST: 0.33}
+    before = recommend(own, evidence=world)
+    measure(library, own, errors, spread=0.2)
+    advice = recommend(own, evidence=world, library=library)
+    for name in errors:
+        row = advice[name]
+        assert row.high - row.low > 0.4 * (row.measured_high - row.measured_low)
+        assert row.high - row.low < before[name].high - before[name].low
+    # A head that was fitted on few images says little about how hard the task is.
+    few, many = (replace(own, provenance=own.provenance | {"counts": {"images": n, "classes": 2}}) for n in (12, 900))
+    few, many = (recommend(one, evidence=world).rows[0] for one in (few, many))
+    assert few.high - few.low > 1.1 * (many.high - many.low)
 
 
 def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others():
@@ -538,6 +612,26 @@ def test_evidence_from_a_file_is_the_same(world, tmp_path):
     assert recommend(own, evidence=place).rows == recommend(own, evidence=t2v.load_metatask(place)).rows
 
 
+@pytest.mark.parametrize(
+    ("errors", "choice"),
+    [
+        ({BEST: 0.20}, BEST),  # tf_efficientnet_lite0 has a lower predicted error, and was not measured
+        ({BEST: 0.40}, "tf_efficientnet_lite0"),
+        ({"generic resnet34": 0.2, "mobilenet_v2": 0.35}, "generic resnet34"),  # nor was the average-best model
+    ],
+)
+def test_after_measuring_a_measured_model_is_recommended_unless_another_is_surely_so(world, library, errors, choice):
+    own = embed("mine", 30)
+    measure(library, own, errors)
+    advice = recommend(own, evidence=world, library=library)
+    assert advice.choice == choice == advice.rows[0].model
+    other = advice["tf_efficientnet_lite0"]
+    assert other.measured is None and other.error < min(advice[name].error for name in errors)
+    rank = names_of(advice.rows).index(other.model) + 1
+    assert f"Measure {other.model} next (--measure-top {rank}): it is the best with probability" in advice.verdict
+    assert ("It was not measured, but is better than the best measured one" in advice.verdict) == (choice not in errors)
+
+
 @pytest.mark.parametrize(("errors", "is_confident"), [((0.1, 0.1), True), ((0.1, 0.4), False)])
 def test_measured_errors_beat_the_average_as_far_as_they_are_no_noise(seen_world, task, library, errors, is_confident):
     own = embed_quickly(task)
@@ -546,7 +640,8 @@ def test_measured_errors_beat_the_average_as_far_as_they_are_no_noise(seen_world
         library.add(Expert(name, "hub", location, input_size=112))
         values = errors if name == "mobilenet_v2" else (0.3, 0.3)
         for seed, error in enumerate(values):
-            library.add(MeasuredError(task.fingerprint, name, error, HALF, seed, max(error - 0.1, 0), error + 0.1))
+            ends = wilson_interval(100 * error, 100)
+            library.add(MeasuredError(task.fingerprint, name, error, HALF, seed, ends.low, ends.high))
     options = {"evidence": seen_world, "library": library, "candidates": ["mobilenet_v2", BEST]}
     advice = recommend(own, **options)
     # Splits that differ so much are hardly trusted: the average-best model stays though the mean is lower.

@@ -17,7 +17,7 @@ from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import Report, show_progress
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
-from task2vec.select.combined import mean_errors, predict_conditioned
+from task2vec.select.combined import SURE, mean_errors, predict_conditioned
 from task2vec.select.evidence import (
     add_models,
     choose_library_space,
@@ -44,8 +44,8 @@ BUNDLE, LIBRARY, COMBINED = "bundle", "library", "combined"
 NEIGHBOURS = 5
 # With fewer images of its median class, the embedding of a task is mostly noise.
 FEWEST = 3
-# The gain that makes an expert worth training.
-WORTH = 0.01
+# The gain that makes an expert worth training, and the probability of being the best that makes one worth measuring.
+WORTH, LIKELY = 0.01, 0.05
 Evidence = MetaTask | str | Path | None
 
 
@@ -149,7 +149,12 @@ def _check_limits(
     measure_top: int, seeds: int, strategy: str, max_params: str | float | None, max_time: float | None
 ) -> None:
     """Raise for what cannot be meant, before the minutes that an embedding takes."""
-    find_strategy(strategy)
+    if needs := find_strategy(strategy).needs:
+        raise UsageError(
+            f"strategy='{strategy}' (--strategy) needs {needs}, which `recommend` does not compute, so it would know "
+            f"nothing of your task. Use '{COMBINED}', and --measure-top K (measure_top=K) to measure models on your "
+            f"images. How well it selects for known tasks: task2vec evaluate --strategy '{strategy}'"
+        )
     if measure_top < 0 or seeds < 1:
         raise UsageError(
             f"measure_top={measure_top} (--measure-top) and seeds={seeds} (--seeds) measure nothing. Give 0 or more "
@@ -287,6 +292,8 @@ class _Case:
         whole, library = find_metatask(evidence), self.library
         keys = whole.protocols if whole is not None else [error.protocol for error in library.errors()]  # type: ignore[union-attr]
         self.shots = choose_shots(self.per_class, keys, shots)
+        half = np.ceil(self.median_class / 2)  # the other one is for testing
+        self.train_images = int(half) if self.shots.isdigit() and half < int(self.shots) else None
         parts = [] if whole is None else [select_space(whole, self.shots, find_space(self.embedding, whole.spaces))]
         self.errors = [] if library is None else list_library_errors(library, self.shots)
         if library is not None and self.errors and evidence != BUNDLE:
@@ -462,6 +469,7 @@ class _Case:
             self._list_others(rows),
             tuple((metatask.tasks[row].name, float(self.distances[row])) for row in near),
             shots=self.shots,
+            train_images=self.train_images,
             protocol=metatask.protocols[0],
             strategy=self.strategy,
             probe=format_space(self.embedding),
@@ -490,6 +498,11 @@ class _Case:
             prediction = predict_conditioned(metatask, self.embedding, query, self.measured)
         else:
             prediction = find_strategy(self.strategy).fit(metatask)(query)
+        if best is not None and np.isnan(prediction.loss[is_candidate]).all():
+            raise UsageError(
+                f"strategy='{self.strategy}' (--strategy) goes by the source tasks of models, and no candidate has one "
+                f"that is embedded, so all would be equal. Use '{COMBINED}', or name experts: candidates=, --model"
+            )
         # Where most classes have so few images, nearness to other tasks is luck.
         is_luck = self.strategy == COMBINED and not self.measured and self.median_class < FEWEST
         self.is_confident, self.p_better = prediction.abstains is False and not is_luck, prediction.p_better
@@ -500,13 +513,9 @@ class _Case:
         gain = unknown if best is None else errors[best] - errors
         self.values = found | {"error": errors, "distance": to_sources, "gain": gain}
         self.values["p_best"] = np.where(is_candidate, found["p_best"], np.nan)
-        is_tried = np.isfinite(metatask.mean).any(0) | np.array([model.name in self.measured for model in models])
-        loss = (errors if self.measured else prediction.loss).copy()
-        if best is not None and self.strategy == COMBINED and not self.measured and not self.is_confident:
+        loss = prediction.loss.copy()
+        if best is not None and is_luck:
             loss[best] = np.nanmin(loss[is_candidate]) - 1e-6
-        if (is_tried & is_candidate).any():  # a model without errors is not ranked first
-            lowest = np.nanmin(loss[is_tried & is_candidate])
-            loss = np.where(is_tried, loss, np.maximum(loss, lowest + 1e-9))
         ranked = Prediction(loss, fallback=prediction.fallback)
         places = ranked.places()
         return sorted(ranked.order(is_candidate).tolist(), key=lambda one: (places[one], not models[one].is_available))
@@ -581,8 +590,11 @@ class _Case:
             return first.model, False, f"{words} Measure them on your images: --measure-top K."
         if len(rows) == 1:
             return first.model, False, f"{first.model} is the only candidate: {format_error(first)}."
+        if self.p_better is None:  # it does not compare with the average-best model
+            words = f"Start from {first.model}, first by '{self.strategy}': {format_error(first)}."
+            return first.model, False, f"{words} The average-best model is {best.model}."
         if self.is_confident and first.gain is not None:
-            chance = "" if self.p_better is None else f" (better with probability {self.p_better:.2f})"
+            chance = f" (better with probability {self.p_better:.2f})"
             why = first.why
             why = f"But it is a close call: {why[:1].lower()}{why[1:]}" if "higher" in why else why
             gain = f"{format_points(first.gain)} lower than the average-best model, {best.model}{chance}"
@@ -598,23 +610,30 @@ class _Case:
         return best.model, False, f"{words} ({ahead.model} is predicted to be {format_points(ahead.gain)} better)."
 
     def _compare_measured(self, rows: tuple[Row, ...], best: Row | None) -> str:
-        """What was measured of the first model, of the one with the lowest error, and of the average-best model."""
+        """What was measured of the first model, the lowest and the average-best one, and which to measure next."""
         first, measured = rows[0], [row for row in rows if row.measured is not None]
         lowest = min(measured, key=lambda row: row.measured or 0)
-        words = "" if first.measured is None else f" It has a {format_measured(first)}."
+        words = f" It has a {format_measured(first)}."
+        if first.measured is None:
+            words = f" It was not measured, but is better than the best measured one with probability {SURE} or more."
         if lowest is not first:
             words += f" {lowest.model} has a {format_measured(lowest)}, the lowest of {len(measured)} measured."
-        if best is None or best is first:
-            return words
-        if best.measured is None or first.measured is None:
-            words += f" The average-best model, {best.model}: {format_error(best)}"
-        else:
-            own, others = ({error.seed: error.error for error in self.measured[row.model]} for row in (first, best))
-            shared = own.keys() & others.keys()
-            ahead = sum(own[seed] < others[seed] for seed in shared)
-            words += f" The average-best model, {best.model}, has {format_percent(best.measured)}; "
-            words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
-        return f"{words} ({first.model} is better with probability {self.p_better:.2f})."
+        if best is not None and best is not first:
+            words += f" The average-best model, {best.model}"
+            if best.measured is None or first.measured is None:
+                words += f": {format_error(best)}"
+            else:
+                own, others = ({one.seed: one.error for one in self.measured[row.model]} for row in (first, best))
+                shared = own.keys() & others.keys()
+                ahead = sum(own[seed] < others[seed] for seed in shared)
+                words += f", has {format_percent(best.measured)}; "
+                words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
+            words += f" ({first.model} is better with probability {self.p_better:.2f})."
+        for row in rows:
+            if row.measured is None and (row.p_best or 0) >= LIKELY:
+                option = f"--measure-top {row.rank}" + ("" if row.is_available else " --download")
+                return f"{words} Measure {row.model} next ({option}): it is the best with probability {row.p_best:.2f}."
+        return words
 
     def _write_notes(self, order: Sequence[int]) -> Iterator[str]:
         """What should be known before the recommendation is relied upon."""
@@ -645,16 +664,16 @@ class _Case:
                 f"Most classes have fewer than {FEWEST} images. The embedding of so few is mostly noise, so the "
                 "average-best model is recommended. Add images, or measure: --measure-top K."
             )
-        if self.shots.isdigit() and self.median_class < int(self.shots):
+        if self.train_images is not None:
             yield (
-                f"Most classes have {self.median_class:g} images or fewer, and errors are those of classifiers "
-                f"trained on {self.shots} per class: expect higher errors, and another order."
+                f"Half of the images are for testing, so the median class has {self.train_images} for training. Known "
+                f"errors are those of classifiers trained on {self.shots}: expect higher errors, and another order."
             )
         unknown = zip(models, np.asarray(np.isnan(self.metatask.mean[:, order]).all(0)), strict=True)
         if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:
             yield (
-                f"No error is known of {', '.join(new)}: the prediction is the average of others with a wide interval. "
-                "Measure on your images: --measure-top K."
+                f"No error is known of {', '.join(new)}, so none is predicted. --measure-top {len(models)} measures "
+                "all candidates on your images."
             )
 
 

@@ -82,6 +82,7 @@ class Recommendation:
         others: models whose errors are known but whose weights are not available: what training one would be worth.
         neighbours: names and symmetric distances of the nearest known tasks.
         shots: what the classifiers of the errors were trained on: "half" of the images, or so many per class.
+        train_images: images of the median class of this task to train on (half), where these are fewer than `shots`.
         protocol: the key of the protocol of the errors.
         strategy: by which they are predicted.
         probe: that the task was embedded with, its image size and method.
@@ -103,6 +104,7 @@ class Recommendation:
     others: tuple[Row, ...] = ()
     neighbours: tuple[tuple[str, float], ...] = ()
     shots: str = "half"
+    train_images: int | None = None
     protocol: str = ""
     strategy: str = ""
     probe: str = ""
@@ -160,7 +162,8 @@ class Recommendation:
         words = ", ".join(pluralize(count, noun) for count, noun in counts if count is not None)
         near = ", ".join(f"{name} ({distance:.2f})" for name, distance in self.neighbours[:3])
         lines = [f"{self.task}: {words}" if words else self.task, f"evidence: {self.known}"]
-        lines.append(f"errors: test errors of a linear classifier trained on {format_shots(self.shots)}")
+        here = "" if self.train_images is None else f" ({self.train_images} where measured on this task)"
+        lines.append(f"errors: test errors of a linear classifier trained on {format_shots(self.shots)}{here}")
         return "\n".join([*lines, *([f"nearest known tasks: {near}"] if near else [])])
 
     def to_dict(self) -> dict[str, Any]:
@@ -222,7 +225,7 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
             "": str(row.rank),
             "model": printable(row.model) + " *" * row.is_average_best,
             "measured": format_percent(row.measured),
-            "predicted": format_percent(row.error),
+            "predicted": "unknown" if row.error is None else format_percent(row.error),
             "90 %": "-" if row.low is None or row.high is None else f"{100 * row.low:.0f} to {100 * row.high:.0f} %",
             "p(best)": number(row.p_best, ".0%").replace("%", " %"),
             "gain": number(row.gain, "+.1f", 100).replace("-0.0", "+0.0"),
