@@ -152,7 +152,7 @@ def _choose_columns(
         what = f"has several columns that may be paths ({quote(paths)})" if len(paths) > 1 else what
         raise (UsageError if is_twice or missing else DataError)(
             f"{place} {what}; its columns are {quote(list(columns), 20)}. "
-            "Name them, each once: path_column= and label_columns= (--path-column, --label-column)."
+            "Name them, each once: path_column= and label_columns= (--path-column, --label-columns)."
         )
     notes = [f"columns that are not used as labels: {quote(unused)}; all rows are used"] if unused else []
     if (not path and paths[0] != PATH) or columns.delimiter != ",":
@@ -307,7 +307,7 @@ def encode_labels(columns: Mapping[str, list], where: Callable[[str, int], str])
                     raise DataError(
                         f"{where(column, row)}: {cell!r} is not 0 or 1, as it must be with several label columns, here "
                         f"{quote(list(columns), 20)}. For one class per image name one column: label_columns= "
-                        "(--label-column)."
+                        "(--label-columns)."
                     )
                 labels[row, number] = BINARY[str(cell).strip()]
         return labels, list(columns)
