@@ -18,9 +18,9 @@ from task2vec.tasks.images import BadImage, StrPath, open_files
 from task2vec.tasks.task import Task, make_task
 from task2vec.text import pluralize, quote
 
-# Names of image files. Those with an unsupported format are listed as bad, not ignored.
-SUPPORTED = "jpg jpeg jpe jfif mpo png apng gif bmp dib tif tiff webp ppm pgm pbm pnm pfm"
-UNSUPPORTED = "heic heif avif jp2 j2k jxl tga psd ico svg"
+# Names of image files. Those of a format that cannot be read here are listed as bad, not ignored.
+SUPPORTED = "jpg jpeg jpe jfif mpo png apng gif bmp dib tif tiff webp ppm pgm pbm pnm pfm avif"
+UNSUPPORTED = "heic heif jp2 j2k jxl tga psd ico svg"
 IMAGE_SUFFIXES = frozenset(f".{ending}" for ending in f"{SUPPORTED} {UNSUPPORTED}".split())
 # First bytes that no text begins with, for files without an image suffix.
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
