@@ -69,6 +69,7 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers (PEP 484)
     from task2vec.tasks import read_table as read_table
     from task2vec.tasks import read_taxonomy as read_taxonomy
     from task2vec.tasks import sample_tasks as sample_tasks
+    from task2vec.tasks import to_task as to_task
     from task2vec.tasks import toy_tasks as toy_tasks
     from task2vec.tasks.huggingface import from_huggingface as from_huggingface
     from task2vec.tasks.published import read_cub200 as read_cub200

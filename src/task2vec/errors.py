@@ -19,7 +19,7 @@ class UsageError(Task2VecError, ValueError):
 
 
 class ProbeError(UsageError):
-    """A probe that cannot be used: unknown name, wrong head, train mode, random transform."""
+    """A probe that cannot be used: unknown name, wrong head, random network or transform."""
 
 
 class ProbeMismatchError(UsageError):

@@ -83,7 +83,7 @@ def test_a_task_that_is_known_by_another_name(call, read, photos, computed, tmp_
 def test_a_table_with_its_columns_and_two_halves(call, read, photos):
     rows = [f"{image.relative_to(photos)},{image.parent.name}\n" for image in photos.rglob("*.png")]
     Path("table.csv").write_text("".join(["file,kind\n", *rows]))
-    columns = ("--label-column", "kind", "--path-column", "file", "--root", photos)
+    columns = ("--label-columns", "kind", "--path-column", "file", "--root", photos)
     report = read("embed", "table.csv", *columns, "--split-half", *SMALL)
     assert report["counts"]["classes"] == 2 and not report["is_multilabel"]
     with Library.open() as opened:
@@ -107,7 +107,7 @@ def test_mistakes_have_their_exit_codes_and_create_nothing(refuse, photos, tmp_p
     refuse("'missing' does not exist", "embed", "missing")
     refuse("class", "embed", "lonely", code=3)
     refuse("neither a folder nor a table", "embed", "note.txt")
-    refuse("--label-column only applies to a table", "embed", "lonely", "--label-column", "x")
+    refuse("--label-columns only applies to a table", "embed", "lonely", "--label-columns", "x")
     refuse("--method variational", "embed", "lonely", "--epochs", "3")
     refuse("--out DIR", "embed", "lonely", "--no-library")
     refuse("is a file", "embed", "lonely", "--out", "note.txt")

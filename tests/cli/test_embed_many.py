@@ -13,7 +13,7 @@ from tests.cli.conftest import SMALL
 from tests.cli.material import paint
 from tests.tasks.birds import make_cub
 
-ATTRIBUTES = ("--path-column", "file", "--label-column", "is_dark", "--label-column", "is_even")
+ATTRIBUTES = ("--path-column", "file", "--label-columns", "is_dark", "--label-columns", "is_even")
 pytestmark = pytest.mark.usefixtures("tiny")
 
 
@@ -112,17 +112,18 @@ def test_tasks_without_two_classes_leave_the_others_be(read, data):
 def test_unreadable_images_are_named_with_their_folders_and_fail_their_tasks(call, read, data, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(data / "pair", tmp_path / name)
-        (tmp_path / name / "dark" / "torn\x1b.png").write_bytes(b"\x89PNG\r\n\x1a\n torn")
+        for torn in ("also.png", "torn\x1b.png"):  # a single one would be left out
+            (tmp_path / name / "dark" / torn).write_bytes(b"\x89PNG\r\n\x1a\n torn")
     make_cub(tmp_path / "cub")
-    bird = sorted((tmp_path / "cub" / "images").glob("*Crow/*"))[0]
-    bird.write_bytes(b"")
+    for bird in sorted((tmp_path / "cub" / "images").glob("*Crow/*"))[:2]:
+        bird.write_bytes(b"")
     result = call("embed", "a", "b", *SMALL)
     lines = [line.split(": ")[1] for line in result.stderr.splitlines() if line.startswith("unreadable: ")]
-    assert result.exit_code == 3 and lines == ["a/dark/torn\\x1b.png", "b/dark/torn\\x1b.png"]
+    assert result.exit_code == 3 and lines[1::2] == ["a/dark/torn\\x1b.png", "b/dark/torn\\x1b.png"]
     assert "--allow-bad" in result.stderr and "\x1b" not in result.output
     report = read("embed", "a", "b", "--allow-bad", *SMALL)
     assert [row["counts"]["images"] for row in report["tasks"]] == [12, 12]
-    assert [Path(bad["path"]).name for row in report["tasks"] for bad in row["bad"]] == 2 * ["torn\x1b.png"]
+    assert [Path(bad["path"]).name for row in report["tasks"] for bad in row["bad"]] == 2 * ["also.png", "torn\x1b.png"]
     result = call("embed", "cub", "--kind", "family", *SMALL)
     assert result.exit_code == 3 and bird.name in result.stderr and "('Corvidae')" in result.stderr
     assert list(read_rows(result.stdout)[0]) == ["cub200: Cuculidae"]

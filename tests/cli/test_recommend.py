@@ -53,6 +53,18 @@ def test_a_name_of_the_library_and_few_models(read, saved, known, own_library):
     assert all(row["params"] <= 10_000_000 for row in small["rows"])
 
 
+def test_a_folder_whose_name_the_library_has_at_another_size_is_embedded_anew(
+    call, photos, known, own_library, monkeypatch
+):
+    with Library.open(own_library) as opened:
+        opened.add(make(photos.name, 1))
+    monkeypatch.chdir(photos.parent)
+    seen, done = [], task2vec.recommend(known)
+    monkeypatch.setattr(task2vec, "recommend", lambda what, **how: seen.append(what) or done)
+    assert call("recommend", photos.name).exit_code == 0
+    assert isinstance(seen[0], task2vec.Task) and seen[0].name == photos.name
+
+
 def test_mistakes_are_reported(refuse, saved, tmp_path):
     for option, value in (("--strategy", "astrology"), ("--model", "resnet_thirty_four"), ("--shots", "most")):
         refuse(value, "recommend", saved, "--no-library", option, value)

@@ -27,7 +27,9 @@ def test_a_folder_of_your_own_is_one_task_and_its_unreadable_images_are_named(re
     assert report["kinds"] == {"folder": 1} and report["images"] == {"all": 16}
     (tmp_path / "table.csv").write_text("path,label\n" + "".join(f"{photos}/dark/{n}.png,{n % 2}\n" for n in range(4)))
     assert read("tasks", tmp_path / "table.csv", "--root", "/")["tasks"][0]["kind"] == "table"
-    (tmp_path / "gone.csv").write_text(f"path,label\n{photos}/dark/0.png,0\n{photos}/bright/0.png,1\nnone.png,1\n")
+    (tmp_path / "gone.csv").write_text(
+        f"path,label\n{photos}/dark/0.png,0\n{photos}/bright/0.png,1\nnone.png,1\ngone.png,1\n"
+    )
     refuse("none.png", "tasks", tmp_path / "gone.csv", "--root", "/", code=3)
 
 

@@ -147,6 +147,15 @@ def test_different_probes_are_never_compared():
         symmetric(a, make([1.0, 2.0], probe="other", fingerprint="q"))
     with pytest.raises(ProbeMismatchError, match="same name but with other weights"):
         symmetric(a, make([1.0, 2.0], fingerprint="q"))
+    large, small = (
+        replace(
+            make([1.0, 2.0], fingerprint=str(n)),
+            provenance=a.provenance | {"probe_fingerprint": str(n), "image_size": [n, n]},
+        )
+        for n in (64, 32)
+    )
+    with pytest.raises(ProbeMismatchError, match="task2vec embed --probe net --size 64 a"):
+        symmetric(large, small)
     with pytest.raises(ProbeMismatchError, match="unknown ones"):
         symmetric(a, make([1.0, 2.0], fingerprint="unknown"))
     with pytest.raises(UsageError, match="a str is not a task embedding"):

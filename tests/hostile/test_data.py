@@ -83,12 +83,19 @@ def test_d2_one_class_is_refused_before_torch_is_needed(child):
     assert child[0].startswith("False ") and "only one class ('cats')" in child[0]
 
 
-def test_d3_a_class_with_one_image_is_warned_of_and_refused_when_decoding_empties_it(tmp_path):
+def test_d3_a_class_with_one_image_is_warned_of_and_left_out_when_decoding_empties_it(tmp_path):
     task = read_folder(make_folder(tmp_path, cats=10, dogs=10, owls=1))
     assert task.counts.tolist() == [10, 10, 1] and "single image: 'owls'" in task.warnings[0]
     (tmp_path / "owls" / "000.png").write_bytes(b"hoo")
-    with pytest.raises(DataError, match=r"'owls'.*owls/000.png.*not a JPEG"):
-        read_folder(tmp_path, allow_bad=True)
+    task = read_folder(tmp_path)
+    assert (task.classes, task.counts.tolist()) == (("cats", "dogs"), [10, 10])
+    assert [item.path for item in task.bad] == ["owls/000.png"]
+    assert task.warnings == ("classes without an image, left out: 'owls'; their only image cannot be read",)
+    make_folder(tmp_path / "two", cats=40, dogs=2, owls=2)
+    for number in range(2):  # a class of several images is never left out
+        ruin(tmp_path / "two" / "dogs" / f"00{number}.png", "garbage")
+    with pytest.raises(DataError, match=r"'dogs'.*dogs/000.png.*not a JPEG"):
+        read_folder(tmp_path / "two", allow_bad=True)
 
 
 # --- D4: unreadable files --------------------------------------------------------------------------------------------
@@ -113,6 +120,16 @@ def test_d4_an_unreadable_file_is_listed_and_moves_no_other_label(tmp_path, how,
     for index in range(len(task)):
         shade = 1000 * task.targets[index] + int(task.images.name(index)[-7:-4])
         assert task.images.load(index).getpixel((0, 0)) == (shade % 256, shade // 256, 7)
+
+
+def test_d4_a_single_unreadable_file_is_listed_whatever_its_share(tmp_path):
+    make_folder(tmp_path, cats=3, dogs=3)
+    ruin(tmp_path / "cats" / "000.png", "truncated")
+    task = read_folder(tmp_path)
+    assert (task.counts.tolist(), [item.path for item in task.bad]) == ([2, 3], ["cats/000.png"])
+    ruin(tmp_path / "dogs" / "000.png", "truncated")
+    with pytest.raises(BadImagesError, match=r"2 of 6 images"):
+        read_folder(tmp_path)
 
 
 def test_d4_more_than_five_percent_stop_the_reading(tmp_path):
@@ -305,7 +322,7 @@ def test_d8_messages_show_odd_names_as_text(tmp_path):
     task = read_folder(make_folder(tmp_path, **{"line\nbreak": 1, "\x1b[31mred": 1}))
     assert task.warnings and not set("\n\x1b") & set("".join(task.warnings))
     ruin(tmp_path / "line\nbreak" / "000.png", "empty")
-    with pytest.raises(BadImagesError) as caught:
+    with pytest.raises(DataError) as caught:
         read_folder(tmp_path)
     assert "\n" not in str(caught.value).replace(str(tmp_path), "")
 

@@ -150,12 +150,17 @@ def test_embedding_leaves_global_randomness_alone():
 # --- N6 ---
 
 
-def test_a_probe_in_train_mode_is_refused():
+def test_a_probe_in_train_mode_is_copied_into_eval_mode_and_that_is_said():
     module = odd()
+    expected = load_probe(module, head="fc", transform=transform_to(40))
+    assert expected.source == "module"
     for part in (module, module.norm, module.fc):
         part.train()
-        with pytest.raises(ProbeError, match=r"train mode.*module\.eval\(\)"):
-            load_probe(module, head="fc", transform=transform_to(40))
+        probe = load_probe(module, head="fc", transform=transform_to(40))
+        assert probe.fingerprint == expected.fingerprint and probe.source == "module in train mode, put into eval mode"
+        assert part.training and not any(inner.training for inner in probe.network.modules())
+        images = torch.randn(2, 3, 40, 40, generator=torch.Generator().manual_seed(0))
+        assert torch.equal(probe.network(images), expected.network(images))
         module.eval()
 
 

@@ -209,6 +209,29 @@ def test_a_module_with_head_and_transform():
         assert torch.allclose(module.fc(probe.network(noise(40))), module(noise(40)), atol=1e-6)
 
 
+def test_a_module_of_timm_brings_head_and_preprocessing(tmp_path):
+    model = random_timm("test_resnet")
+    named = load_probe("test_resnet", weights=save(model, tmp_path / "w.safetensors"), size=64)
+    probe = load_probe(model, size=64)
+    assert (probe.fingerprint, probe.preprocess, probe.source) == (named.fingerprint, named.preprocess, "module")
+    assert load_probe(model).size == load_probe("test_resnet", weights=tmp_path / "w.safetensors").size
+    other = load_probe(timm.create_model("test_vit", num_classes=7).eval())
+    assert other.size == (160, 160) and other.feature_dim == 64
+
+
+def test_a_module_of_torchvision_brings_what_its_weights_have_in_common(empty_caches):
+    reference = put_checkpoint(empty_caches, "shufflenet_v2_x0_5")
+    named = load_probe("torchvision:shufflenet_v2_x0_5", size=64)
+    reference.fc = nn.Linear(1024, 3)  # fine-tuned for other classes
+    probe = load_probe(reference, size=64)
+    assert (probe.fingerprint, probe.preprocess) == (named.fingerprint, named.preprocess)
+    twice = torchvision.models.get_model("mobilenet_v2").eval()  # V1 and V2 were trained for other crops
+    with pytest.raises(ProbeError, match=r"transform=WEIGHTS\.transforms\(\)"):
+        load_probe(twice)
+    recipe = torchvision.models.get_model_weights("mobilenet_v2").IMAGENET1K_V1.transforms()
+    assert load_probe(twice, transform=recipe).feature_dim == 1280
+
+
 def test_what_is_needed_for_a_module_is_not_guessed():
     small, own = transform_to(40), r"head= .*transform="
     flat = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(0), nn.Identity())

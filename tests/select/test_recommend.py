@@ -249,7 +249,7 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
         ({"max_params": "1M"}, r"The smallest is mobilenet_v2: 2\.2M"),
         ({"max_time": 0}, "is not a time for 1,000 images"),
         ({"evidence": "library"}, "needs a library"),
-        ({"what": 3}, "a int is neither a task nor an embedding"),
+        ({"what": 3}, "a int holds no labelled images"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(world, options, match):
@@ -272,6 +272,10 @@ def test_embeddings_of_other_spaces_are_refused(world):
     with pytest.raises(ProbeMismatchError, match=r"by other at 64 pixels .* by: net at 64 pixels \(robust\)") as told:
         recommend(embed("mine", 30, probe="other", weights="cd"), evidence=world)
     assert "task2vec embed FOLDER --probe net --size 64" in str(told.value)
+    mine = embed("mine", 30, weights="cd")
+    other = replace(mine, provenance=mine.provenance | {"image_size": [32, 32]})
+    with pytest.raises(ProbeMismatchError, match=r"by net at 32 pixels .*Embed it again: .*--probe net --size 64"):
+        recommend(other, evidence=world)
     with pytest.raises(SettingsMismatchError, match="method=robust and method=direct"):
         recommend(embed("mine", 30, method="direct"), evidence=world)
 

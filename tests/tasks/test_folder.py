@@ -85,6 +85,23 @@ def test_folders_that_systems_leave_behind_are_no_classes(tmp_path):
         read_folder(tmp_path / "pets")
 
 
+def test_folders_inside_class_folders_have_the_label_of_the_first_level(tmp_path):
+    root = make_folder(
+        tmp_path / "pets", **{"cats": 2, "cats/more from phone": 2, "cats/more from phone/old": 1, "dogs": 3}
+    )
+    task = read_folder(root)
+    assert (task.classes, task.counts.tolist()) == (("cats", "dogs"), [5, 3])
+    assert task.warnings == (
+        "2 folders inside class folders, such as 'cats/more from phone': the label is the first folder below the root",
+    )
+    assert "cats/more from phone/old/000.png" in dict(facts(task))
+    # No image lies in a class directly, but the folders inside have the same names: they are no classes.
+    alike = {f"{kind}/{source}": 2 for kind in ("cats", "dogs") for source in ("camera", "phone")}
+    assert read_folder(make_folder(tmp_path / "alike", **alike)).counts.tolist() == [4, 4]
+    (root / "cats" / "more from phone" / "round").symlink_to(root)
+    assert len(read_folder(root)) == 8
+
+
 def test_nested_classes_are_refused_with_the_folder_to_pass(tmp_path):
     make_folder(tmp_path / "apes", cats=2, dogs=2)
     with pytest.raises(DataError, match=r"apes contains the folder 'cats'.*Pass .*apes itself"):

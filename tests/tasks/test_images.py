@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -111,6 +112,58 @@ def recent(monkeypatch):
     memory = images_module._RecentImages()
     monkeypatch.setattr(images_module, "_recent", memory)
     return memory
+
+
+def claim_size(data: bytes, width: int, height: int) -> bytes:
+    """A JPEG whose header claims another size."""
+    place = max(data.find(bytes([0xFF, marker, 0, 17])) for marker in (0xC0, 0xC2)) + 5
+    return data[:place] + struct.pack(">HH", height, width) + data[place + 4 :]
+
+
+@pytest.mark.parametrize(("size", "factor"), [((200, 50), 1), ((200, 56), 2), ((400, 320), 4), ((800, 720), 8)])
+def test_a_large_jpeg_is_decoded_at_reduced_size(monkeypatch, size, factor):
+    monkeypatch.setattr("task2vec.tasks.images.MAX_PIXELS", 10_000)
+    monkeypatch.setattr("task2vec.tasks.images.MAX_JPEG_PIXELS", 640_000)
+    image = Image.linear_gradient("L").resize(size, Image.Resampling.BICUBIC)
+    found = decode(encode(image, "JPEG", quality=90))
+    assert found.size == (size[0] // factor, size[1] // factor)
+    whole = np.asarray(image.resize(found.size, Image.Resampling.BOX), dtype=int)
+    assert np.abs(np.asarray(found)[..., 0].astype(int) - whole).max() < 4
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}])
+def test_a_larger_one_or_one_that_takes_all_memory_is_refused_by_its_header(options):
+    data = encode(NOISE, "JPEG", **options)
+    with pytest.raises(DataError, match="16000 x 16000 pixels, more than"):
+        decode(claim_size(data, 16_000, 16_000))
+    if not options:  # Pillow would warn of it
+        assert decode(claim_size(data, 9000, 10_000)).size == (4500, 5000)
+        return
+    with pytest.raises(DataError, match="9000 x 9000 pixels, more than"):
+        decode(claim_size(data, 9000, 9000))
+
+
+def test_a_large_jpeg_of_several_scans_is_refused_for_libjpeg_would_hold_all_coefficients():
+    data = encode(NOISE, "JPEG")
+    start = data.index(b"\xff\xda\0\x0c\x03")
+    apart = data[:start] + b"\xff\xda\0\x08\x01\x01\0\0\x3f\0" + data[start + 14 :]
+    with pytest.raises(DataError, match="9000 x 9000 pixels, more than"):
+        decode(claim_size(apart, 9000, 9000))
+
+
+def test_avif_is_read_where_pillow_can():
+    if "AVIF" not in FORMATS:
+        pytest.skip("this Pillow has no AVIF")
+    found = pixels(encode(Image.new("RGB", (8, 8), (10, 200, 30)), "AVIF", quality=100))
+    assert np.abs(found.astype(int) - (10, 200, 30)).max() < 4
+
+
+def test_heif_is_read_where_a_package_has_registered_it(monkeypatch):
+    data = b"\0\0\0\x18ftypheic" + bytes(40)
+    with pytest.raises(DataError, match="not a JPEG"):
+        decode(data)
+    monkeypatch.setitem(Image.OPEN, "HEIF", (lambda file, name: NOISE.copy(), lambda start: start[4:12] == b"ftypheic"))
+    assert np.array_equal(pixels(data), np.asarray(NOISE))
 
 
 def test_an_inspected_image_is_decoded_once_and_a_changed_file_is_read_again(tmp_path, recent, monkeypatch):

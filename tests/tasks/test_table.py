@@ -56,12 +56,63 @@ def test_columns_are_found_by_their_names(tmp_path, header, notes):
     assert all(repr(name) in task.warnings[0] for name in notes)
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_any_delimiter_and_mark_are_found_and_told(tmp_path, delimiter, encoding):
+    rows = [("file_name", "Klasse"), ("0.png", "Käfer, rot"), ("1.png", "Biene; groß"), ("2.png", "Biene; groß")]
+    text = "\n".join(f'{path}{delimiter}"{label}"' for path, label in rows)
+    table = make_images(tmp_path) / ("beetles.tsv" if delimiter == "\t" else "beetles.csv")
+    table.write_text(text, encoding=encoding)
+    task = read_table(table)
+    assert (task.classes, task.targets.tolist()) == (("Biene; groß", "Käfer, rot"), [1, 0, 0])
+    (told,) = [note for note in task.notes if "'file_name', labels of 'Klasse'" in note]
+    assert (f"separated by {delimiter!r}" in told) == (delimiter != ",")
+
+
+def test_a_column_of_paths_is_found_by_its_content(tmp_path):
+    task = read_table(make_table(tmp_path, "which,image,target\n0.png,17,a\n1.png,18,b\n"), label_columns="target")
+    assert task.images.name(1) == "1.png"  # `image` is named like paths, and has numbers
+    task = read_table(make_table(tmp_path, "which,label\n0.png,a\n1.png,b\n"))
+    assert task.notes == ("paths are those of column 'which', labels of 'label'",)
+
+
+class Frame:
+    """A polars frame as far as it is used here: columns that have `to_list`, and no `tolist`."""
+
+    def __init__(self, **columns):
+        self.columns, self.shape, self.given = list(columns), (), columns
+
+    def __getitem__(self, column):
+        return iter(self.given[column])
+
+
+def test_frames_and_dicts_of_columns(tmp_path, monkeypatch):
+    make_images(tmp_path)
+    columns = {"path": ["0.png", str(tmp_path / "1.png"), "2.png"], "label": ["a", "b", "a"]}
+    monkeypatch.chdir(tmp_path)
+    made = [read_table(columns), read_table(Frame(**columns))]
+    made.append(read_table({**columns, "path": ["0.png", "1.png", "2.png"]}, root=tmp_path))
+    assert len({task.fingerprint for task in made}) == 1
+    assert [task.name for task in made] == ["dict", "Frame", "dict"] and made[0].images.name(0) == "0.png"
+    with pytest.raises(BadImagesError, match="out of the root"):
+        read_table({"path": ["../0.png", "../1.png"], "label": ["a", "b"]}, root=make_images(tmp_path / "inner"))
+    with pytest.raises(UsageError, match="have 2, 3 cells"):
+        read_table({**columns, "label": ["a", "b"]})
+    with pytest.raises(DataError, match=r"the Frame has no column 'path'.*'x', 'y'"):
+        read_table(Frame(x=[1], y=[2]))
+    pandas = pytest.importorskip("pandas")
+    task = read_table(pandas.DataFrame(columns))
+    assert (task.name, task.fingerprint) == ("DataFrame", made[0].fingerprint)
+
+
 def test_columns_that_remain_unclear_are_named_with_the_option(tmp_path):
     for text, words in (
         ("path,label,class\n0.png,a,x\n1.png,b,y\n", r"'label', 'class'.*--label-column"),
         ("file,image,label\n0.png,1.png,a\n1.png,0.png,b\n", r"may be paths \('file', 'image'\).*--path-column"),
         ("path,split\n0.png,a\n1.png,b\n", r"needs one column of labels.*'path', 'split'.*--label-column"),
-        ("where,label\n0.png,a\n1.png,b\n", r"has no column 'path'.*'where', 'label'.*--path-column"),
+        ("where,label\n0,a\n1,b\n", r"has no column 'path'.*'where', 'label'.*--path-column"),
+        ("from,to,label\n0.png,1.png,a\n1.png,0.png,b\n", r"may be paths \('from', 'to'\).*--path-column"),
+        ("a;b,c;d\n0;1,2;3\n4;5,6;7\n", r"separated by ',' or ';'"),
     ):
         with pytest.raises(DataError, match=words):
             read_table(make_table(tmp_path, text))

@@ -26,7 +26,7 @@ from task2vec.errors import DataError, ResourceError, UsageError
 from task2vec.text import printable
 
 TABLE, FOLDER = "table", "folder"
-TABLES = (".csv", ".parquet", ".pq")
+TABLES = (".csv", ".tsv", ".parquet", ".pq")
 FIRST = "Add a first task: task2vec embed FOLDER"
 # Why some tasks of a published dataset cannot be read.
 REASONS = {
@@ -91,7 +91,7 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
     kinds = set(sorts.values())
     published = kinds - {TABLE, FOLDER}
     strays = (
-        ("path_column label_column root", TABLE in kinds, "a table (.csv, .parquet)"),
+        ("path_column label_column root", TABLE in kinds, "a table (.csv, .tsv, .parquet)"),
         ("task_names kind max_images", published, "a published dataset (see task2vec tasks)"),
         ("layout", published or reading.layout == FOLDER, "a published dataset (see task2vec tasks)"),
         ("labels", "imaterialist" in published, "an iMaterialist dataset"),
@@ -109,7 +109,7 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
 
 def list_given(options: dict[str, Any]) -> str:
     """Those of the options that were given, as they are spelled on the command line; empty if none was."""
-    spelled = {"layout": "as", "task_names": "task"}
+    spelled = {"layout": "as", "task_names": "task", "label_column": "label-columns"}
     return ", ".join(f"--{spelled.get(key, key.replace('_', '-'))}" for key, value in options.items() if value)
 
 

@@ -95,7 +95,8 @@ class Reading:
 
     path_column: Annotated[str | None, Option(help="Table: column with the image paths. Default: by its name.")] = None
     label_column: Annotated[
-        list[str] | None, Option(help="Table: label column; repeat it for multi-label. Default: by its name.")
+        list[str] | None,
+        Option("--label-columns", help="Table: label column; repeat it for multi-label."),
     ] = None
     root: Annotated[Path | None, Option(help="Table: folder that paths are relative to. Default: the table's.")] = None
     task_names: Annotated[list[str] | None, Option("--task", help="Published dataset: task. Can be repeated.")] = None

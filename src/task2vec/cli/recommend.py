@@ -95,6 +95,8 @@ def _find_task(
                     found = find_embedding(library, entry, like)
                     if found is not None:
                         return found
+    if Path(query).is_dir():  # its name is in the library, by another probe or size: the folder is embedded
+        return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
     return inputs.get_named(query, library)
 
 

@@ -16,7 +16,6 @@ from task2vec.progress import Report, show_progress
 
 if TYPE_CHECKING:
     from task2vec.probe import Probe
-    from task2vec.tasks import Task
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,7 +77,7 @@ class DomainEmbedding:
 
 
 def embed_domain(
-    task: "Task",
+    task: Any,
     probe: "Probe | None" = None,
     *,
     dtype: str = "float32",
@@ -90,7 +89,7 @@ def embed_domain(
     """The domain embedding of `task` by `probe` (the default one if None): one pass over the images, no labels.
 
     Args:
-        task: what `read_folder` and its siblings return.
+        task: a task, or anything that `to_task` makes one of: a folder, a table, a frame, a dataset, (paths, labels).
         probe: what `load_probe` returns.
         dtype: arithmetic of the probe, as in `EmbedSettings`; the only argument that changes the numbers.
         device: "cpu", "cuda"; None uses a GPU if there is one.
@@ -109,7 +108,9 @@ def embed_domain(
     # Domain embeddings are compared without torch; computing one needs it.
     from task2vec.embedding.single import prepare_job
     from task2vec.probe import load_probe
+    from task2vec.tasks import to_task
 
+    task = to_task(task, num_workers=num_workers, progress=progress is True)
     probe, settings = probe or load_probe(), EmbedSettings(dtype=dtype)
     job = prepare_job(task, probe, settings=settings, device=device, num_workers=num_workers, batch_size=batch_size)
     with show_progress(progress) as report:

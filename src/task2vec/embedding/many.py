@@ -21,7 +21,7 @@ from task2vec.head import Head, fit_heads
 from task2vec.parallel import Backend, Unit, borrow_backend
 from task2vec.probe import Probe, load_probe
 from task2vec.progress import Report, show_progress, silent
-from task2vec.tasks import Images, Task, draw_batches
+from task2vec.tasks import Images, Task, draw_batches, to_task, to_tasks
 from task2vec.tasks.images import ChosenImages
 
 # More tasks at a time would save little of the forward passes, and delay the first result.
@@ -59,7 +59,7 @@ class TaskResult:
 
 
 def embed_many(
-    tasks: Sequence[Task],
+    tasks: Iterable[Any],
     probe: Probe | None = None,
     *,
     settings: EmbedSettings = EmbedSettings(),
@@ -79,7 +79,8 @@ def embed_many(
     overwritten: an embedding whose name is taken gets a longer one.
 
     Args:
-        tasks: in any order; results come as they are finished, with the number of their task.
+        tasks: tasks, or anything that `to_task` makes one of, in any order; results come as they are finished, with
+            the number of their task.
         probe: what `load_probe` returns.
         settings: see `EmbedSettings`. With `rel_tol` or the variational method tasks share only their features.
         folder: where to save the embeddings, one file each; None saves none.
@@ -105,7 +106,8 @@ def embed_many(
     """
     if not 0 < gigabytes < math.inf:
         raise UsageError(f"gigabytes={gigabytes} must be a positive number: features and sums need memory. Try 2.")
-    tasks, probe = _check_tasks(tasks), probe or load_probe()
+    tasks = to_tasks(tasks, num_workers=num_workers, progress=progress is True)
+    probe = probe or load_probe()
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     work = GroupWork(probe, settings, gigabytes * _GIGABYTE, options)
     # Invalid arguments are refused now, and not with the first result; the device may be that of other machines.
@@ -117,7 +119,7 @@ def embed_many(
 
 
 def embed_batches(
-    task: Task,
+    task: Any,
     probe: Probe | None = None,
     *,
     batches: int | None = None,
@@ -133,7 +135,7 @@ def embed_batches(
     """Embeddings of random batches of a task, and of their twins: the arguments of `distance.diversity`.
 
     Args:
-        task: the collection.
+        task: the collection, or anything that `to_task` makes a task of.
         probe: what `load_probe` returns.
         batches: how many; None takes as many as there are images for, 20 at most.
         classes: how many of its classes are in each batch; None takes all.
@@ -156,6 +158,7 @@ def embed_batches(
         >>> distance.diversity(batches, twins).batches
         3
     """
+    task = to_task(task, num_workers=num_workers, progress=progress is True)
     drawn = draw_batches(task, batches, classes=classes, images=images, seed=seed)
     tasks = [one for pair in drawn for one in pair]
     options = {"device": device, "num_workers": num_workers, "backend": backend, "progress": progress}
@@ -166,16 +169,6 @@ def embed_batches(
         found[result.number] = result.embedding
     ordered = [found[number] for number in range(len(tasks))]
     return ordered[::2], ordered[1::2]
-
-
-def _check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """The tasks, if each of them is one."""
-    found = (tasks,) if isinstance(tasks, Task) else tuple(tasks)
-    for number, task in enumerate(found):
-        if not isinstance(task, Task):
-            what = f"tasks[{number}] is a {type(task).__name__}, which has no images to embed"
-            raise UsageError(f"{what}. Make a task of it first with read_folder, read_table or from_dataset.")
-    return found
 
 
 def _check_names(tasks: Sequence[Task]) -> None:

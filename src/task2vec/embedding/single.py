@@ -55,7 +55,7 @@ from task2vec.fisher import (
 from task2vec.head import Head, fit_head, image_weights, to_onehot
 from task2vec.probe import FilterLayer, Probe, load_probe
 from task2vec.progress import Report, show_progress
-from task2vec.tasks import Task
+from task2vec.tasks import Task, to_task
 
 # The Fisher, the prior of each filter, warnings, and what else a method adds to the provenance.
 Measured = tuple[FisherEstimate, Tensor, list[str], dict[str, Any]]
@@ -68,7 +68,7 @@ _ROUND, _FEWEST = 64, 16
 
 
 def embed(
-    task: Task,
+    task: Any,
     probe: Probe | None = None,
     *,
     settings: EmbedSettings = EmbedSettings(),
@@ -83,7 +83,7 @@ def embed(
     order of the images, the names and numbers of their labels, the number of workers and earlier calls change nothing.
 
     Args:
-        task: what `read_folder` and its siblings return.
+        task: a task, or anything that `to_task` makes one of: a folder, a table, a frame, a dataset, (paths, labels).
         probe: what `load_probe` returns.
         settings: see `EmbedSettings`.
         device: "cpu", "cuda"; None uses a GPU if there is one.
@@ -99,6 +99,7 @@ def embed(
         (21008, True)
     """
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
+    task = to_task(task, num_workers=num_workers, progress=progress is True)
     job = prepare_job(task, probe or load_probe(), settings=settings, **options)
     job.split()  # refuses a task that cannot be split before any image is decoded
     with show_progress(progress) as report:

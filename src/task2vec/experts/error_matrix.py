@@ -47,7 +47,7 @@ from task2vec.library import Expert, Library, MeasuredError
 from task2vec.parallel import Backend, Failure, Unit, borrow_backend
 from task2vec.probe import Probe
 from task2vec.progress import Report, show_progress, silent
-from task2vec.tasks import Images, Task
+from task2vec.tasks import Images, Task, to_task, to_tasks
 
 # What errors are measured on: a pretrained network, an expert trained here, or an entry of a library.
 Model = Probe | TrainedExpert | Expert
@@ -65,7 +65,7 @@ Outcome = tuple[int, tuple[MeasuredError, ...] | Failure]
 
 def linear_error(
     model: Model,
-    task: Task,
+    task: Any,
     protocol: ErrorProtocol = ErrorProtocol(),
     *,
     seeds: Sequence[int] = (0,),
@@ -82,7 +82,7 @@ def linear_error(
 
     Args:
         model: what `load_probe`, `train_expert` or `library.experts()` return.
-        task: what `read_folder` and its siblings return.
+        task: a task, or anything that `to_task` makes one of: a folder, a table, a frame, a dataset, (paths, labels).
         protocol: how it is measured; see `ErrorProtocol`.
         seeds: of splits and all other randomness.
         device: "cpu", "cuda"; None takes a GPU if there is one.
@@ -99,6 +99,7 @@ def linear_error(
         [('tf_efficientnet_lite0', 0, True), ('tf_efficientnet_lite0', 1, True)]
     """
     (model,) = check_models([model])
+    task = to_task(task, num_workers=num_workers, progress=progress)
     plan = plan_cells(task.canonical(), [protocol], seeds)
     probe = open_model(model, download=download)
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
@@ -108,14 +109,14 @@ def linear_error(
 
 
 def error_matrix(
-    tasks: Iterable[Task],
+    tasks: Iterable[Any],
     models: Iterable[Model],
     *,
     protocols: Sequence[ErrorProtocol] = (ErrorProtocol(),),
     seeds: Sequence[int] = (0,),
     library: Library | None = None,
     backend: str | Backend | None = None,
-    trained_on: Mapping[str, Task | Iterable[Task]] | None = None,
+    trained_on: Mapping[str, Any] | None = None,
     device: str | None = None,
     num_workers: int | None = None,
     batch_size: int | None = None,
@@ -130,7 +131,7 @@ def error_matrix(
     `failures` and recorded in the library, and the others go on.
 
     Args:
-        tasks: what `read_folder` and its siblings return.
+        tasks: tasks, or anything that `to_task` makes one of.
         models: what `load_probe`, `train_expert` or `library.experts()` return, each with a name of its own.
         protocols: how errors are measured.
         seeds: of splits and all other randomness.
@@ -188,11 +189,12 @@ def check_models(models: Iterable[Model]) -> tuple[Model, ...]:
     return _check_inputs(models, Model, attrgetter("name"), wrong, twice)
 
 
-def check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """The tasks in canonical order, if each is one, and no two are the same."""
-    wrong = "has no images to classify, so it is not a task. Make one with read_folder, read_table or from_dataset."
+def check_tasks(tasks: Iterable[Any]) -> tuple[Task, ...]:
+    """The tasks in canonical order, if no two are the same."""
     twice = "are the same images in the same classes, so they are one task. Pass it once."
-    return tuple(task.canonical() for task in _check_inputs(tasks, Task, attrgetter("fingerprint"), wrong, twice))
+    return tuple(
+        task.canonical() for task in _check_inputs(to_tasks(tasks), Task, attrgetter("fingerprint"), "", twice)
+    )
 
 
 def _check_inputs(values: Any, kind: Any, identity: Callable[[Any], str], wrong: str, twice: str) -> tuple[Any, ...]:
@@ -269,7 +271,7 @@ class _Run:
                     f"there are no {name}, or one occurs twice and would be measured only once. Pass each of them once."
                 )
 
-    def find_seen(self, trained_on: Mapping[str, Task | Iterable[Task]]) -> None:
+    def find_seen(self, trained_on: Mapping[str, Any]) -> None:
         """Finds which models were trained on images of which tasks."""
         unknown = set(trained_on) - {model.name for model in self.models}
         if unknown:
@@ -279,7 +281,7 @@ class _Run:
             )
         for model in self.models:
             own, given = _find_source(model), trained_on.get(model.name, ())
-            images = {digest for task in ((given,) if isinstance(given, Task) else given) for digest in task.digests}
+            images = {digest for task in to_tasks(given) for digest in task.digests}
             for task in self.tasks:
                 if task.fingerprint == own or not images.isdisjoint(task.digests):
                     self.seen.add((task.fingerprint, model.name))

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ from task2vec.parallel import Backend, SerialBackend, Unit, borrow_backend
 from task2vec.probe import Preprocess, Probe, load_probe
 from task2vec.probe.probe import make_probe
 from task2vec.progress import Report, show_progress, silent
-from task2vec.tasks import Task
+from task2vec.tasks import Task, to_task, to_tasks
 
 # A crop is chosen from a square that is larger by this, where the network's own preprocessing leaves no margin.
 _MARGIN = 8 / 7
@@ -52,14 +52,14 @@ _MOMENTUM, _SUMS = "momentum.", "sums"
 
 
 def train_expert(
-    task: Task,
+    task: Any,
     base: Probe | None = None,
     recipe: str | Recipe = "fast",
     *,
     name: str | None = None,
     out: str | Path | None = None,
     replace_other: bool = False,
-    validation: Task | None = None,
+    validation: Any = None,
     seed: int = 0,
     device: str | None = None,
     num_workers: int | None = None,
@@ -72,7 +72,7 @@ def train_expert(
     give the same bytes, with or without interruptions.
 
     Args:
-        task: single- or multi-label.
+        task: a task, or anything that `to_task` makes one of: a folder, a table, a frame, a dataset, (paths, labels).
         base: what `load_probe` returns; the default probe if None. It is not changed.
         recipe: "fast", "achille2019", or a `Recipe` of your own.
         name: name of the expert; that of the task if None.
@@ -95,7 +95,8 @@ def train_expert(
     if not isinstance(seed, int) or seed < 0:
         raise UsageError(f"seed={seed!r} (--seed) is not a valid seed. Use an integer of 0 or more.")
     base, recipe = base or load_probe(), find_recipe(recipe)
-    where = choose_device(device)
+    where, how = choose_device(device), {"num_workers": num_workers, "progress": progress is True}
+    task = to_task(task, **how)
     metadata = describe(task, base, recipe, seed=seed, name=name)
     path, found = None if out is None else Path(out), None
     if path is not None:
@@ -111,7 +112,7 @@ def train_expert(
         if found is not None:
             training.restore(*found)
         keep = None if path is None else partial(_write_checkpoint, unfinished(path), metadata)
-        others = None if validation is None else prepare(_match(validation, task))
+        others = None if validation is None else prepare(_match(to_task(validation, **how), task))
         with tensor_cores(where):
             training.run(report, keep=keep, validation=others)
     expert = _finish(training, base, metadata)
@@ -480,7 +481,7 @@ class ExpertWork:
 
 
 def train_experts(
-    tasks: Sequence[Task],
+    tasks: Iterable[Any],
     base: Probe | None = None,
     recipe: str | Recipe = "fast",
     *,
@@ -498,7 +499,7 @@ def train_experts(
     reported first, before anything is trained.
 
     Args:
-        tasks: in any order; results come as they are finished.
+        tasks: tasks, or anything that `to_task` makes one of; results come as they are finished.
         base: what `load_probe` returns; the default probe if None.
         recipe: see `train_expert`.
         folder: where the experts go, one file each. Processes on other machines must see it, too.
@@ -511,6 +512,7 @@ def train_experts(
         progress: show progress bars on standard error; of those trained here, also of epochs and steps.
     """
     base, recipe = base or load_probe(), find_recipe(recipe)
+    tasks = to_tasks(tasks, progress=progress)
     called = [task.name for task in tasks] if names is None else list(names)
     files = _name_files(tasks, called, Path(folder))
     work = ExpertWork(base, recipe, {"seed": seed, "device": device, "replace_other": replace_other})

@@ -41,10 +41,12 @@ def load_probe(
     downloaded only if `download` is set.
 
     Args:
-        name_or_module: a model's name, or a module in eval mode.
+        name_or_module: a model's name, or a module. Its copy is put into eval mode; the probe's `source` says so where
+            it was in train mode.
         weights: a local file of weights; the head may be missing from it.
-        head: name of the final classifier layer; needed for a module, known for a named model.
-        transform: from a PIL image to the network's input tensor; needed for a module, deterministic.
+        head: name of the final classifier layer; known for a named model and for modules of timm and torchvision.
+        transform: from a PIL image to the network's input tensor, deterministic; known for the same, except networks
+            of torchvision that were trained in several ways.
         size: side of the square images, if not the model's own (smaller is faster).
         download: allow downloading weights that are not on this machine.
 
@@ -56,14 +58,18 @@ def load_probe(
     if size is not None and size < 1:
         raise ProbeError(f"size={size} is not the side of an image. Give its pixels, such as 128, or leave it out.")
     if isinstance(name_or_module, nn.Module):
-        name = type(name_or_module).__name__
-        if head is None or transform is None or size is not None or weights is not None:
+        name, module = type(name_or_module).__name__, name_or_module
+        heads, preprocess = ((head,), None) if head and transform else _describe_module(module, size)
+        heads = (head,) if head else heads
+        if not heads or not (transform or preprocess) or (transform and size) or weights is not None:
             raise ProbeError(
                 f"a module of your own ({name}) needs head= (the name of its last linear layer) and transform= (from a "
-                "PIL image to its input tensor; it decides the size), which are not guessed, and takes neither size= "
-                "nor weights=: load them into it first, with module.load_state_dict(...)."
+                "PIL image to its input tensor; it decides the size, so size= is left out), which are not guessed. "
+                "Modules of timm bring both, and those of torchvision too, unless they may have been trained in "
+                "several ways: pass transform=WEIGHTS.transforms(). weights= is not taken: load them into it first."
             )
-        return make_probe(name, name_or_module, (head,), check_transform(transform), source="module")
+        source = "module in train mode, put into eval mode" if any(m.training for m in module.modules()) else "module"
+        return make_probe(name, module, heads, check_transform(transform) if transform else preprocess, source=source)
     library, _, name = name_or_module.rpartition(":")
     if library not in ("", "timm", "torchvision"):
         raise ProbeError(f"unknown source '{library}' in '{name_or_module}'. Write timm:{name} or torchvision:{name}.")
@@ -77,6 +83,30 @@ def load_probe(
     module, heads, preprocess, source = load(name, given, size, download)
     heads = (head,) if head else heads
     return make_probe(name, module, heads, check_transform(transform) if transform else preprocess, source=source)
+
+
+def _describe_module(
+    module: nn.Module, size: int | None
+) -> tuple[tuple[str, ...], Preprocess | CustomPreprocess | None]:
+    """The head and the preprocessing of a module of timm or torchvision; none, or None, where they are not known."""
+    if isinstance(getattr(module, "pretrained_cfg", None), dict):
+        from timm.data.config import resolve_model_data_config
+
+        return _find_timm_heads(module), _timm_preprocess(resolve_model_data_config(module), size)
+    linear = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+    if not type(module).__module__.startswith("torchvision.models.") or not linear:
+        return (), None
+    head, layer = linear[-1]
+    # With as many parameters as trained weights of the same family, but for the number of classes, it is that network.
+    params = sum(p.numel() for p in module.parameters()) + (layer.in_features + 1) * (1000 - layer.out_features)
+    family = [
+        n
+        for n in models.list_models(module=models)
+        if models.get_model_builder(n).__module__ == type(module).__module__
+    ]
+    known = [weights for name in family for weights in models.get_model_weights(name)]
+    recipes = {_torchvision_preprocess(one.transforms(), size) for one in known if one.meta["num_params"] == params}
+    return (head,), recipes.pop() if len(recipes) == 1 else None
 
 
 def list_probes() -> list[dict[str, Any]]:
@@ -146,10 +176,14 @@ def _from_timm(name: str, given: _Weights | None, size: int | None, download: bo
     except TypeError:
         model = timm.create_model(name).eval()
     tensors, source = given or sources.find_timm_weights(model, download=download)
-    heads = model.pretrained_cfg.get("classifier") or "head"  # type: ignore[operator]
-    heads = (heads,) if isinstance(heads, str) else tuple(heads)
+    heads = _find_timm_heads(model)
     _assign_weights(model, tensors, heads, name)
     return model, heads, _timm_preprocess(resolve_model_data_config(model), size), source
+
+
+def _find_timm_heads(model: Any) -> tuple[str, ...]:
+    heads = model.pretrained_cfg.get("classifier") or "head"
+    return (heads,) if isinstance(heads, str) else tuple(heads)
 
 
 def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | CustomPreprocess:
@@ -172,12 +206,15 @@ def _from_torchvision(name: str, given: _Weights | None, size: int | None, downl
     tensors, source = given or sources.find_torchvision_weights(name, enum, download=download)
     head = _find_classifier(model)
     _assign_weights(model, tensors, (head,), name)
-    recipe = enum.transforms()
+    return model, (head,), _torchvision_preprocess(enum.transforms(), size), source
+
+
+def _torchvision_preprocess(recipe: Any, size: int | None) -> Preprocess:
     crop, resize = recipe.crop_size[0], recipe.resize_size[0]
     if size is not None:
         crop, resize = size, round(size * resize / crop)
     look = {"interpolation": recipe.interpolation.value, "mean": tuple(recipe.mean), "std": tuple(recipe.std)}
-    return model, (head,), Preprocess(size=(crop, crop), resize=resize, **look), source
+    return Preprocess(size=(crop, crop), resize=resize, **look)
 
 
 def _find_classifier(model: nn.Module) -> str:

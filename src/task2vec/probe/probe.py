@@ -247,20 +247,14 @@ def make_probe(
 ) -> Probe:
     """`module` as a probe: copied, its head removed, frozen, tested and fingerprinted.
 
-    The caller's module is never changed. Refused: train mode, randomness in the forward pass (active dropout), weights
+    The caller's module is never changed; the copy is in eval mode. Refused: randomness that stays in eval mode, weights
     that are not finite, a head that is not there.
     """
-    training = [n or type(m).__name__ for n, m in module.named_modules() if m.training]
-    if training:
-        raise ProbeError(
-            f"probe '{name}' is in train mode ({training[0]}{' and others' if len(training) > 1 else ''}): batch-norm "
-            "would use the statistics of each batch and dropout would add noise. Call module.eval() first."
-        )
     network = copy.deepcopy(module)
     write_out_attention(network)
     for head in heads:
         _remove_head(network, head, name)
-    network.requires_grad_(False).float()
+    network.requires_grad_(False).float().eval()
     images = trial_images(preprocess.size)
     try:
         seen = trace(network, images)

@@ -34,6 +34,7 @@ from task2vec.select.evidence import (
 )
 from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
 from task2vec.select.strategies import Prediction, find_average_best, find_strategy
+from task2vec.tasks import to_task
 from task2vec.text import format_percent, pluralize
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ Evidence = MetaTask | str | Path | None
 
 
 def recommend(
-    what: "Task | Embedding | str | Path",
+    what: Any,
     *,
     evidence: Evidence = None,
     library: Library | str | Path | None = None,
@@ -75,7 +76,8 @@ def recommend(
     so and recommends that one.
 
     Args:
-        what: an embedding; or a task or a folder of class folders, which is embedded in the space of the evidence.
+        what: an embedding; or a task, or anything that `to_task` makes one of (a folder, a table, a dataset), which is
+            embedded in the space of the evidence.
         evidence: None takes the meta-task that comes with the package, and what was measured in `library`; "bundle" and
             "library" take one of them; a `MetaTask`, or the path of one, takes the place of that of the package.
         library: where errors, models and embeddings are found, and where new ones are kept; None does without.
@@ -125,7 +127,7 @@ def recommend(
                     "Pass the task or the folder instead."
                 )
         else:
-            task = _read_task(what, progress)
+            task = to_task(what, num_workers=num_workers, progress=progress)
             if embedding is None:
                 like = choose_space(evidence, library, probe)
                 embedding = _embed_like(task, like, library, options | {"progress": progress}, download=download)
@@ -202,19 +204,6 @@ def find_metatask(evidence: Evidence) -> MetaTask | None:
     if evidence == LIBRARY:
         return None
     return bundled_metatask() if evidence in (None, BUNDLE) else load_metatask(evidence)
-
-
-def _read_task(what: "Task | str | Path", progress: bool) -> "Task":
-    if isinstance(what, str | Path):
-        from task2vec.tasks import read_folder
-
-        return read_folder(what, progress=progress)
-    if not hasattr(what, "fingerprint") or not hasattr(what, "targets"):
-        raise UsageError(
-            f"a {type(what).__name__} is neither a task nor an embedding, so no model can be recommended for it. Pass "
-            "what read_folder or embed returns, or the path of a folder."
-        )
-    return what
 
 
 def choose_space(evidence: Evidence = None, library: Library | None = None, probe: str | None = None) -> Embedding:

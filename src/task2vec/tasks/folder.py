@@ -1,7 +1,8 @@
 """A folder of class folders becomes a task, and a folder of splits becomes one task per split.
 
-Classes lie directly below the root and images directly in their class: the depth is fixed, so no link can make the
-reader walk in circles. Nothing is followed out of the root, and whatever is ignored is reported as a warning.
+Classes lie directly below the root; images lie in their class, or in folders inside it, which a note reports. No link
+to a folder is followed, so none can make the reader walk in circles or lead it out of the root. Whatever is ignored is
+reported as a warning.
 """
 
 import os
@@ -15,11 +16,11 @@ import numpy as np
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks.images import BadImage, StrPath, open_files
 from task2vec.tasks.task import Task, make_task
-from task2vec.text import quote
+from task2vec.text import pluralize, quote
 
-# Names of image files. Those with an unsupported format are listed as bad, not ignored.
-SUPPORTED = "jpg jpeg jpe jfif mpo png apng gif bmp dib tif tiff webp ppm pgm pbm pnm pfm"
-UNSUPPORTED = "heic heif avif jp2 j2k jxl tga psd ico svg"
+# Names of image files. Those of a format that cannot be read here are listed as bad, not ignored.
+SUPPORTED = "jpg jpeg jpe jfif mpo png apng gif bmp dib tif tiff webp ppm pgm pbm pnm pfm avif"
+UNSUPPORTED = "heic heif jp2 j2k jxl tga psd ico svg"
 IMAGE_SUFFIXES = frozenset(f".{ending}" for ending in f"{SUPPORTED} {UNSUPPORTED}".split())
 # First bytes that no text begins with, for files without an image suffix.
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
@@ -52,7 +53,8 @@ def read_folder(
     their place.
 
     Args:
-        folder: The root; its folders are the classes, and their names the class names.
+        folder: The root; its folders are the classes, and their names the class names. Folders inside them are read,
+            too.
         split: Read the class folders of this folder below the root, such as "train"; `read_splits` reads them all.
         name: The name of the task; the name of the folder if not given.
         allow_bad: Go on when more than 5 % of the images cannot be read.
@@ -61,7 +63,8 @@ def read_folder(
 
     Raises:
         BadImagesError: More than 5 % of the images cannot be read, and `allow_bad` is false.
-        DataError: The folder is not a task: missing, fewer than two classes, nested classes, a class without images.
+        DataError: The folder is not a task: missing, fewer than two classes, a class without images, or unclear labels:
+            every image lies in a folder inside a class folder, and these have names of their own.
         UsageError: There is no such split.
 
     Example:
@@ -184,9 +187,13 @@ def refuse_archive(place: Path) -> None:
         )
 
 
+class HuggingFaceFilesError(DataError):
+    """The files of a Hugging Face dataset where a folder of class folders or a table of paths is expected."""
+
+
 def refuse_huggingface(place: Path, sign: str) -> DataError:
-    """The error for a Hugging Face dataset where a folder of class folders or a table of paths is expected."""
-    return DataError(
+    """The error for the files of a Hugging Face dataset."""
+    return HuggingFaceFilesError(
         f"{place} is a Hugging Face dataset ({sign}): its images are inside its data files. In Python: "
         f"task2vec.embed(task2vec.from_huggingface({str(place)!r})). The command line does not read them."
     )
@@ -194,7 +201,7 @@ def refuse_huggingface(place: Path, sign: str) -> DataError:
 
 def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadImage], list[str]]:
     """Classes, paths, labels, refused images and notes of a root, in the order of the names."""
-    classes, paths, labels, refused = [], [], [], []
+    classes, paths, labels, refused, nested = [], [], [], [], []
     aside: dict[str, list[str]] = {kind: [] for kind in ASIDE}
     for entry in _sorted_entries(root):
         kind = _find_kind(entry, root)
@@ -206,18 +213,26 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
         if kind != "folder":
             aside[kind].append(entry.name)
             continue
-        for inner in _sorted_entries(root / entry.name):
-            path, kind = f"{entry.name}/{inner.name}", _find_kind(inner, root)
-            if kind == "image":
-                paths.append(path)
-                labels.append(len(classes))
-            elif kind == "link out":
-                refused.append(BadImage(path, "a link to a folder outside of the root"))
-            elif kind == "folder" and _holds_images(inner):
-                _refuse_nested(root / entry.name, inner.name)
-            else:
-                aside["link" if kind == "link" else "other"].append(path)
+        todo = [entry.name]
+        for folder in todo:  # grows by the folders inside
+            for inner in _sorted_entries(root / folder):
+                path, kind = f"{folder}/{inner.name}", _find_kind(inner, root)
+                if kind == "image":
+                    paths.append(path)
+                    labels.append(len(classes))
+                elif kind == "link out":
+                    refused.append(BadImage(path, "a link to a folder outside of the root"))
+                elif kind == "folder" and _holds_images(inner):
+                    todo.append(path)
+                else:
+                    aside["link" if kind == "link" else "other"].append(path)
+        nested += todo[1:]
+        if len(todo) > 1 and _is_split(root / entry.name):
+            _refuse_nested(root, todo[1])
         classes.append(entry.name)
+    inside = [path.split("/")[1] for path in nested if path.count("/") == 1]
+    if nested and len(set(inside)) == len(inside) and not any(path.count("/") == 1 for path in paths):
+        _refuse_nested(root, nested[0])
     if not paths and not refused:
         patterns = ("dataset_dict.json", "state.json", "*.arrow", "*.parquet", "*/*.arrow", "*/*.parquet")
         sign = next((file for pattern in patterns for file in root.glob(pattern)), None)
@@ -230,6 +245,11 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
         )
     listed = [(ASIDE[kind], names) for kind, names in aside.items() if names]
     notes = [f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in listed]
+    if nested:
+        many = pluralize(len(nested), "folder")
+        notes.append(
+            f"{many} inside class folders, such as {nested[0]!r}: the label is the first folder below the root"
+        )
     if {name.lower() for name in classes} <= set(SPLIT_NAMES):
         notes.append(f"the classes are named like splits: {quote(classes)}; are the class folders inside them?")
     return classes, paths, labels, refused, notes
@@ -249,17 +269,18 @@ def _find_kind(entry: os.DirEntry, root: Path) -> str:
     return "image" if start.startswith(IMAGE_STARTS) or (start[:4] == b"RIFF" and start[8:] == b"WEBP") else "other"
 
 
-def _refuse_nested(place: Path, inner: str) -> NoReturn:
-    """Raise the `DataError` for a folder of images inside a class folder."""
-    root, kind = place.parent, place.name
+def _refuse_nested(root: Path, path: str) -> NoReturn:
+    """Raise the `DataError` for a folder of images inside a class folder, at `path` below the root."""
+    kind, _, inner = path.partition("/")
+    place = root / kind
     if _is_split(place):
         raise DataError(
             f"{root} has {kind!r} with class folders inside, such as {inner!r}: that is a split, not a class. "
             f"Choose it (split={kind!r}, --split {kind}), or read all of them in Python: read_splits({str(root)!r})."
         )
     raise DataError(
-        f"{place} contains the folder {inner!r} with images of its own, so it is unclear which label is meant. "
-        f"Pass {place} itself if its folders are the classes, or move the images up into the class folder."
+        f"{place} contains the folder {inner!r}, and no class folder has images directly, so it is unclear which label "
+        f"is meant. Pass {place} itself if its folders are the classes, or move the images up into the class folder."
     )
 
 

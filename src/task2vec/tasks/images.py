@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from threading import Lock
@@ -20,15 +21,19 @@ from typing import Any, Protocol
 
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
 
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, UsageError
 from task2vec.progress import track
 
 StrPath = str | os.PathLike[str]
 MAX_PIXELS = 50_000_000
+# Of a JPEG whose rows can be decoded one after the other, at reduced size.
+MAX_JPEG_PIXELS = 250_000_000
 # Four 16-bit channels of the largest accepted image, uncompressed: no valid file is larger.
 MAX_FILE_BYTES = 8 * MAX_PIXELS
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
+# AVIF comes with Pillow from 11.3 on; HEIF is added below where another package has registered it (pillow-heif).
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", *(["AVIF"] if find_spec("PIL._avif") else []))
 # EXIF tag 0x0112: how the stored rows and columns must be rotated for the image to stand upright.
 ORIENTATION_TAG = 0x0112
 _TURN = Image.Transpose
@@ -211,7 +216,7 @@ def decode(data: bytes) -> Image.Image:
     if not data:
         raise DataError("the file is empty")
     try:
-        with Image.open(BytesIO(data), formats=FORMATS) as image:
+        with _open(data) as image:
             return to_rgb(image)
     except (DataError, MemoryError):
         raise
@@ -221,6 +226,24 @@ def decode(data: bytes) -> Image.Image:
         raise DataError(f"its header claims more than {MAX_PIXELS // 10**6} megapixels") from None
     except Exception as error:  # a damaged file makes Pillow raise almost anything: OSError, SyntaxError, struct.error
         raise DataError(f"damaged or truncated ({error or type(error).__name__})") from error
+
+
+def _open(data: bytes) -> Image.Image:
+    """The image whose header was read; a JPEG of more than 50 megapixels is set to be decoded at a half or less."""
+    if not data.startswith(b"\xff\xd8\xff"):
+        return Image.open(BytesIO(data), formats=[*FORMATS, *(["HEIF"] if "HEIF" in Image.OPEN else [])])
+    try:
+        image = JpegImageFile(BytesIO(data))  # `Image.open` warns above 89 megapixels
+    except SyntaxError as error:
+        raise UnidentifiedImageError from error
+    (width, height), end = image.size, 6 + 2 * image.layers
+    # All components in one scan: otherwise libjpeg holds all coefficients, however small the result.
+    scan, place = bytes([0xFF, 0xDA, 0, end, image.layers]), image.fp.tell() if image.fp else 0
+    is_sequential = data[place - end - 2 : place].startswith(scan) and "progressive" not in image.info
+    if MAX_PIXELS < width * height <= MAX_JPEG_PIXELS and is_sequential:
+        factor = next(n for n in (2, 4, 8) if width * height <= n * n * MAX_PIXELS)
+        image.draft(None, (width // factor, height // factor))
+    return image
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

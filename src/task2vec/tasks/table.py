@@ -1,21 +1,27 @@
-"""A table of paths and labels becomes a task: CSV, or Parquet where pyarrow is installed."""
+"""A table of paths and labels becomes a task: a frame, CSV, or Parquet where pyarrow is installed."""
 
 import csv
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from task2vec.errors import DataError, MissingExtraError, UsageError
-from task2vec.tasks.folder import refuse_huggingface
+from task2vec.tasks.folder import IMAGE_SUFFIXES, read_start, refuse_huggingface
 from task2vec.tasks.images import StrPath, open_files
 from task2vec.tasks.task import Task, make_task, refuse_regression
 from task2vec.text import quote
 
-SUFFIXES = (".csv", ".parquet", ".pq")
+SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
+DELIMITERS = ",;\t|"
+SAMPLE_ROWS = 20  # that must agree on a delimiter
 PATH = "path"
 # Usual names of columns, without spaces and marks: paths, labels, and what is neither.
 PATHS = "path filepath imagepath imgpath file filename imagefile imagename image img pfad datei dateiname"
@@ -29,9 +35,10 @@ BATCH_ROWS = 1 << 14
 
 
 class Columns(dict[str, list]):
-    """The cells of a table by column, and for CSV the line that each row begins in."""
+    """The cells of a table by column, and for CSV the line that each row begins in and what separates cells."""
 
     lines: Sequence[int] = ()
+    delimiter: str = ","
 
     def format_row(self, row: int) -> str:
         """The line of a row in the file, or its number, both counted from 1."""
@@ -39,7 +46,7 @@ class Columns(dict[str, list]):
 
 
 def read_table(
-    table: StrPath,
+    table: StrPath | Any,
     *,
     root: StrPath | None = None,
     path_column: str | None = None,
@@ -49,15 +56,17 @@ def read_table(
     num_workers: int | None = None,
     progress: bool = False,
 ) -> Task:
-    r"""The task of a CSV or Parquet table with one image per row.
+    r"""The task of a CSV or Parquet table, or of a pandas or polars frame, with one image per row.
 
     One label column makes a single-label task; its values are the class names, verbatim. Several make a multi-label
     task of their 0 and 1; the column names are the classes.
 
     Args:
-        table: A file ending in .csv or .parquet; its first row or its schema names the columns.
-        root: The folder that the paths are relative to and must not leave; the table's own folder if not given.
-        path_column: The column of paths; found by its name (path, file_name, image ...) if not given.
+        table: A file ending in .csv, .tsv or .parquet, whose first row or schema names the columns; cells are separated
+            by commas, semicolons, tabs or bars. Or a frame, or a dict of columns.
+        root: The folder that the paths are relative to and must not leave; the table's own folder if not given. Paths
+            of a frame are relative to the current folder if not given, and may name any file.
+        path_column: The column of paths; found by its name (path, file_name, image ...) or content if not given.
         label_columns: The columns of labels. If not given, all but those of paths and splits; if these are not all 0
             and 1, the one that is named like a label (label, class, target ...).
         name: The name of the task; the file name without its ending if not given.
@@ -83,8 +92,9 @@ def read_table(
         ...     read_table(table)
         Task(skies, 2 images, 2 classes)
     """
-    place = Path(table)
-    columns = read_columns(place, path_column=path_column or PATH)
+    is_file = isinstance(table, str | os.PathLike)
+    place = Path(table) if is_file else f"the {type(table).__name__}"
+    columns = read_columns(place, path_column=path_column or PATH) if isinstance(place, Path) else _read_frame(table)
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
     path, wanted, notes = _choose_columns(place, columns, path_column, label_columns)
 
@@ -93,23 +103,40 @@ def read_table(
 
     paths = check_cells(columns[path], partial(where, path))
     labels, classes = encode_labels({column: columns[column] for column in wanted}, where)
-    folder = place.parent if root is None else Path(root)
+    folder = Path(root if root is not None else place.parent if isinstance(place, Path) else os.curdir)
     if not folder.is_dir():
         raise UsageError(f"the root {folder} is not a folder. Pass the folder that holds the images: root=, --root.")
-    about = {"classes": classes, "name": place.stem if name is None else name, "source": str(table), "notes": notes}
+    if root is None and not is_file:
+        images = replace(open_files(Path(folder.resolve().anchor), [*map(os.path.abspath, paths)]), names=paths)
+    else:
+        images = open_files(folder.resolve(), paths)
+    kind = type(table).__name__
+    about = {
+        "name": name or (place.stem if isinstance(place, Path) else kind),
+        "source": str(table) if is_file else kind,
+    }
     options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
-    return make_task(open_files(folder.resolve(), paths), labels, **about, **options)
+    return make_task(images, labels, classes=classes, notes=notes, **about, **options)
 
 
 def _choose_columns(
-    place: Path, columns: Columns, path: str | None, labels: Sequence[str] | None
+    place: Path | str, columns: Columns, path: str | None, labels: Sequence[str] | None
 ) -> tuple[str, list[str], list[str]]:
-    """The column of paths, those of labels, and a note on the others; what is not given is found by its name."""
+    """The column of paths, those of labels, and notes; what is not given is found by its name, then by its content."""
+
+    def is_path(column: str) -> bool:
+        return bool(columns[column]) and all(
+            os.path.splitext(str(cell))[1].lower() in IMAGE_SUFFIXES for cell in columns[column]
+        )
 
     def find(usual: str) -> list[str]:
-        return [column for column in columns if re.sub(r"[\W_]", "", column).lower() in usual.split()]
+        return [column for column in columns if _simplify(column) in usual.split()]
 
     paths = [path] if path else [PATH] if PATH in columns else [one for one in find(PATHS) if one not in (labels or ())]
+    if not path and PATH not in columns:
+        paths = (
+            [*filter(is_path, paths)] or [one for one in columns if is_path(one) and one not in (labels or ())] or paths
+        )
     wanted, unused = list(labels or ()), []
     if labels is None:
         wanted = [column for column in columns if column not in ("", *paths, *find(NO_LABELS))]  # "": pandas' row names
@@ -125,10 +152,34 @@ def _choose_columns(
         what = f"has several columns that may be paths ({quote(paths)})" if len(paths) > 1 else what
         raise (UsageError if is_twice or missing else DataError)(
             f"{place} {what}; its columns are {quote(list(columns), 20)}. "
-            "Name them, each once: path_column= and label_columns= (--path-column, --label-column)."
+            "Name them, each once: path_column= and label_columns= (--path-column, --label-columns)."
         )
     notes = [f"columns that are not used as labels: {quote(unused)}; all rows are used"] if unused else []
+    if (not path and paths[0] != PATH) or columns.delimiter != ",":
+        cells = "" if columns.delimiter == "," else f"; cells are separated by {columns.delimiter!r}"
+        notes.append(f"paths are those of column {paths[0]!r}, labels of {quote(wanted)}{cells}")
     return paths[0], wanted, notes
+
+
+def _simplify(column: str) -> str:
+    """The name of a column in lower case, without spaces and marks."""
+    return re.sub(r"[\W_]", "", column).lower()
+
+
+def is_frame(table: Any) -> bool:
+    """Whether something is a pandas or polars frame, or a dict of columns."""
+    return isinstance(table, Mapping) or all(hasattr(table, name) for name in ("columns", "shape", "__getitem__"))
+
+
+def _read_frame(table: Any) -> Columns:
+    """The cells of a frame, or of a dict of columns, as Python values."""
+    if not is_frame(table):
+        raise UsageError(f"a {type(table).__name__} is no table. Pass the path of one, or a pandas or polars frame.")
+    given = {str(name): table[name] for name in (table if isinstance(table, Mapping) else table.columns)}
+    columns = Columns({name: one.tolist() if hasattr(one, "tolist") else list(one) for name, one in given.items()})
+    if len(counts := {len(cells) for cells in columns.values()}) > 1:
+        raise UsageError(f"the columns have {quote(sorted(counts))} cells, so rows are unclear. Pass as many of each.")
+    return columns
 
 
 def read_columns(place: Path, *, path_column: str | None = None) -> Columns:
@@ -138,17 +189,40 @@ def read_columns(place: Path, *, path_column: str | None = None) -> Columns:
     """
     suffix = place.suffix.lower()
     if suffix not in SUFFIXES:
-        raise UsageError(f"{place} does not end in .csv or .parquet, so its format is unknown. Convert or rename it.")
+        raise UsageError(
+            f"{place} does not end in .csv, .tsv or .parquet, so its format is unknown. Convert or rename it."
+        )
     if not place.is_file():
         raise DataError(f"{place} is not a file, so there is no table to read. Check the path.")
-    return _read_csv(place) if suffix == ".csv" else _read_parquet(place, path_column)
+    return _read_csv(place, path_column) if suffix in (".csv", ".tsv") else _read_parquet(place, path_column)
 
 
-def _read_csv(place: Path) -> Columns:
-    """The columns of a comma-separated file in UTF-8; a row with too few or too many cells is refused by its line."""
+def _find_delimiter(place: Path, encoding: str, path_column: str | None) -> str:
+    """What separates the cells of a text file: that which gives its first rows equally many, two or more."""
+    found: dict[str, list[str]] = {}
+    for delimiter in DELIMITERS:
+        with place.open(encoding=encoding, newline="") as file, suppress(csv.Error):
+            rows = list(filter(None, islice(csv.reader(file, delimiter=delimiter, strict=True), SAMPLE_ROWS)))
+            if rows and {len(row) for row in rows} == {len(rows[0])} and len(rows[0]) > 1:
+                found[delimiter] = rows[0]
+    usual = [path_column, *PATHS.split()]
+    named = [one for one in found if any({name, _simplify(name)} & {*usual} for name in found[one])]
+    chosen = named if len(named) == 1 else list(found)
+    if len(chosen) > 1 and path_column is not None:
+        raise DataError(
+            f"{place} may be separated by {' or '.join(map(repr, chosen))}: all give rows of equal length. Save it "
+            "with commas, and quote cells that contain one."
+        )
+    return chosen[0] if chosen else ","
+
+
+def _read_csv(place: Path, path_column: str | None) -> Columns:
+    """The columns of a text file in UTF-8, or UTF-16 with its mark; a row of another length is refused by its line."""
     try:
-        with place.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+        encoding = "utf-16" if read_start(place, 2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        delimiter = _find_delimiter(place, encoding, path_column)
+        with place.open(encoding=encoding, newline="") as file:
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
             header = next(reader, [])
             rows, lines, end = [], [], reader.line_num
             for row in reader:
@@ -156,7 +230,7 @@ def _read_csv(place: Path) -> Columns:
                 if row and len(row) != len(header):
                     raise DataError(
                         f"{place}, line {begin}: {len(row)} cells where the header has {len(header)}, so values are in "
-                        "the wrong columns. Separate cells by commas, and quote cells that contain one."
+                        f"the wrong columns. Quote cells that contain {delimiter!r}."
                     )
                 if row:
                     rows.append(row)
@@ -167,7 +241,7 @@ def _read_csv(place: Path) -> Columns:
         twice = [column for column in dict.fromkeys(header) if header.count(column) > 1]
         raise DataError(f"{place} has two columns with the same name ({quote(twice)}). Rename one.")
     columns = Columns({column: [row[index] for row in rows] for index, column in enumerate(header)})
-    columns.lines = lines
+    columns.lines, columns.delimiter = lines, delimiter
     return columns
 
 
@@ -233,7 +307,7 @@ def encode_labels(columns: Mapping[str, list], where: Callable[[str, int], str])
                     raise DataError(
                         f"{where(column, row)}: {cell!r} is not 0 or 1, as it must be with several label columns, here "
                         f"{quote(list(columns), 20)}. For one class per image name one column: label_columns= "
-                        "(--label-column)."
+                        "(--label-columns)."
                     )
                 labels[row, number] = BINARY[str(cell).strip()]
         return labels, list(columns)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from task2vec.tasks.taxonomy import Taxonomy
 
 NameOf = Callable[[int], str]
-# The share of unreadable images above which a task is refused.
+# The share of unreadable images above which a task is refused, if there are several.
 MAX_BAD_SHARE = 0.05
 
 
@@ -365,14 +365,14 @@ class Task:
 
 
 def join_tasks(
-    tasks: Sequence[Task], *, classes: Literal["merge", "apart"] | None = None, name: str | None = None
+    tasks: Sequence[Any], *, classes: Literal["merge", "apart"] | None = None, name: str | None = None
 ) -> Task:
     """The union of tasks: all their images, those that several of them share kept once.
 
     Images are the same if their pixels are. Multi-label tasks can be joined if they have the same attributes.
 
     Args:
-        tasks: Two tasks or more, all single-label or all multi-label.
+        tasks: Two tasks or more, or anything that `to_task` makes tasks of, all single-label or all multi-label.
         classes: What classes of one name in two tasks are: "merge" for one class, "apart" for two, which are then
             called "task/class", as all classes are. Needed only if there are any.
         name: The name of the union; the names of the tasks joined by " + " if not given.
@@ -390,7 +390,9 @@ def join_tasks(
         >>> join_tasks([train, shapes]).name
         'digits (train) + shapes'
     """
-    tasks = list(tasks)
+    from task2vec.tasks.source import to_tasks
+
+    tasks = list(to_tasks(tasks))
     if len(tasks) < 2 or classes not in (None, "merge", "apart"):
         given = f"{len(tasks)} tasks and classes={classes!r}"
         raise UsageError(f"join_tasks got {given}. Pass two tasks or more, and 'merge', 'apart' or no classes.")
@@ -494,7 +496,7 @@ def make_task(
     shown = "; ".join(f"{item.path!r}: {item.reason}" for item in bad[:5])
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
     reasons = f" Bad: {shown}{more}." if bad else ""
-    if len(bad) > MAX_BAD_SHARE * total and not allow_bad:
+    if len(bad) > max(1, MAX_BAD_SHARE * total) and not allow_bad:  # a single one is no reason to stop
         raise BadImagesError(
             f"{source}: {len(bad)} of {total} images cannot be read, more than {MAX_BAD_SHARE:.0%}, so the rest may "
             f"not represent the task.{reasons} Repair or remove them, or pass allow_bad=True (--allow-bad).",
@@ -503,8 +505,13 @@ def make_task(
     keys, names = ([part[row] for row in good] for part in (images.keys, images.names))
     digests, checksums = tuple(pixels for pixels, _ in hashes), tuple(stored for _, stored in hashes)
     images = replace(images, keys=keys, names=names, checksums=checksums)
+    labels, before = labels[good], count_images(labels, len(classes))
+    is_lost = count_images(labels, len(classes)) == 0
+    if labels.ndim == 1 and set(before[is_lost].tolist()) == {1} and (~is_lost).sum() > 1:
+        labels, classes, lost = drop_empty(labels, classes)
+        notes = (*notes, f"{lost[0]}; their only image cannot be read")
     try:
-        return Task(name, images, labels[good], tuple(classes), digests, bad, tuple(notes), source)
+        return Task(name, images, labels, tuple(classes), digests, bad, tuple(notes), source)
     except DataError as error:
         raise DataError(f"{source}: {error}{reasons}") from None
 

@@ -1,0 +1,131 @@
+"""Whatever labelled images come in becomes a task: the door of every public function that takes one."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from task2vec.errors import UsageError
+from task2vec.tasks.folder import HuggingFaceFilesError, read_folder
+from task2vec.tasks.published import recognize_layout
+from task2vec.tasks.table import SUFFIXES, encode_labels, is_frame, read_table
+from task2vec.tasks.task import Task
+from task2vec.tasks.torch_dataset import from_dataset
+
+SOURCES = (
+    "a folder or table (its path), a pandas or polars frame, a Hugging Face or torch dataset, (paths, labels), or a "
+    "list of (path, label)"
+)
+
+
+def to_task(
+    source: Any,
+    *,
+    name: str | None = None,
+    allow_bad: bool = False,
+    num_workers: int | None = None,
+    progress: bool = False,
+) -> Task:
+    """The task of anything that holds labelled images; its first note says what it was read as.
+
+    Every function of this package that takes a task takes these, too. The readers (`read_folder`, `read_table`,
+    `from_huggingface`, `from_dataset`) have more options.
+
+    Args:
+        source: A task; the path of a folder, a table or a Hugging Face dataset; a pandas or polars frame, or a dict of
+            columns; a Hugging Face or torch dataset; (paths, labels), (images, labels), or a list of such pairs. Paths
+            in memory are relative to the current folder and may name any file.
+        name: The name of the task; that of the folder, the file or the type if not given.
+        allow_bad: Go on when more than 5 % of the images cannot be read.
+        num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
+        progress: Show a progress bar when reading takes longer than two seconds.
+
+    Raises:
+        DataError: It is not a task, or too many of its images cannot be read.
+        UsageError: It is nothing of these, or has several tasks.
+
+    Example:
+        >>> from PIL import Image
+        >>> images = [Image.new("L", (8, 8), shade) for shade in range(4)]
+        >>> task = to_task((images, ["dawn", "dusk", "dusk", "dawn"]), name="skies")
+        >>> task, task.notes
+        (Task(skies, 4 images, 2 classes), ('read as a list of images and labels',))
+    """
+    if isinstance(source, Task):
+        return source
+    simple: dict[str, Any] = {"name": name, "allow_bad": allow_bad, "progress": progress}
+    options, kind = simple | {"num_workers": num_workers}, type(source).__name__
+    if isinstance(source, str | os.PathLike):
+        what, task = _read_path(Path(source).expanduser(), options)
+    elif _is_huggingface(source):
+        from task2vec.tasks.huggingface import from_huggingface
+
+        what, task = f"a Hugging Face {kind}", from_huggingface(source, **options)
+    elif is_frame(source):
+        what, task = f"a table ({kind})", read_table(source, **options)
+    elif isinstance(source, list | tuple):
+        images, labels = _split_pairs(source)
+        what = "a list of images and labels"
+        if all(isinstance(image, str | os.PathLike) for image in images):
+            what, task = "a list of paths and labels", read_table({"path": images, **labels}, **options)
+        elif all(isinstance(label, str) for label in labels.get("label", [0])):
+            numbers, classes = encode_labels(labels, lambda column, row: f"item {row}, {column}")
+            task = from_dataset([*zip(images, numbers, strict=True)], classes=classes, **simple)
+        else:
+            rows = labels.values() if "label" in labels else [np.stack([*labels.values()], axis=1)]
+            task = from_dataset([*zip(images, *rows, strict=True)], **simple)
+    elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+        what, task = f"a dataset of images and labels ({kind})", from_dataset(source, **simple)
+    else:
+        raise UsageError(f"a {kind} holds no labelled images that can be read in any order. Pass {SOURCES}.")
+    return replace(task, notes=(f"read as {what}", *task.notes))
+
+
+def to_tasks(sources: Any, **options: Any) -> tuple[Task, ...]:
+    """The tasks of several sources, or of a single one that is no list; options are those of `to_task`."""
+    is_one = isinstance(sources, Task | str | os.PathLike) or _is_huggingface(sources) or is_frame(sources)
+    if not is_one and not isinstance(sources, Iterable):
+        raise UsageError(f"a {type(sources).__name__} is no list of tasks. Pass tasks, or of each {SOURCES}.")
+    return tuple(to_task(source, **options) for source in ([sources] if is_one else sources))
+
+
+def _is_huggingface(source: Any) -> bool:
+    return type(source).__module__.partition(".")[0] == "datasets"
+
+
+def _read_path(path: Path, options: dict[str, Any]) -> tuple[str, Task]:
+    """What a path is, and its task."""
+    layout = recognize_layout(path) if path.is_dir() else None
+    if layout is not None or path.suffix == ".safetensors":
+        what = f"is {layout}, a dataset of many tasks" if layout else "is an embedding or weights, and has no images"
+        call = f"read_catalog({str(path)!r}).task(NAME)" if layout else f"load_embedding({str(path)!r})"
+        raise UsageError(f"{path} {what}. Pass {'one of them' if layout else 'a folder or table, or read it'}: {call}.")
+    try:
+        if path.suffix.lower() in SUFFIXES and not path.is_dir():
+            return "a table", read_table(path, **options)
+        return "a folder with one folder per class", read_folder(path, **options)
+    except HuggingFaceFilesError:
+        from task2vec.tasks.huggingface import from_huggingface
+
+        return "a Hugging Face dataset", from_huggingface(path, **options)
+
+
+def _split_pairs(source: Any) -> tuple[list[Any], Mapping[str, list[Any]]]:
+    """Images and columns of labels, of (images, labels) or of a list of pairs."""
+    is_listed = not any(isinstance(one, str | os.PathLike) or not hasattr(one, "__len__") for one in source)
+    is_columns = is_listed and len(source) == 2 and (isinstance(source, tuple) or {*map(len, source)} != {2})
+    if not source or not is_listed or not (is_columns or {*map(len, source)} == {2}):
+        raise UsageError(
+            f"a {type(source).__name__} of {len(source)} is neither (images, labels) nor pairs of these, so images "
+            f"have no labels. Pass {SOURCES}; embed_many takes several tasks."
+        )
+    images, labels = source if is_columns else zip(*source, strict=True)
+    if len(images) != len(labels):
+        raise UsageError(f"{len(images)} images and {len(labels)} labels: it is unclear which belong together.")
+    rows = [label.tolist() if hasattr(label, "tolist") else label for label in labels]
+    if isinstance(rows[0], list | tuple):
+        return list(images), {str(number): list(column) for number, column in enumerate(zip(*rows, strict=True))}
+    return list(images), {"label": rows}

@@ -1,0 +1,145 @@
+"""Whatever labelled images come in becomes a task, in every public function that takes one."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import task2vec as t2v
+from task2vec.errors import DataError, UsageError
+from task2vec.tasks import read_folder, to_task
+from tests.tasks.pictures import make_folder
+from tests.tiny_probe import make_tiny
+
+SMALL = t2v.EmbedSettings(max_samples=4, l2=0.01)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_folder(tmp_path / "pets", cats=3, dogs=4)
+
+
+def list_files(folder):
+    """Paths and class names of the images."""
+    paths = sorted(folder.glob("*/*.png"))
+    return [str(path) for path in paths], [path.parent.name for path in paths]
+
+
+def to_pandas(folder):
+    pandas = pytest.importorskip("pandas")
+    paths, labels = list_files(folder)
+    return pandas.DataFrame({"file_name": paths, "Klasse": pandas.Categorical(labels)})
+
+
+def to_huggingface(folder):
+    datasets = pytest.importorskip("datasets")
+    paths, labels = list_files(folder)
+    made = datasets.Dataset.from_dict({"image": paths, "label": [label == "dogs" for label in labels]})
+    return made.cast_column("image", datasets.Image()).cast_column("label", datasets.ClassLabel(names=["cats", "dogs"]))
+
+
+def to_saved(folder):
+    to_huggingface(folder).save_to_disk(folder.parent / "saved")
+    return folder.parent / "saved"
+
+
+def to_csv(folder):
+    table = folder.parent / "pets.csv"
+    rows = [f"{path};{label}" for path, label in zip(*list_files(folder), strict=True)]
+    table.write_text("\n".join(["Dateiname;Klasse", *rows]))
+    return table
+
+
+def to_torch(folder):
+    return pytest.importorskip("torchvision").datasets.ImageFolder(folder)
+
+
+def open_all(folder):
+    images = []
+    for path in list_files(folder)[0]:
+        with Image.open(path) as image:
+            images.append(np.asarray(image))
+    return images
+
+
+FORMS = {
+    "folder": (str, "a folder with one folder per class"),
+    "path": (lambda folder: folder, "a folder with one folder per class"),
+    "csv": (to_csv, "a table"),
+    "pandas": (to_pandas, "a table (DataFrame)"),
+    "huggingface": (to_huggingface, "a Hugging Face Dataset"),
+    "saved": (to_saved, "a Hugging Face dataset"),
+    "torch": (to_torch, "a dataset of images and labels (ImageFolder)"),
+    "paths, labels": (list_files, "a list of paths and labels"),
+    "pairs": (lambda folder: [*zip(*list_files(folder), strict=True)], "a list of paths and labels"),
+    "images, labels": (lambda folder: (open_all(folder), list_files(folder)[1]), "a list of images and labels"),
+    "arrays": (
+        lambda folder: (np.stack(open_all(folder)), np.array([kind == "dogs" for kind in list_files(folder)[1]]) + 0),
+        "a list of images and labels",
+    ),
+    "columns": (lambda folder: dict(zip(("path", "label"), list_files(folder), strict=True)), "a table (dict)"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_the_same_task_and_says_what_it_was_read_as(folder, form):
+    make, words = FORMS[form]
+    task = to_task(make(folder))
+    assert task.fingerprint == read_folder(folder).fingerprint
+    assert task.notes[0] == f"read as {words}" and str(folder.parent) not in "".join(task.notes)
+    assert to_task(task) is task
+
+
+def test_rows_of_labels_are_attributes(folder):
+    paths, _ = list_files(folder)
+    rows = [[number % 2, number < 3] for number in range(len(paths))]
+    made = [
+        to_task((paths, np.array(rows))),
+        to_task((open_all(folder), rows)),
+        to_task([*zip(paths, rows, strict=True)]),
+    ]
+    assert all(task.is_multilabel for task in made) and len({task.fingerprint for task in made}) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (3, "a int holds no labelled images"),
+        ("nowhere", "nowhere does not exist"),
+        (["a.png", "b.png"], "images have no labels.*embed_many"),
+        ([], "a list of 0"),
+        ((["a.png"], ["x", "y"]), "1 images and 2 labels"),
+        ("x.safetensors", r"load_embedding\('x.safetensors'\)"),
+    ],
+)
+def test_what_is_no_task_is_named_with_what_is(source, words):
+    with pytest.raises((UsageError, DataError), match=words):
+        to_task(source)
+
+
+def test_a_dataset_of_many_tasks_is_refused_with_the_call(tmp_path):
+    (tmp_path / "image_class_labels.txt").write_text("1 1")
+    with pytest.raises(UsageError, match=r"is cub200, a dataset of many tasks.*read_catalog\(.*\)\.task\(NAME\)"):
+        to_task(tmp_path)
+
+
+def test_every_public_function_that_takes_a_task_takes_a_folder(folder, tmp_path):
+    probe, task, place = make_tiny(), read_folder(folder), str(folder)
+    vector = t2v.embed(task, probe, settings=SMALL).vector
+    made = t2v.embed(place, probe, settings=SMALL)
+    assert np.array_equal(made.vector, vector) and made.task == "pets"
+    assert made.provenance["warnings"][0] == "read as a folder with one folder per class"
+    for tasks in (place, [list_files(folder)], iter([folder])):
+        (result,) = t2v.embed_many(tasks, probe, settings=SMALL)
+        assert np.allclose(result.embedding.vector, vector)
+    assert np.array_equal(t2v.embed_domain(place, probe).mean, t2v.embed_domain(task, probe).mean)
+    how = {"batches": 1, "classes": 2, "images": 1, "settings": SMALL}
+    (one,), (other,) = (t2v.embed_batches(source, probe, **how)[0] for source in (place, task))
+    assert np.array_equal(one.vector, other.vector)
+    assert t2v.linear_error(probe, place)[0].error == t2v.linear_error(probe, task)[0].error
+    matrix = t2v.error_matrix(place, [probe], trained_on={"tiny": place})
+    assert matrix.tasks[0].fingerprint == task.fingerprint and not matrix.failures
+    brief = t2v.Recipe("brief", epochs=1, draws=8, batch=4)
+    assert t2v.train_expert(place, probe, brief, validation=place).name == "pets"
+    (expert,) = t2v.train_experts([place], probe, brief, folder=tmp_path / "experts")
+    assert expert.error is None
+    assert t2v.join_tasks([place, task], classes="merge").fingerprint == task.fingerprint
