@@ -324,6 +324,8 @@ class Posterior:
         lean[numbers] -= trust[numbers, None] * measured
         left_over = float(spread[-2, -2]) / self.common if self.common > 0 else 1.0
         between = (1 - trust) ** 2 * self.between * left_over
+        if not lean[:, -1].any():  # no shared noise
+            lean, spread = lean[:, :-1], spread[:-1, :-1]
         return Posterior(mean, lean, spread, common=0.0, between=between, own=(1 - trust) * self.own, noise=self.noise)
 
     def p_better(self, first: int, second: int) -> float:
@@ -552,8 +554,9 @@ def predict_conditioned(
         images = embedding.provenance.get("counts", {}).get("images") or np.inf
         share = (head + 1 / images) / (1 + 2 / images)  # Laplace's: no error of few images is not no error
         sampled = share * (1 - share) / images / (share + _OFFSET) ** 2
-        alone = max(posterior.noise + find_head_miss(fitted), sampled) - _COMMON * sampled
-        given[len(names)] = head, alone, np.sqrt(_COMMON * sampled)
+        common = _COMMON * sampled if known else 0.0  # with what was measured on these images
+        alone = max(posterior.noise + find_head_miss(fitted), sampled) - common
+        given[len(names)] = head, alone, np.sqrt(common)
     if given:
         values, noises, shared = np.array(list(given.values())).T
         posterior = posterior.condition(np.array(list(given)), scale_errors(values) - fitted.centre, noises, shared)
