@@ -82,6 +82,16 @@ def test_an_interrupt_prints_what_is_known(call, read, photos, known, monkeypatc
     assert result.exit_code == 130 and "Run the same command again" in result.stderr and done.choice in result.stdout
 
 
+def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, known, own_library, monkeypatch):
+    monkeypatch.chdir(photos.parent)
+    with Library.open(own_library) as opened:
+        opened.add(make("photos", 1))
+    done, given = task2vec.recommend(known), []
+    monkeypatch.setattr(task2vec, "recommend", lambda what, **how: given.append(what) or done)
+    assert call("recommend", "photos").exit_code == call("recommend", "photos", "--measure-top", 1).exit_code == 0
+    assert isinstance(given[0], task2vec.Embedding) and isinstance(given[1], task2vec.Task) and len(given[1]) == 16
+
+
 def test_models_that_could_not_be_measured_end_it_with_their_exit_code(call, read, photos, known, monkeypatch):
     done = task2vec.recommend(known)
     failed = [CellFailure("mine", "", name, "ResourceError", "no network", code) for name, code in (("a", 3), ("b", 5))]

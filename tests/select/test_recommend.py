@@ -385,6 +385,21 @@ def test_what_the_library_measured_on_the_task_itself_counts(world, library):
     assert plain["mine"].measured is None and has_note(plain, "only strategy 'combined' uses them")
 
 
+def test_errors_at_another_image_size_are_not_mixed_with_the_known_ones(world, library):
+    fill_library(library)
+    task = embed("own 0", 50)
+    before = recommend(task, evidence=world, library=library)
+    library.add(Expert("large", "hub", f"timm:{BEST}", input_size=224))
+    for number in range(4):
+        library.add(MeasuredError(fingerprint(50 + number), "large", 0.01 + 0.1 * (number > 0), HALF))
+    after = recommend(task, evidence=world, library=library)
+    assert after.rows == before.rows
+    assert has_note(after, "another image size than the known ones (112 pixels)") and has_note(after, "large 1.0 %")
+    assert has_note(recommend(embed("mine", 30), evidence=world, library=library), "they cannot be compared.")
+    alone = recommend(task, evidence="library", library=library)  # whoever measured at one size only has no other
+    assert alone["large"].measured == pytest.approx(0.01)
+
+
 # --- given the task's own head and measured errors -------------------------------------------------------------------
 
 
@@ -543,6 +558,14 @@ def test_the_best_of_those_that_are_here_are_measured(seen_world, task, networks
     assert row.measured_low <= row.measured <= row.measured_high and not advice.is_interrupted
     assert "measured test error" in advice.verdict
     assert has_note(advice, "Predicted and measured errors are those at 112 pixels.")
+
+
+def test_a_new_network_is_measured_at_the_size_of_the_known_errors(seen_world, task, networks, monkeypatch):
+    monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: True)
+    names = ["resnet10t", "tf_efficientnet_lite0"]
+    advice = recommend(task, measure_top=2, seeds=1, evidence=seen_world, device="cpu", candidates=names)
+    assert sorted(networks) == [("timm:resnet10t", 112, False), ("timm:tf_efficientnet_lite0", 112, False)]
+    assert advice["resnet10t"].load == 't2v.load_probe("resnet10t")' and advice["resnet10t"].size == 112
 
 
 def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task, networks, library):

@@ -73,16 +73,17 @@ def recommend(
 def _find_task(
     query: str, library: "task2vec.Library | None", how: dict[str, Any], *, allow_bad: bool
 ) -> "task2vec.Task | task2vec.Embedding":
-    """The task of a folder or table, or an embedding of the library or a file in a space that errors are known for."""
+    """The task of a folder or table, or an embedding of the library or a file in a space that errors are known for.
+
+    Where a folder and a task of the library have one name, measuring takes the folder, for it needs the images.
+    """
     from task2vec.select import choose_space, find_embedding, find_metatask
 
     origin = inputs.find_origin(query, library)
-    if origin == inputs.PATH:
+    if origin == inputs.PATH or (how["measure_top"] and origin == inputs.LIBRARY and Path(query).exists()):
         return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
     if how["measure_top"]:
-        raise UsageError(
-            f"--measure-top needs images, and '{query}' is an embedding. Name the folder instead: ./FOLDER"
-        )
+        raise UsageError(f"--measure-top needs images, and '{query}' is an embedding. Name the folder of its images.")
     if origin == inputs.FILE:
         return task2vec.load_embedding(query)
     if library is not None:

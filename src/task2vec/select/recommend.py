@@ -285,6 +285,9 @@ class _Case:
         self.train_images = int(half) if self.shots.isdigit() and half < int(self.shots) else None
         parts = [] if whole is None else [select_space(whole, self.shots, find_space(self.embedding, whole.spaces))]
         self.errors = [] if library is None else list_library_errors(library, self.shots)
+        sizes = {model.size for model in ([] if whole is None else whole.models) if model.is_named} - {None}
+        if library is not None and sizes:
+            self._set_apart(library, sizes)
         if library is not None and self.errors and evidence != BUNDLE:
             own = metatask_from_library(library, errors=self.errors, like=self.embedding)
             parts += [own.select(self.shots)] if own.tasks else []
@@ -303,10 +306,28 @@ class _Case:
                 f"The errors of your library were measured by '{parts[1].protocols[0]}', those of '{parts[0].name}' by "
                 f"'{parts[0].protocols[0]}': similar, not the same."
             )
+        if len(sizes) == 1:  # networks that are new are measured at the size of the known errors
+            named = named and [replace(one, size=one.size or min(sizes)) if one.is_named else one for one in named]
         new = [one for one in named or () if not any(_is_same(one, model) for model in self.metatask.models)]
         self.metatask = add_models(self.metatask, [count_model(one) for one in new], library, self.embedding)
         chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
         self.is_allowed = np.array(chosen, dtype=bool)
+
+    def _set_apart(self, library: Library, sizes: set[int]) -> None:
+        """Takes errors of networks at other image sizes out of those of the library; a note has those of the task."""
+        experts = [one for one in library.experts() if one.input_size not in sizes and describe_entry(one).is_named]
+        names = {one.name for one in experts}
+        apart = [error for error in self.errors if error.expert in names]
+        self.errors = [error for error in self.errors if error.expert not in names]
+        own = self.embedding.provenance.get("task_fingerprint")
+        values = {name: [one.error for one in apart if (one.expert, one.task) == (name, own)] for name in names}
+        found = [f"{name} {format_percent(float(np.mean(values[name])))}" for name in sorted(names) if values[name]]
+        if apart:
+            here = f" On this task they are: {', '.join(found)}." if found else ""
+            self.notes.append(
+                f"Errors of your library at another image size than the known ones ({' or '.join(map(str, sizes))} "
+                f"pixels) are not used, for they cannot be compared.{here}"
+            )
 
     def leave_out_seen(self) -> None:
         """Takes the errors of the task out of the evidence, and models that have seen it out of the candidates."""
@@ -422,7 +443,7 @@ class _Case:
         if matrix is None:
             self.notes.append(f"Interrupted: {pluralize(len(self.measured), 'model')} measured.")
         elif len(ready) < min(count, len(rows)):
-            lacking = [row.model for row in rows if models[row.model] not in ready]
+            lacking = [row.model for row in rows[:count] if models[row.model] not in ready]
             self.notes.append(
                 f"Measured {len(ready)} of {count} models: the weights of {', '.join(lacking)} are not on this "
                 "machine. Download them: --download (download=True)"
@@ -643,10 +664,12 @@ class _Case:
         models = [self.metatask.models[number] for number in order]
         if sizes := sorted({str(model.size) for model in models if model.is_named and model.size}):
             what = "Predicted and measured errors" if self.measured else "Predicted errors"
+            first = next(model for model in models if model.is_named)
+            expert = str(first.location).removeprefix("timm:") + ("" if first.is_available else " --download")
             yield (
                 f"{what} are those at {' or '.join(sizes)} pixels. The line above loads the model at its own input "
                 "size: larger images have lower errors as a rule, and that often matters more than the choice of the "
-                "model. To measure a model at its own size: task2vec error-matrix FOLDER --expert NAME"
+                f"model. To measure a model at its own size: task2vec error-matrix FOLDER --expert {expert}"
             )
         if self.median_class < FEWEST and not self.measured:
             yield (
