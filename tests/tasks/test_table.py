@@ -96,7 +96,7 @@ def test_frames_and_dicts_of_columns(tmp_path, monkeypatch):
     assert [task.name for task in made] == ["dict", "Frame", "dict"] and made[0].images.name(0) == "0.png"
     with pytest.raises(BadImagesError, match="out of the root"):
         read_table({"path": ["../0.png", "../1.png"], "label": ["a", "b"]}, root=make_images(tmp_path / "inner"))
-    with pytest.raises(UsageError, match="have 2, 3 cells"):
+    with pytest.raises(UsageError, match="have '2', '3' cells"):
         read_table({**columns, "label": ["a", "b"]})
     with pytest.raises(DataError, match=r"the Frame has no column 'path'.*'x', 'y'"):
         read_table(Frame(x=[1], y=[2]))

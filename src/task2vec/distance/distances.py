@@ -120,11 +120,11 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
     if a.probe_fingerprint != b.probe_fingerprint or a.probe_fingerprint == "unknown":
         same_name = " under the same name but with other weights or another image size" if a.probe == b.probe else ""
         size = a.provenance.get("image_size")
-        is_other = isinstance(size, list) and size and size != b.provenance.get("image_size")
+        at = f" --size {size[0]}" if isinstance(size, list) and size and size != b.provenance.get("image_size") else ""
         raise ProbeMismatchError(
             f"cannot compare '{a.task}' with '{b.task}': they were embedded by different probes, or by unknown "
             f"ones ({a.probe} and {b.probe}{same_name}), so their coordinates mean different filters. Embed one again: "
-            f"task2vec embed --probe {a.probe}{f' --size {size[0]}' if is_other else ''} {b.task}"
+            f"task2vec embed --probe {a.probe}{at} {b.task}"
         )
     for name in SCALING:
         one, other = (e.provenance.get("settings", {}).get(name) for e in (a, b))

@@ -59,9 +59,9 @@ def load_probe(
         raise ProbeError(f"size={size} is not the side of an image. Give its pixels, such as 128, or leave it out.")
     if isinstance(name_or_module, nn.Module):
         name, module = type(name_or_module).__name__, name_or_module
-        heads, preprocess = ((head,), None) if head and transform else _describe_module(module, size)
-        heads = (head,) if head else heads
-        if not heads or not (transform or preprocess) or (transform and size) or weights is not None:
+        heads, preprocess = ((), None) if head and transform else _describe_module(module, size)
+        heads, preprocess = (head,) if head else heads, check_transform(transform) if transform else preprocess
+        if not heads or preprocess is None or (transform and size) or weights is not None:
             raise ProbeError(
                 f"a module of your own ({name}) needs head= (the name of its last linear layer) and transform= (from a "
                 "PIL image to its input tensor; it decides the size, so size= is left out), which are not guessed. "
@@ -69,7 +69,7 @@ def load_probe(
                 "several ways: pass transform=WEIGHTS.transforms(). weights= is not taken: load them into it first."
             )
         source = "module in train mode, put into eval mode" if any(m.training for m in module.modules()) else "module"
-        return make_probe(name, module, heads, check_transform(transform) if transform else preprocess, source=source)
+        return make_probe(name, module, heads, preprocess, source=source)
     library, _, name = name_or_module.rpartition(":")
     if library not in ("", "timm", "torchvision"):
         raise ProbeError(f"unknown source '{library}' in '{name_or_module}'. Write timm:{name} or torchvision:{name}.")

@@ -57,7 +57,8 @@ def to_task(
     if isinstance(source, Task):
         return source
     simple: dict[str, Any] = {"name": name, "allow_bad": allow_bad, "progress": progress}
-    options, kind = simple | {"num_workers": num_workers}, type(source).__name__
+    options: dict[str, Any] = {**simple, "num_workers": num_workers}
+    kind = type(source).__name__
     if isinstance(source, str | os.PathLike):
         what, task = _read_path(Path(source).expanduser(), options)
     elif _is_huggingface(source):
@@ -86,10 +87,11 @@ def to_task(
 
 def to_tasks(sources: Any, **options: Any) -> tuple[Task, ...]:
     """The tasks of several sources, or of a single one that is no list; options are those of `to_task`."""
-    is_one = isinstance(sources, Task | str | os.PathLike) or _is_huggingface(sources) or is_frame(sources)
-    if not is_one and not isinstance(sources, Iterable):
+    if isinstance(sources, Task | str | os.PathLike) or _is_huggingface(sources) or is_frame(sources):
+        sources = [sources]
+    if not isinstance(sources, Iterable):
         raise UsageError(f"a {type(sources).__name__} is no list of tasks. Pass tasks, or of each {SOURCES}.")
-    return tuple(to_task(source, **options) for source in ([sources] if is_one else sources))
+    return tuple(to_task(source, **options) for source in sources)
 
 
 def _is_huggingface(source: Any) -> bool:

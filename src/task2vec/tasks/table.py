@@ -178,7 +178,9 @@ def _read_frame(table: Any) -> Columns:
     given = {str(name): table[name] for name in (table if isinstance(table, Mapping) else table.columns)}
     columns = Columns({name: one.tolist() if hasattr(one, "tolist") else list(one) for name, one in given.items()})
     if len(counts := {len(cells) for cells in columns.values()}) > 1:
-        raise UsageError(f"the columns have {quote(sorted(counts))} cells, so rows are unclear. Pass as many of each.")
+        raise UsageError(
+            f"the columns have {quote([*map(str, sorted(counts))])} cells, so rows are unclear. Pass as many of each."
+        )
     return columns
 
 
