@@ -277,7 +277,7 @@ class Job:
             "warnings": [*given.warnings, *warnings, *([] if head.beats_chance else [_chance_warning(head)])],
             **more,
         }
-        arrays = tuple(values.cpu().numpy() for values in (estimate.fisher, estimate.stderr, prior))
+        arrays = estimate.fisher.cpu().numpy(), estimate.stderr.cpu().numpy(), prior.cpu().numpy()
         both = np.stack(halves) if halves else None
         return Embedding(given.name, probe.name, *arrays, probe.layers, provenance, both)
 

@@ -78,8 +78,7 @@ class PerSampleFisher:
             alone = [list(self.rows_by_seed(image, own, [key])) for image, own, key in parts]
             yield from (torch.cat(rows) for rows in zip(*alone, strict=True))
             return
-        recorded = None if callable(seeds) else find_recorded(self, images, seeds)
-        if recorded is not None:
+        if isinstance(seeds, Tensor) and (recorded := find_recorded(self, images, seeds)) is not None:
             yield from recorded.run(images, seeds)
             return
         recorder, features = self.forward(images, keys)
