@@ -285,7 +285,8 @@ class _Case:
         self.train_images = int(half) if self.shots.isdigit() and half < int(self.shots) else None
         parts = [] if whole is None else [select_space(whole, self.shots, find_space(self.embedding, whole.spaces))]
         self.errors = [] if library is None else list_library_errors(library, self.shots)
-        sizes = {model.size for model in ([] if whole is None else whole.models) if model.is_named} - {None}
+        networks = [model for model in whole.models if model.is_named] if whole is not None else []
+        sizes = {model.size for model in networks if model.size is not None}
         if library is not None and sizes:
             self._set_apart(library, sizes)
         if library is not None and self.errors and evidence != BUNDLE:
