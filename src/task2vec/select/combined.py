@@ -569,7 +569,7 @@ def predict_conditioned(
     if candidates.any():
         first = int(Prediction(loss).order(is_tried if is_tried.any() else candidates)[0])
         if is_tried.any():
-            chances = {posterior.p_better(one, first): int(one) for one in np.flatnonzero(candidates & ~is_tried)}
+            chances = {posterior.p_better(one, first): one for one in np.flatnonzero(candidates & ~is_tried).tolist()}
             first = chances[max(chances)] if max(chances, default=0) >= SURE else first
         if best is not None and first != best:
             p_better = posterior.p_better(first, best)
