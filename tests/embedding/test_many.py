@@ -13,7 +13,7 @@ from timm.layers.std_conv import StdConv2d
 from task2vec.embedding import EmbedSettings, VariationalSettings, embed, embed_many, many
 from task2vec.embedding.batching import Passes, Pixels
 from task2vec.embedding.many import _merge, gather_images, group_tasks
-from task2vec.errors import DataChangedError, NotFiniteError, ProbeError, ResourceError, UsageError
+from task2vec.errors import DataChangedError, DataError, NotFiniteError, ProbeError, ResourceError, UsageError
 from task2vec.fisher import PerSampleFisher
 from task2vec.head import fit_heads
 from task2vec.tasks import Task, from_dataset
@@ -212,8 +212,10 @@ def test_arguments_are_refused_at_the_call(options):
 
 
 def test_tasks_probes_and_folders_are_refused_at_the_call(tmp_path):
-    with pytest.raises(UsageError, match=r"tasks\[1\] is a str.*read_folder"):
-        embed_many([make_task(), "birds"], tiny())
+    with pytest.raises(DataError, match="no-such-birds does not exist"):
+        embed_many([make_task(), "no-such-birds"], tiny())
+    with pytest.raises(UsageError, match="a int holds no labelled images"):
+        embed_many([make_task(), 3], tiny())
     with pytest.raises(ProbeError, match="StdConv2d"):
         embed_many([make_task()], make_tiny(second=StdConv2d), settings=EmbedSettings(method="variational"))
     (tmp_path / "file").write_text("mine")

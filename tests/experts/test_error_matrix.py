@@ -247,7 +247,11 @@ def test_cells_of_what_an_expert_has_seen_are_marked(tasks, experts, library, tm
 
 def test_what_cannot_be_meant_is_refused(tasks, experts):
     twice = [*experts, make_model("one", seed=3)]
-    wrong = [([*tasks, tasks[0]], experts, "Pass it once"), (["cats"], experts, "str"), (tasks, twice, "'one'")]
+    wrong = [
+        ([*tasks, tasks[0]], experts, "Pass it once"),
+        ([3], experts, "a int holds no labelled images"),
+        (tasks, twice, "'one'"),
+    ]
     for some, models, word in [*wrong, (tasks, ["resnet34"], "str")]:
         with pytest.raises(UsageError, match=word):
             error_matrix(some, models, **HOW)

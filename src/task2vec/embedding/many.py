@@ -79,8 +79,8 @@ def embed_many(
     overwritten: an embedding whose name is taken gets a longer one.
 
     Args:
-        tasks: tasks, or anything that `to_task` makes one of, in any order; results come as they are finished, with
-            the number of their task.
+        tasks: tasks, or anything that `to_task` makes one of, which is read at the call, in any order; results come as
+            they are finished, with the number of their task.
         probe: what `load_probe` returns.
         settings: see `EmbedSettings`. With `rel_tol` or the variational method tasks share only their features.
         folder: where to save the embeddings, one file each; None saves none.
