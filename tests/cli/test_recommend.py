@@ -85,7 +85,9 @@ def test_an_interrupt_prints_what_is_known(call, read, photos, known, monkeypatc
 def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, known, own_library, monkeypatch):
     monkeypatch.chdir(photos.parent)
     with Library.open(own_library) as opened:
-        opened.add(make("photos", 1))
+        names = ("probe_fingerprint", "image_size", "settings", "recipe")
+        about = make("photos", 1).provenance | {name: known.provenance[name] for name in names}
+        opened.add(replace(known, task="photos", provenance=about))
     done, given = task2vec.recommend(known), []
     monkeypatch.setattr(task2vec, "recommend", lambda what, **how: given.append(what) or done)
     assert call("recommend", "photos").exit_code == call("recommend", "photos", "--measure-top", 1).exit_code == 0

@@ -94,7 +94,7 @@ def test_together_as_alone_whatever_the_arguments(options, monkeypatch):
 
 
 def test_seeds_that_do_not_fit_at_once_change_no_number(monkeypatch):
-    monkeypatch.setattr("task2vec.embedding.batching._SEEDS", 200)
+    monkeypatch.setattr("task2vec.embedding.batching._SEEDS", 20)
     wanted, counts = embed_alone("classes", FINE), Counts(monkeypatch)
     assert_same(embed_all(make_family("classes")), wanted)
     assert counts.forward > len(make_family("classes")[0])  # which is what one pass would take

@@ -89,7 +89,7 @@ def test_a_damaged_embedding_is_named_and_the_others_still_work(library, monkeyp
 def test_errors_of_the_library_count(library):
     with Library.open(library) as opened:
         task = opened.task("own 1").fingerprint
-        opened.add(Expert("mine", "timm", "resnet18", parameters=11_000_000))
+        opened.add(Expert("mine", "timm", "resnet18", parameters=11_000_000, input_size=112))
         protocol = "linear-2, train half, logistic, usual"
         opened.add(*(MeasuredError(task, "mine", error, protocol, seed) for seed, error in enumerate((0.1, 0.2))))
     with serving(library) as client:
