@@ -48,7 +48,7 @@ def bare_gradients(network: PreparedNetwork, images: Tensor) -> Callable[[Tensor
 
 
 def passes(probe: Probe, images: Tensor, seed: Tensor) -> dict[str, Callable[[], object]]:
-    """The bare pass and the per-sample Fisher on the same images, ready to be timed side by side.
+    """The bare pass and the per-sample Fisher of the direct and the robust method, ready to be timed side by side.
 
     "bare" is the folded network as torch differentiates it; "bare, flipped" is the network of the Fisher, whose
     input gradients are forward convolutions with flipped kernels where that is faster (the same thing elsewhere).
@@ -59,9 +59,10 @@ def passes(probe: Probe, images: Tensor, seed: Tensor) -> dict[str, Callable[[],
     plain, network = probe.prepare(**where, flip=False), probe.prepare(**where)
     layers = probe.layers
 
-    exact = PerSampleFisher(network, layers)
+    exact, robust = (PerSampleFisher(network, layers, is_untied=is_untied) for is_untied in (False, True))
     return {
         "bare": lambda: bare_pass(plain, images, seed),
         "bare, flipped": lambda: bare_pass(network, images, seed),
         "exact": lambda: exact.rows(images, seed[None]),
+        "robust": lambda: robust.rows(images, seed[None]),
     }

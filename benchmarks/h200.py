@@ -50,9 +50,10 @@ def main() -> int:
     found = {"decoded": min(row["total"] for row in embeddings), **file_seconds(device, clock)}
     rates = [
         row
+        for one in (probe, t2v.load_probe())
         for is_tf32, dtype in ((True, torch.float32), (False, torch.float32), (True, torch.bfloat16))
         for batch in arguments.batches
-        for row in [images_per_second(probe, batch, is_tf32, dtype, device, clock)]
+        for row in [images_per_second(one, batch, is_tf32, dtype, device, clock)]
     ]
     errors = arithmetic_errors(probe, device)
     results = {"torch": torch.__version__, "embedding": embeddings, "seconds": found, "images_per_second": rates}
@@ -141,9 +142,9 @@ def images_per_second(
     seconds = interleave(several, rounds=REPEATS, clock=clock)
     rates = {name: 5 * batch / statistics.median(taken) for name, taken in seconds.items()}
     kind = str(dtype).removeprefix("torch.") + (" TF32" if is_tf32 and dtype == torch.float32 else "")
-    print(f"\nimages per second, {kind}, batches of {batch}")
+    print(f"\nimages per second, {probe.name}, {kind}, batches of {batch}")
     show_table(["pass", "images/s", "times bare"], [(n, rate, rates["bare"] / rate) for n, rate in rates.items()])
-    return {"dtype": kind, "batch": batch, **rates}
+    return {"probe": probe.name, "dtype": kind, "batch": batch, **rates}
 
 
 def arithmetic_errors(probe: t2v.Probe, device: torch.device) -> list[dict[str, object]]:

@@ -20,7 +20,7 @@ METRIC = "Error rate, balanced error rate, or 1 - precision (attributes)."
 
 def train_expert(
     paths: Annotated[list[Path], Argument(metavar="PATH", help="Folders with one folder per class, or tables.")],
-    reading: Annotated[options.Reading, "split allow_bad path_column label_column root num_workers"],
+    reading: Annotated[options.Reading, "split allow_bad path_column label_columns root num_workers"],
     compute: Annotated[options.Compute, "device backend jobs"],
     probe: options.ProbeOptions,
     name: Annotated[str | None, Option(help="Name of the expert of a single PATH. Default: the task's.")] = None,

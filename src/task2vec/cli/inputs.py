@@ -91,7 +91,7 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
     kinds = set(sorts.values())
     published = kinds - {TABLE, FOLDER}
     strays = (
-        ("path_column label_column root", TABLE in kinds, "a table (.csv, .tsv, .parquet)"),
+        ("path_column label_columns root", TABLE in kinds, "a table (.csv, .tsv, .parquet)"),
         ("task_names kind max_images", published, "a published dataset (see task2vec tasks)"),
         ("layout", published or reading.layout == FOLDER, "a published dataset (see task2vec tasks)"),
         ("labels", "imaterialist" in published, "an iMaterialist dataset"),
@@ -109,7 +109,7 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
 
 def list_given(options: dict[str, Any]) -> str:
     """Those of the options that were given, as they are spelled on the command line; empty if none was."""
-    spelled = {"layout": "as", "task_names": "task", "label_column": "label-columns"}
+    spelled = {"layout": "as", "task_names": "task"}
     return ", ".join(f"--{spelled.get(key, key.replace('_', '-'))}" for key, value in options.items() if value)
 
 
@@ -142,7 +142,7 @@ def read_path(path: Path, sort: str, reading: Reading, found: Tasks) -> "list[ta
     if sort == FOLDER:
         tasks = [task2vec.read_folder(path, split=reading.split, name=reading.name, **how)]
     elif sort == TABLE:
-        columns = {"path_column": reading.path_column, "label_columns": reading.label_column, "root": reading.root}
+        columns = {"path_column": reading.path_column, "label_columns": reading.label_columns, "root": reading.root}
         how |= {key: value for key, value in columns.items() if value}
         tasks = [task2vec.read_table(path, name=reading.name, **how)]
     else:

@@ -94,10 +94,7 @@ class Reading:
     """
 
     path_column: Annotated[str | None, Option(help="Table: column with the image paths. Default: by its name.")] = None
-    label_column: Annotated[
-        list[str] | None,
-        Option("--label-columns", help="Table: label column; repeat it for multi-label."),
-    ] = None
+    label_columns: Annotated[list[str] | None, Option(help="Table: label column; repeat it for multi-label.")] = None
     root: Annotated[Path | None, Option(help="Table: folder that paths are relative to. Default: the table's.")] = None
     task_names: Annotated[list[str] | None, Option("--task", help="Published dataset: task. Can be repeated.")] = None
     kind: Annotated[str | None, Option(help="Published dataset: all tasks of this kind, e.g. order.")] = None
@@ -115,7 +112,7 @@ class Reading:
 # Commands with more options than this print them in groups: first those that everyone needs, then these.
 MOST_UNGROUPED = 20
 GROUPS = {
-    "Tables": "path_column label_column root",
+    "Tables": "path_column label_columns root",
     "Published datasets": "task_names kind layout max_images labels one_vs_rest",
     "Probe": "probe weights size download",
     "Settings that affect the results": "method epochs max_samples split_half rel_tol l2 beta seed dtype recipe shots "
