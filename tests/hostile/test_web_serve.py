@@ -207,7 +207,8 @@ def real(tmp_path_factory):
     headers = f"Origin: http://127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     with listening(app) as place:
         yield place, f"POST {API}/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n\r\n{body}".encode()
-    assert {job.state for job in app.state.jobs.list_jobs()} == {"cancelled"}  # with the server
+    # A job ends with the server. Whether there was one depends on which of the tests below this process ran.
+    assert all(job.state == "cancelled" for job in app.state.jobs.list_jobs())
 
 
 def test_s8_a_body_that_never_comes_or_never_ends_is_given_up(real):

@@ -32,7 +32,7 @@ from task2vec.progress import Report
 from task2vec.tasks import Images
 
 # Decoded images are kept for the second pass up to this many bytes; more of them are decoded again.
-CACHE_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
+CACHE_BYTES = {"cpu": 16 << 20, "cuda": 8 << 30}
 # More images at a time would save a CPU a tenth of its time, and take twice the memory.
 BATCH_SIZE = {"cpu": 3, "cuda": 128}
 # A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to the next of these.
