@@ -8,7 +8,7 @@ import pytest
 
 import task2vec
 from task2vec import EmbedSettings, Library, distance, embed_batches, load_embedding, plots, read_folder
-from task2vec.cli.compare import group_layers
+from task2vec.embedding.embedding import group_layers
 from tests.cli.material import make, paint
 from tests.library.making import flip
 from tests.tiny_probe import make_tiny

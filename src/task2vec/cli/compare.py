@@ -5,7 +5,6 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +18,7 @@ from task2vec.errors import DataError, EmbeddingFileError, LibraryError, UsageEr
 from task2vec.progress import show_progress
 from task2vec.text import pluralize, printable
 
-MOST_STAGES, BAR_WIDTH = 14, 20
+BAR_WIDTH = 20
 NO_GROUP, BUNDLED = "(no group)", "bundled"
 Embeddings = Sequence["task2vec.Embedding"]
 # An embedding on a map, and its group there.
@@ -34,7 +33,7 @@ def show(what: options.Query, library: options.LibraryFolder = None) -> None:
     Names are looked up in the library first. For a file of the same name, write a path: ./NAME
     """
     embedding = inputs.load_query(what, library, embeds=False).embedding
-    output.print_report({**describe(embedding), "stages": summarize_stages(embedding)}, _print_embedding)
+    output.print_report({**describe(embedding), "stages": embedding.stages()}, _print_embedding)
 
 
 def _print_embedding(facts: dict[str, Any]) -> None:
@@ -48,33 +47,6 @@ def _print_embedding(facts: dict[str, Any]) -> None:
     prints = [(f"{key} fingerprint", value[:16]) for key, value in facts["fingerprints"].items()]
     versions = ", ".join(f"{key} {value}" for key, value in facts["versions"].items())
     output.print_facts([("settings", settings), *prints, ("versions", versions)])
-
-
-def summarize_stages(embedding: "task2vec.Embedding") -> list[dict[str, Any]]:
-    """For every stage in order: its name, its filters, its share of the norm, and the mean Fisher of its filters."""
-    norm = float(embedding.fisher.sum())
-    rows, start = [], 0
-    for name, filters in group_layers([(layer.name, layer.filters) for layer in embedding.layers]):
-        total = float(embedding.fisher[start : start + filters].sum())
-        share = total / norm if norm > 0 else 0.0
-        rows.append({"stage": name, "filters": filters, "share": share, "mean_fisher": total / filters})
-        start += filters
-    return rows
-
-
-def group_layers(layers: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Consecutive layers grouped by the longest common prefixes of their names that give few enough stages.
-
-    Example:
-        >>> group_layers([("stem", 8), ("blocks.0.a", 4), ("blocks.0.b", 4), ("blocks.1.a", 6), ("neck", 2)])
-        [('stem', 8), ('blocks.0.a', 4), ('blocks.0.b', 4), ('blocks.1.a', 6), ('neck', 2)]
-    """
-    depth, stages = max(name.count(".") for name, _ in layers) + 1, layers
-    while depth and len(stages) > MOST_STAGES:
-        depth -= 1
-        groups = groupby(layers, key=lambda layer: ".".join(layer[0].split(".")[:depth]))
-        stages = [(name, sum(filters for _, filters in group)) for name, group in groups]
-    return stages
 
 
 # --- nearest ---------------------------------------------------------------------------------------------------------
@@ -95,6 +67,7 @@ def nearest(
     from task2vec.distance.distances import find_kind
     from task2vec.experts.metatask import measure_all
     from task2vec.library import identify
+    from task2vec.select.evidence import list_bundled
 
     measure, is_symmetric = find_kind(kind), kind == "symmetric"
     found = inputs.load_query(query, library, allow_bad=allow_bad)
@@ -118,17 +91,6 @@ def nearest(
     about = found.as_dict() | {"key": identify(embedding).key, "is_alone": is_alone, "kind": kind}
     folder = inputs.find_library_folder(library)
     output.print_report({"query": about, "library": folder, "neighbours": rows, "spaces": spaces}, _print_neighbours)
-
-
-def list_bundled(like: "task2vec.Embedding") -> "list[task2vec.Embedding]":
-    """The bundled tasks in the space of an embedding, made by the same recipe; none if there are none."""
-    from task2vec.select.evidence import is_comparable
-
-    bundle, recipe = task2vec.bundled_metatask(), like.provenance.get("recipe")
-    for name, one in bundle.spaces.items():
-        if is_comparable(one, like) and one.provenance.get("recipe") == recipe:
-            return list(bundle.embeddings[name][: len(bundle.tasks)])
-    return []
 
 
 def _describe_neighbour(
@@ -296,6 +258,7 @@ def draw_map(
     Writes an interactive page (map.html), the map and the distance matrix as PNG and PDF, and their numbers as CSV.
     """
     from task2vec.plots import import_figure
+    from task2vec.select.evidence import list_bundled
 
     import_figure()  # a missing extra is reported now and not after the work
     if files and (given := inputs.list_given({"tag": tag, "probe": probe, "library": library})):

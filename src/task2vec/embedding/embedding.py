@@ -16,7 +16,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -39,6 +39,8 @@ SUFFIX = ".t2v.safetensors"
 _ARRAYS = ("fisher", "prior", "stderr")
 _LARGEST = 1 << 30
 _LONGEST_NAME = 120
+# Stages that the layers are grouped into, at most.
+MOST_STAGES = 14
 # A temporary file older than this was left by a writer that was killed.
 _ORPHAN_SECONDS = 3600
 _EMBED_AGAIN = "embed the task again: task2vec embed FOLDER"
@@ -266,9 +268,35 @@ class Embedding:
         ends = accumulate(layer.filters for layer in self.layers)
         return {layer.name: slice(end - layer.filters, end) for layer, end in zip(self.layers, ends, strict=True)}
 
+    def stages(self) -> list[dict[str, Any]]:
+        """For every stage of the probe in order: its name, its filters, its share of the norm, and its mean Fisher."""
+        norm = float(self.fisher.sum())
+        rows, start = [], 0
+        for name, filters in group_layers([(layer.name, layer.filters) for layer in self.layers]):
+            total = float(self.fisher[start : start + filters].sum())
+            share = total / norm if norm > 0 else 0.0
+            rows.append({"stage": name, "filters": filters, "share": share, "mean_fisher": total / filters})
+            start += filters
+        return rows
+
     def save(self, path: str | Path) -> Path:
         """Writes the embedding to `path`, whole or not at all (safetensors with its SHA-256), and returns it."""
         return write_file(Path(path), encode_embedding(self), makes_folder=True)
+
+
+def group_layers(layers: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Consecutive layers grouped by the longest common prefixes of their names that give few enough stages.
+
+    Example:
+        >>> group_layers([("stem", 8), ("blocks.0.a", 4), ("blocks.0.b", 4), ("blocks.1.a", 6), ("neck", 2)])
+        [('stem', 8), ('blocks.0.a', 4), ('blocks.0.b', 4), ('blocks.1.a', 6), ('neck', 2)]
+    """
+    depth, stages = max(name.count(".") for name, _ in layers) + 1, layers
+    while depth and len(stages) > MOST_STAGES:
+        depth -= 1
+        groups = groupby(layers, key=lambda layer: ".".join(layer[0].split(".")[:depth]))
+        stages = [(name, sum(filters for _, filters in group)) for name, group in groups]
+    return stages
 
 
 def trivial(embedding: Embedding) -> Embedding:

@@ -46,6 +46,7 @@ from task2vec.experts.metatask import (
     ModelInfo,
     TaskInfo,
     build_metatask,
+    bundled_metatask,
     deduplicate_names,
     find_free_name,
     find_protocol,
@@ -129,6 +130,15 @@ def is_comparable(one: Embedding, other: Embedding) -> bool:
     except (ProbeMismatchError, SettingsMismatchError):
         return False
     return True
+
+
+def list_bundled(like: Embedding) -> list[Embedding]:
+    """The bundled tasks in the space of an embedding, made by the same recipe; none if there are none."""
+    bundle, recipe = bundled_metatask(), like.provenance.get("recipe")
+    for name, one in bundle.spaces.items():
+        if is_comparable(one, like) and one.provenance.get("recipe") == recipe:
+            return list(bundle.embeddings[name][: len(bundle.tasks)])
+    return []
 
 
 def format_space(embedding: Embedding) -> str:
