@@ -99,12 +99,9 @@ def fit_heads(
     Fitted together, since that takes a fraction of the time; each is the head that its task has alone, but for
     rounding. Images with the same number in `groups` (n,), such as copies, are in the same fold.
     """
-    is_multilabel = targets.ndim == 3
-    onehot = to_onehot(targets, classes, is_multilabel=is_multilabel)
-    weights = image_weights(onehot, is_multilabel=is_multilabel, balance=balance)
-    whole = make_problem(features, onehot, weights, is_multilabel=is_multilabel)
+    whole = _make_whole(features, targets, classes=classes, balance=balance)
     problem, basis = compress(whole)
-    white = whiten(problem, l2)
+    white, weights = whiten(problem, l2), whole.weights
     groups = torch.arange(len(problem), device=features.device) if groups is None else groups
     tasks = torch.arange(len(weights), device=features.device)
     penalties = torch.full(tasks.shape, l2, dtype=torch.float64, device=features.device)
@@ -126,6 +123,41 @@ def fit_heads(
     return heads
 
 
+def predict_held_out(
+    features: Tensor,
+    targets: Tensor,
+    *,
+    classes: int,
+    l2: float = L2,
+    balance: bool = True,
+    groups: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(n, c) probabilities of every image by heads fitted without it and its group, and (n,) which can be judged.
+
+    The heads are those whose error `fit_head` reports, but of all images, and the arguments are its own. Probabilities
+    are averaged over repetitions; attributes have one each. See `assign_folds` for the images that can be judged.
+
+    Example:
+        >>> features = torch.tensor([[-1.0], [-1.1], [-0.9], [1.0], [1.1], [-1.05]])
+        >>> probabilities, is_judged = predict_held_out(features, torch.tensor([0, 0, 0, 1, 1, 1]), classes=2)
+        >>> probabilities.argmax(1).tolist()  # the last one has the wrong label
+        [0, 0, 0, 1, 1, 0]
+    """
+    whole = _make_whole(features, targets[None], classes=classes, balance=balance)
+    groups = torch.arange(len(whole), device=features.device) if groups is None else groups
+    held_out = torch.zeros_like(whole.onehot, dtype=torch.float32)
+    penalty = torch.tensor([l2], dtype=torch.float64, device=features.device)
+    _, _, is_judged, _ = _hold_out(whiten(compress(whole)[0], l2), penalty, groups, held_out)
+    return held_out[0], is_judged[0]
+
+
+def _make_whole(features: Tensor, targets: Tensor, *, classes: int, balance: bool) -> Problem:
+    """The problem of tasks with (tasks, n) or (tasks, n, c) targets, as `fit_heads` takes them."""
+    kind = {"is_multilabel": targets.ndim == 3}
+    onehot = to_onehot(targets, classes, **kind)
+    return make_problem(features, onehot, image_weights(onehot, **kind, balance=balance), **kind)
+
+
 def to_onehot(targets: Tensor, classes: int, *, is_multilabel: bool) -> Tensor:
     """Targets as (..., c) zeros and ones in float64."""
     return targets.double() if is_multilabel else functional.one_hot(targets, classes).double()
@@ -143,25 +175,15 @@ def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tens
 
 
 def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]:
-    """The held-out loss and class-balanced error of every task, and whether it beats chance, for the penalty `l2` (1,).
-
-    Single precision is enough, and twice as fast.
-    """
+    """The held-out loss and class-balanced error of every task, and whether it beats chance, for `l2` (1,)."""
     kind, classes = {"is_multilabel": problem.is_multilabel}, problem.onehot.shape[2]
     if len(problem) > MAX_VALIDATED:
         order = (problem.onehot[0].argmax(1) * (not problem.is_multilabel)).argsort(stable=True)
         images = order[torch.linspace(0, len(order) - 1, MAX_VALIDATED, device=order.device).long()]
         problem, groups = problem.select(images=images), groups[images].unique(return_inverse=True)[1]
         problem = whiten(problem, float(l2))
-    problem = replace(problem, dtype=torch.float32)
-    repetitions = max(1, min(REPETITIONS, MAX_REPEATED // (int(groups.max()) + 1)))
-    folds, is_judged = assign_folds(problem.onehot, groups=groups, repetitions=repetitions, **kind)
+    losses, errors, is_judged, error_weights = _hold_out(problem, l2, groups)
     judged = problem.onehot * is_judged[..., None]
-    error_weights = _error_weights(judged, **kind)
-    how = {"together": problem.count_together(), "error_weights": error_weights}
-    # The gradients of a whitened problem have other lengths; either way losses are right to about 1 %.
-    stop = _STOP | {"max_steps": 100, "tolerance": 1e-2 if problem.factor is None else 3e-3}
-    losses, errors, _ = cross_validate(problem, l2, folds, is_judged, **how, **stop)
     # Guessing errs in all classes but one, or every second time; images of a group are right or wrong together.
     known = torch.full_like(losses, 2) if kind["is_multilabel"] else (judged.sum(1) > 0).sum(1, keepdim=True)
     chance = 1 - 1 / known.clamp_min(2)
@@ -170,6 +192,24 @@ def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]
     nothing = losses.new_tensor([[math.log(classes), 1 - 1 / classes, False]])
     figures = torch.cat([losses, errors, errors < least], dim=1)
     return torch.where(losses.isnan(), nothing, figures).tolist()
+
+
+def _hold_out(
+    problem: Problem, l2: Tensor, groups: Tensor, held_out: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(tasks, 1) held-out losses and errors, (tasks, n) which images are judged, and (tasks, n, 1 or c) error weights.
+
+    Single precision is enough, and twice as fast. `held_out` is that of `cross_validate`.
+    """
+    problem, kind = replace(problem, dtype=torch.float32), {"is_multilabel": problem.is_multilabel}
+    repetitions = max(1, min(REPETITIONS, MAX_REPEATED // (int(groups.max()) + 1)))
+    folds, is_judged = assign_folds(problem.onehot, groups=groups, repetitions=repetitions, **kind)
+    error_weights = _error_weights(problem.onehot * is_judged[..., None], **kind)
+    how = {"together": problem.count_together(), "error_weights": error_weights, "held_out": held_out}
+    # The gradients of a whitened problem have other lengths; either way losses are right to about 1 %.
+    stop = _STOP | {"max_steps": 100, "tolerance": 1e-2 if problem.factor is None else 3e-3}
+    losses, errors, _ = cross_validate(problem, l2, folds, is_judged, **how, **stop)
+    return losses, errors, is_judged, error_weights
 
 
 def _error_weights(onehot: Tensor, *, is_multilabel: bool) -> Tensor:
@@ -191,6 +231,7 @@ def cross_validate(
     *,
     together: int,
     error_weights: Tensor | None = None,
+    held_out: Tensor | None = None,
     fit_all: bool = False,
     from_base_rates: bool = False,
     **stop,
@@ -211,6 +252,8 @@ def cross_validate(
         is_judged: (tasks, n) which images count for the loss.
         together: how many heads are fitted at a time.
         error_weights: (tasks, n, 1 or c) what a wrong answer counts.
+        held_out: (tasks, n, c) to which the probabilities of all images by heads without them are added, averaged over
+            repetitions and penalties.
         fit_all: fit heads on all images as well.
         from_base_rates: start attributes (common to all tasks) at the log odds of their rates, for rare ones are far
             from zero.
@@ -237,6 +280,9 @@ def cross_validate(
             is_one = problem.is_multilabel
             wrong = (logits > 0) != targets.bool() if is_one else (logits.argmax(2) != targets.argmax(2))[..., None]
             errors[own, repetition, held, chosen] = (wrong * is_out[..., None] * error_weights[own]).sum((1, 2))
+        if held_out is not None:
+            p = logits.sigmoid() if problem.is_multilabel else logits.softmax(2)
+            held_out.index_add_(0, own, p * is_out[..., None], alpha=1 / (repetitions * len(grid)))
         solutions.append(solution[held == count])
     mean_losses = losses.sum(2).mean(1) / judging.sum(1, keepdim=True)
     solved = torch.cat(solutions).unflatten(0, (tasks if fit_all else 0, len(grid)))
