@@ -16,6 +16,8 @@ from task2vec.lazy import lazy_names, read_imports
 if TYPE_CHECKING:  # `as` makes a name public for type checkers (PEP 484)
     from task2vec import distance as distance
     from task2vec import errors as errors
+    from task2vec.audit.report import TaskReport as TaskReport
+    from task2vec.audit.report import report as report
     from task2vec.embedding import DomainEmbedding as DomainEmbedding
     from task2vec.embedding import Embedding as Embedding
     from task2vec.embedding import EmbedSettings as EmbedSettings

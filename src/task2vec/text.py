@@ -1,13 +1,19 @@
 """Counts, shares and tables as text, and untrusted names made safe to print."""
 
+import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePath
 
 # Joiners and variation selectors make up emoji and several scripts; they move nothing on a terminal.
 _KEPT = {"\u200c", "\u200d", "\ufe0f"}
 # Blanks between the columns of a table, and what a shortened cell keeps.
 _GAP, _LEAST = 2, 12
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+# An absolute path, in quotes or up to the next blank: its last part is the group "last".
+_QUOTED = re.compile(r"""(?P<mark>['"])(?:/|[A-Za-z]:[/\\])[^'"\n]*?(?P<last>[^'"/\\\n]+)[/\\]?(?P=mark)""")
+_BARE = re.compile(r"""(?<![\w.:/\\-])(?:/|[A-Za-z]:[/\\])(?:[^\s'"/\\]+[/\\])*(?P<last>[^\s'"/\\]+)[/\\]?""")
 
 
 def pluralize(count: int, noun: str) -> str:
@@ -49,6 +55,22 @@ def escape_formula(cell: str) -> str:
         ('cats', "'=cmd()")
     """
     return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
+def hide_paths(text: str, names: Mapping[str, str] | None = None) -> str:
+    """The text with known folders under their public names, and of every other absolute path only the last part.
+
+    Example:
+        >>> hide_paths("'/home/ada/photos/cats' is empty", {"/home/ada/photos": "photos"})
+        "'photos/cats' is empty"
+        >>> hide_paths("cannot read /usr/lib/x.so: see '/etc/my hosts'", {"/": "root"})
+        "cannot read x.so: see 'my hosts'"
+    """
+    for path, name in sorted((names or {}).items(), key=lambda pair: -len(pair[0])):
+        if len(PurePath(path).parts) > 1:  # "/" is in every path
+            text = re.sub(rf"{re.escape(path)}(?![\w-])", lambda _, name=name: name, text)
+    text = _QUOTED.sub(lambda found: found["mark"] + found["last"] + found["mark"], text)
+    return _BARE.sub(lambda found: found["last"], text)
 
 
 def quote(names: Sequence[str], at_most: int = 5) -> str:

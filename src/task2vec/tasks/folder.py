@@ -135,8 +135,7 @@ def read_splits(
     """
     root = Path(folder)
     if splits is None:
-        found = [name for name in list_folders(root) if _is_split(root / name)] if root.is_dir() else []
-        splits = sorted(found, key=lambda name: (SPLIT_NAMES.index(name.lower()), name))
+        splits = list_splits(root)
         if not splits:
             raise DataError(
                 f"{root} has no split: no folder like 'train', 'val' or 'test' with class folders inside. Name them "
@@ -160,6 +159,12 @@ def read_splits(
             notes.insert(0, f"classes of other splits that have no image here: {quote(missing)}")
         matched[split] = replace(task, targets=task.renumber(order), classes=classes, notes=tuple(notes))
     return matched
+
+
+def list_splits(root: Path) -> list[str]:
+    """The names of the splits of a folder, in their usual order; none if it has none."""
+    found = [name for name in list_folders(root) if _is_split(root / name)] if root.is_dir() else []
+    return sorted(found, key=lambda name: (SPLIT_NAMES.index(name.lower()), name))
 
 
 def find_split(root: Path, split: str) -> Path:

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fastapi.exceptions import RequestValidationError
@@ -26,6 +26,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from task2vec.errors import Task2VecError, UsageError
+from task2vec.text import hide_paths
 from task2vec.web.schemas import ErrorResponse, Problem
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ COOKIE = "task2vec"
 SAFE_METHODS = ("GET", "HEAD")
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
+    "frame-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": CSP,
@@ -50,11 +51,15 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+# A report contains names and images of anybody: it runs nothing, loads nothing, and only our page may frame it.
+REPORT_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'self'; sandbox",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Cross-Origin-Opener-Policy": "unsafe-none",  # HTML, 7.4.5: a window with a sandbox and another is an error
+}
 # A sentence ends where the next one begins; "e.g. x" and "1.5" do not end one.
 _SENTENCE = re.compile(r"(?<=[^A-Z.][.!?])\s+(?=[A-Z'`(])")
-# An absolute path, in quotes or up to the next blank: its last part is the group "last".
-_QUOTED = re.compile(r"""(?P<mark>['"])(?:/|[A-Za-z]:[/\\])[^'"\n]*?(?P<last>[^'"/\\\n]+)[/\\]?(?P=mark)""")
-_BARE = re.compile(r"""(?<![\w.:/\\-])(?:/|[A-Za-z]:[/\\])(?:[^\s'"/\\]+[/\\])*(?P<last>[^\s'"/\\]+)[/\\]?""")
 _DESCRIBED = "The API is described in /api/v1/openapi.json"
 _REFUSALS = {
     401: "the token is missing or wrong. This server is not public. Open the address with ?token=... that `task2vec "
@@ -189,22 +194,6 @@ def split_text(text: str) -> Problem:
     return Problem(what=first, why=" ".join(rest[:-1]), fix=rest[-1] if rest else "")
 
 
-def hide_paths(text: str, names: Mapping[str, str]) -> str:
-    """The text with known folders under their public names, and of every other absolute path only the last part.
-
-    Example:
-        >>> hide_paths("'/home/ada/photos/cats' is empty", {"/home/ada/photos": "photos"})
-        "'photos/cats' is empty"
-        >>> hide_paths("cannot read /usr/lib/x.so: see '/etc/my hosts'", {"/": "root"})
-        "cannot read x.so: see 'my hosts'"
-    """
-    for path in sorted(names, key=len, reverse=True):
-        if len(PurePath(path).parts) > 1:  # "/" is in every path
-            text = re.sub(rf"{re.escape(path)}(?![\w-])", lambda _, name=names[path]: name, text)
-    text = _QUOTED.sub(lambda found: found["mark"] + found["last"] + found["mark"], text)
-    return _BARE.sub(lambda found: found["last"], text)
-
-
 def respond_to_error(error: Exception, names: Mapping[str, str]) -> Response:
     """The response to a request that ended in an error: three parts, without paths of this machine."""
     headers: Mapping[str, str] | None = None
@@ -249,7 +238,8 @@ class SecureApp:
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 sent = MutableHeaders(scope=message)
-                sent.update(HEADERS)
+                for name, value in HEADERS.items():
+                    sent.setdefault(name, value)
                 sent["Cache-Control"] = "no-store" if scope["path"].startswith(API) else "no-cache"
             await send(message)
 

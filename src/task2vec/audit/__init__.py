@@ -1,0 +1,4 @@
+"""A report on a task: its images and labels, how hard it is, what it is like, and which model to start from.
+
+The function `report` has the name of its file: import it from there, or as `task2vec.report`.
+"""

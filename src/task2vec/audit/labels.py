@@ -1,0 +1,143 @@
+"""Which labels are probably wrong, which classes are confused, and which images are like no other.
+
+All of it stands on held-out probabilities (`task2vec.head.predict_held_out`) and features. The score of a label is its
+own probability s against that of its strongest rival m, and against what is usual:
+
+    score = r / (1 + r)    with    r = s / (m^(1/4) min(t, t0 / 2))
+
+t is the mean probability of the label among the images that have it, as in confident learning (Northcutt 2021), and t0
+the mean of t over the classes. The minimum spares classes that the head has hardly learned, since all their images have
+a low s. Beside cleanlab on the same probabilities (benchmarks/report.py: 13 real datasets, 5 and 10 % of the labels
+flipped) the mean area under the precision-recall curve is 0.861 against 0.849 of its default score, larger in all 14
+cases by which the formula was chosen and in 6 of 12 others, at worst 0.007 smaller. The mean F1 of what is suspected is
+0.76 against 0.47 of its default filter, which suspects 7 to 29 % of most datasets before any label is flipped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+SUSPECTED = 0.25
+NEIGHBOURS = 10
+_RIVAL_POWER, _OUTLYING = 0.25, 3
+_CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class LabelIssues:
+    """What held-out probabilities say about each label.
+
+    Attributes:
+        score: (n,) from 0, surely wrong, to 1, surely right; 1 for images that cannot be judged.
+        is_suspected: (n,) whether the score is below `SUSPECTED`, and another class is more probable.
+        suggested: (n,) the most probable other class; with attributes, the one whose value is in question.
+    """
+
+    score: np.ndarray
+    is_suspected: np.ndarray
+    suggested: np.ndarray
+
+
+def find_label_issues(probabilities: np.ndarray, targets: np.ndarray, is_judged: np.ndarray) -> LabelIssues:
+    """The labels that are probably wrong, from (n, c) held-out `probabilities`.
+
+    `targets` are (n,) class indices or (n, c) zeros and ones; `is_judged` (n,) says which probabilities mean anything.
+
+    Example:
+        >>> p = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.97, 0.03]])
+        >>> issues = find_label_issues(p, np.array([0, 0, 1, 1]), np.ones(4, dtype=bool))
+        >>> issues.is_suspected.tolist(), issues.suggested.tolist()
+        ([False, False, False, True], [1, 1, 0, 0])
+    """
+    p = probabilities.astype(np.float64)
+    if targets.ndim == 2:
+        own = np.where(targets == 1, p, 1 - p)
+        rival, values = 1 - own, targets.astype(np.int64) + 2 * np.arange(p.shape[1])
+        score = _score(own, rival, np.where(is_judged[:, None], values, -1))
+        suggested = score.argmin(1)
+        best = np.arange(len(p)), suggested
+        score, own, rival = score[best], own[best], rival[best]
+    else:
+        own = np.take_along_axis(p, targets[:, None], axis=1)[:, 0]
+        others = p.copy()
+        np.put_along_axis(others, targets[:, None], -1, axis=1)
+        suggested, rival = others.argmax(1), others.max(1)
+        score = _score(own, rival, np.where(is_judged, targets, -1))
+    return LabelIssues(score, (score < SUSPECTED) & (rival > own), suggested)
+
+
+def _score(own: np.ndarray, rival: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The scores of labels with these probabilities, for arrays of any shape; labels of -1 are not judged."""
+    score, is_judged = np.ones(labels.shape), labels >= 0
+    own, rival, labels = own[is_judged], rival[is_judged], labels[is_judged]
+    counts = np.bincount(labels)
+    usual = np.bincount(labels, own) / np.maximum(counts, 1)
+    against = np.minimum(usual, usual[counts > 0].mean() / 2)[labels] if len(labels) else own
+    against = np.maximum(against, 1e-12) * np.maximum(rival, 1e-12) ** _RIVAL_POWER
+    score[is_judged] = own / (own + against)
+    return score
+
+
+@dataclass(frozen=True)
+class ConfusedPair:
+    """Two classes, how many held-out images of each are taken for the other, and their part of the images of both."""
+
+    first: str
+    second: str
+    first_as_second: int
+    second_as_first: int
+    rate: float
+
+
+def find_confused_pairs(
+    probabilities: np.ndarray, targets: np.ndarray, is_judged: np.ndarray, *, names: Sequence[str], limit: int = 10
+) -> list[ConfusedPair]:
+    """The pairs of classes with most held-out mistakes, at most `limit`; attributes are not confused with each other.
+
+    Example:
+        >>> p = np.array([[0.9, 0.1, 0.0], [0.3, 0.7, 0.0], [0.1, 0.9, 0.0], [0.1, 0.1, 0.8]])
+        >>> find_confused_pairs(p, np.array([0, 0, 1, 2]), np.ones(4, dtype=bool), names=["cat", "dog", "owl"])
+        [ConfusedPair(first='cat', second='dog', first_as_second=1, second_as_first=0, rate=0.333...)]
+    """
+    if targets.ndim == 2:
+        return []
+    classes = probabilities.shape[1]
+    counts = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(counts, (targets[is_judged], probabilities[is_judged].argmax(1)), 1)
+    sizes = counts.sum(1)
+    first, second = np.triu_indices(classes, 1)
+    mistakes = counts[first, second] + counts[second, first]
+    rates = mistakes / np.maximum(sizes[first] + sizes[second], 1)
+    order = np.lexsort((-rates, -mistakes))[:limit]
+    return [
+        ConfusedPair(names[a], names[b], int(counts[a, b]), int(counts[b, a]), float(rate))
+        for a, b, rate in zip(first[order], second[order], rates[order], strict=True)
+        if rate > 0
+    ]
+
+
+def measure_isolation(features: np.ndarray) -> np.ndarray:
+    """(n,) mean cosine distance of (n, d) features to their ten nearest neighbours."""
+    distances = np.zeros(len(features))
+    x = features.astype(np.float32)
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    count = min(NEIGHBOURS, len(x) - 1)
+    for start in range(0, len(x) if count else 0, _CHUNK):
+        likeness = x[start : start + _CHUNK] @ x.T
+        rows = np.arange(len(likeness))
+        likeness[rows, start + rows] = -np.inf
+        distances[start + rows] = 1 - np.partition(likeness, -count, axis=1)[:, -count:].mean(1)
+    return distances
+
+
+def find_outliers(isolation: np.ndarray) -> np.ndarray:
+    """(n,) which images are like no other: three robust standard deviations more isolated than the median.
+
+    Example:
+        >>> features = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [1.0, -0.2], [0.2, 1.0]])
+        >>> find_outliers(measure_isolation(features)).tolist()
+        [False, False, False, False, True]
+    """
+    away = isolation - np.median(isolation)
+    return away > _OUTLYING * 1.4826 * np.median(np.abs(away))

@@ -1,0 +1,710 @@
+"""A report on a task: what is in it, what is wrong with it, how hard it is, what it is like, and what to start from.
+
+All of it comes from what an embedding computes on its way: the pooled features of the images, predictions of heads that
+were fitted without them, and the Fisher. Copies of one image, exact or near, are always predicted by the same head:
+otherwise a head that has seen a copy knows the answer, and the error looks smaller than it is.
+"""
+
+import html
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from task2vec.audit.copies import SIDE, find_copies, make_signature
+from task2vec.audit.labels import (
+    ConfusedPair,
+    find_confused_pairs,
+    find_label_issues,
+    find_outliers,
+    measure_isolation,
+)
+from task2vec.distance import with_error
+from task2vec.embedding import Embedding, EmbedSettings
+from task2vec.errors import DataError, LibraryError, ProbeMismatchError, UsageError
+from task2vec.experts.metatask import bundled_metatask, measure_all
+from task2vec.experts.protocol import Score, score_balanced
+from task2vec.library import Library
+from task2vec.plots.layout import lay_out
+from task2vec.progress import Report as Progress
+from task2vec.progress import show_progress
+from task2vec.select.evidence import list_bundled
+from task2vec.select.recommend import recommend
+from task2vec.select.report import Recommendation
+from task2vec.storage import write_csv, write_file
+from task2vec.tasks import BadImage, Images, Task, read_splits, to_task
+from task2vec.tasks.folder import list_splits
+from task2vec.tasks.images import ChosenImages
+from task2vec.text import format_percent, pluralize
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from task2vec.embedding.single import Job
+    from task2vec.probe import Probe
+
+# Nearest tasks that are listed, classes that are pictured, and images that are listed as outliers, typical or hard.
+NEIGHBOURS, CLASSES, OUTLIERS, EXAMPLES = 8, 12, 12, 3
+PAIRS = 8
+# Suggestions, at most; a class with fewer images than this, or this share of the median class, is called small.
+SUGGESTIONS, FEW, SMALL = 5, 10, 0.25
+# The error from which a class is called hard, and how far above the mean it must be.
+HARD, ABOVE = 0.3, 1.5
+# The share of two classes that is confused with each other from which on that is worth a suggestion.
+CONFUSED = 0.1
+# The probability of being the best from which on a model is worth measuring, and how many are measured.
+LIKELY, MEASURED = 0.1, 3
+# The penalty of heads that judge labels: one of a fortieth finds fewer wrong labels among forty classes, and no fewer
+# errors (areas 0.95 and 0.945 on flowers, 0.94 and 0.92 on pets, 0.90 and 0.86 on birds).
+_L2 = 1e-3
+COLUMNS = ("image", "label", "predicted", "probability", "label_quality", "is_suspected", "copies", "outlier")
+
+
+@dataclass(frozen=True)
+class LabelIssue:
+    """An image whose label may be wrong.
+
+    Attributes:
+        image: its name.
+        label: that it has; for attributes, which one is in question, and its value.
+        suggested: what heads that were fitted without the image predict instead.
+        score: quality of the label, from 0 (surely wrong) to 1.
+        number: of the image, see `TaskReport.images`.
+    """
+
+    image: str
+    label: str
+    suggested: str
+    score: float
+    number: int
+
+
+@dataclass(frozen=True)
+class CopyGroup:
+    """Images that show the same.
+
+    Attributes:
+        images: their names.
+        labels: of each.
+        splits: of each; empty for the task itself.
+        is_exact: whether all of them have the same pixels.
+        numbers: of the images, see `TaskReport.images`.
+    """
+
+    images: tuple[str, ...]
+    labels: tuple[str, ...]
+    splits: tuple[str, ...]
+    is_exact: bool
+    numbers: tuple[int, ...]
+
+    @property
+    def is_leak(self) -> bool:
+        """Whether the images are in different splits: what is tested was trained on."""
+        return len(set(self.splits)) > 1
+
+    @property
+    def has_conflict(self) -> bool:
+        """Whether the images have different labels."""
+        return len(set(self.labels)) > 1
+
+
+@dataclass(frozen=True)
+class ClassFacts:
+    """One class: how many images it has, how many of these are mistaken for others, and examples.
+
+    Attributes:
+        name: of the class.
+        images: how many it has.
+        error: share of its images that heads fitted without them get wrong; None if none can be judged.
+        typical: numbers of images most like the others of the class.
+        hardest: numbers of images whose label is least expected, but not suspected.
+    """
+
+    name: str
+    images: int
+    error: float | None
+    typical: tuple[int, ...]
+    hardest: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NearTask:
+    """A known task, where it is from, and how far away: measured, by noise alone, and without that of the noise."""
+
+    task: str
+    origin: str
+    distance: float
+    floor: float
+    corrected: float
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Something to do next, the evidence for it, and the command that does it."""
+
+    text: str
+    evidence: str
+    command: str
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TaskReport:
+    """What `report` found; `to_html` makes a page of it that can be kept and sent on.
+
+    Attributes:
+        task: the task, in its canonical order.
+        embedding: of the task.
+        error: class-balanced error of heads on images that they were not fitted on, with its 95 % interval.
+        label_issues: suspected label errors, the worst first.
+        copies: groups of images that show the same, leaks between splits first.
+        confused: pairs of classes, the most confused first.
+        classes: the hardest first.
+        outliers: numbers of images that are like no other, the strangest first.
+        neighbours: nearest known tasks.
+        known: the tasks that are compared with: name, dataset, error and norm, and where they lie on the map.
+        place: where this task lies on the map.
+        recommendation: which model to start from; None if that is not known.
+        suggestions: what to do next.
+        notes: what should be known of the report itself.
+        images: all images that numbers refer to: those of the task, then those of the test splits.
+        sizes: (n, 2) width and height of the images of the task.
+        table: one row of `COLUMNS` for every image.
+        bad: images that could not be read, of all splits.
+    """
+
+    task: Task
+    embedding: Embedding
+    error: Score
+    label_issues: tuple[LabelIssue, ...]
+    copies: tuple[CopyGroup, ...]
+    confused: tuple[ConfusedPair, ...]
+    classes: tuple[ClassFacts, ...]
+    outliers: tuple[int, ...]
+    neighbours: tuple[NearTask, ...]
+    known: tuple[dict[str, Any], ...]
+    place: tuple[float, float] | None
+    recommendation: Recommendation | None
+    suggestions: tuple[Suggestion, ...]
+    notes: tuple[str, ...]
+    images: Images
+    sizes: np.ndarray
+    table: tuple[dict[str, Any], ...]
+    bad: tuple[BadImage, ...]
+
+    def __repr__(self) -> str:
+        """The report in one line."""
+        issues, copies = len(self.label_issues), self.n_copies
+        return f"TaskReport({self.task.name}, {len(self.task)} images, {issues} label issues, {copies} copies)"
+
+    @property
+    def n_copies(self) -> int:
+        """How many images show the same as an earlier one."""
+        return sum(len(group.images) - 1 for group in self.copies)
+
+    @cached_property
+    def formats(self) -> dict[str, int]:
+        """How many images have which suffix; none for images in memory."""
+        suffixes = (Path(self.images.name(number)).suffix.lower() for number in range(len(self.task)))
+        return dict(Counter(suffix[1:] for suffix in suffixes if suffix).most_common())
+
+    def rank(self, key: str) -> float | None:
+        """The share of the known tasks whose "error" or "norm" is below that of this task; None without any."""
+        own = self.error.error if key == "error" else self.embedding.norm()
+        values = [one[key] for one in self.known if one[key] is not None]
+        return float(np.mean([value < own for value in values])) if values else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it but the images as plain values."""
+        sizes = self.sizes
+        plain = ("label_issues", "copies", "confused", "neighbours", "suggestions", "bad")
+        names = {"typical": self._name_all, "hardest": self._name_all}
+        return {
+            "task": self.task.name,
+            "fingerprint": self.task.fingerprint,
+            "images": len(self.task),
+            "is_multilabel": self.task.is_multilabel,
+            "formats": self.formats,
+            "width": np.quantile(sizes[:, 0], [0, 0.5, 1]).astype(int).tolist(),
+            "height": np.quantile(sizes[:, 1], [0, 0.5, 1]).astype(int).tolist(),
+            "error": asdict(self.error) | {"rank": self.rank("error")},
+            "norm": {"norm": self.embedding.norm(), "rank": self.rank("norm")},
+            "probe": self.embedding.probe,
+            "stages": self.embedding.stages(),
+            "classes": [
+                {key: names.get(key, lambda value: value)(value) for key, value in asdict(one).items()}
+                for one in self.classes
+            ],
+            "outliers": self._name_all(self.outliers),
+            "recommendation": None if self.recommendation is None else self.recommendation.to_dict(),
+            "notes": list(self.notes),
+            **{name: [_drop_numbers(asdict(one)) for one in getattr(self, name)] for name in plain},
+        }
+
+    def _name_all(self, numbers: Sequence[int]) -> list[str]:
+        return [self.images.name(number) for number in numbers]
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Writes one line for every image of the task, those with the most doubtful labels first."""
+        return write_csv(path, self.table, COLUMNS)
+
+    def to_html(self, path: str | Path | None = None, *, max_thumbnails: int = 200) -> str:
+        """The report as one page that needs nothing else; also written to `path` if given.
+
+        Args:
+            path: of the file.
+            max_thumbnails: images that are shown small, at most; 0 for a page without images.
+        """
+        from task2vec.audit.html import render
+
+        page = render(self, max_thumbnails=max_thumbnails)
+        if path is not None:
+            write_file(Path(path), page.encode("utf-8", errors="replace"))
+        return page
+
+    def keep(self, library: Library, page: str | None = None) -> Path:
+        """Writes the page, made anew if it is not given, to where `task2vec serve` finds it; returns its path."""
+        content = (self.to_html() if page is None else page).encode("utf-8", errors="replace")
+        return write_file(library.report_file(self.task.fingerprint), content, makes_folder=True)
+
+    def _repr_html_(self) -> str:
+        """The page inside a notebook, in a frame of its own."""
+        page = html.escape(self.to_html())
+        return f'<iframe sandbox srcdoc="{page}" style="width:100%;height:640px;border:1px solid #ccc"></iframe>'
+
+
+def _drop_numbers(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key not in ("number", "numbers")}
+
+
+def report(
+    what: Any,
+    probe: "Probe | None" = None,
+    *,
+    test: Any = None,
+    library: Library | str | Path | None = None,
+    settings: EmbedSettings = EmbedSettings(),
+    device: str | None = None,
+    num_workers: int | None = None,
+    batch_size: int | None = None,
+    progress: bool | Progress = False,
+) -> TaskReport:
+    """What is in a task, what is wrong with it, how hard it is, what it is like, and which model to start from.
+
+    Args:
+        what: a task, or anything that `to_task` makes one of; of a folder with splits, the first one is the task.
+        probe: what `load_probe` returns; the default one if None.
+        test: another split, or several by their names: its images must not be copies of those of the task. By default
+            the other splits of the folder, if it has any.
+        library: where the embedding, other tasks and measured errors are found, and a new embedding is kept.
+        settings: of the embedding.
+        device: "cpu", "cuda"; None uses a GPU if there is one.
+        num_workers: threads that decode images; None takes one per core.
+        batch_size: images per step; None chooses one.
+        progress: show progress bars on standard error, or a function that reports it (see `task2vec.progress`).
+
+    Example:
+        >>> import task2vec as t2v
+        >>> task = t2v.sample_tasks(images_per_task=24)[0]
+        >>> found = t2v.report(task, t2v.load_probe(size=64), settings=t2v.EmbedSettings(max_samples=16))
+        >>> found
+        TaskReport(digits, 24 images, ... label issues, ... copies)
+        >>> "<h1>digits</h1>" in found.to_html()
+        True
+    """
+    from task2vec.embedding.single import prepare_job
+    from task2vec.probe import load_probe
+
+    task, tests = _read(what, test, {"num_workers": num_workers, "progress": progress is True})
+    watched, order = _Watched(task.images), task.canonical_order[0]
+    compute: dict[str, Any] = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
+    job = prepare_job(replace(task, images=watched), probe or load_probe(), settings=settings, **compute)
+    with ExitStack() as stack:
+        if isinstance(library, str | Path):
+            library = stack.enter_context(Library.open(library))
+        show = stack.enter_context(show_progress(progress))
+        features = job.features(show)
+        embedding = _embed(job, features, library, show)
+        signatures = [watched.signatures[order], *(_look_at(one, num_workers, show) for one in tests.values())]
+        own = replace(task.canonical(), name=task.name)
+        images, copies = _find_groups({"": own, **tests}, np.concatenate(signatures))
+        found = _Findings(own, images, *_hold_out(job, features, copies), features.float().cpu().numpy())
+        try:
+            advice, problem = recommend(embedding, library=library), ()
+        except (DataError, ProbeMismatchError, UsageError) as error:
+            advice, problem = None, (f"No model is recommended: {error}",)
+        known, place = _draw_map(embedding)
+        made = TaskReport(
+            task=own,
+            embedding=embedding,
+            error=found.error,
+            label_issues=found.label_issues,
+            copies=copies,
+            confused=found.confused,
+            classes=found.classes,
+            outliers=found.outliers,
+            neighbours=tuple(_find_neighbours(embedding, library)),
+            known=known,
+            place=place,
+            recommendation=advice,
+            suggestions=(),
+            notes=(*embedding.provenance["warnings"], *problem),
+            images=images,
+            sizes=watched.sizes[order],
+            table=tuple(found.list_rows(copies)),
+            bad=tuple(bad for one in (task, *tests.values()) for bad in one.bad),
+        )
+    return replace(made, suggestions=tuple(_suggest(made))[:SUGGESTIONS])
+
+
+def _read(what: Any, test: Any, options: dict[str, Any]) -> tuple[Task, dict[str, Task]]:
+    """The task, and the splits that it is compared with."""
+    if test is None and isinstance(what, str | os.PathLike) and list_splits(Path(what)):
+        splits = read_splits(what, **options)
+        return splits.pop(next(iter(splits))), splits
+    tests = test if isinstance(test, Mapping) else {} if test is None else {"test": test}
+    return to_task(what, **options), {name: to_task(one, **options) for name, one in tests.items()}
+
+
+def _name_labels(task: Task) -> list[str]:
+    """The label of every image as text; of attributes, the names of those that it has."""
+    if not task.is_multilabel:
+        return [task.classes[target] for target in task.targets]
+    return [", ".join(name for name, has in zip(task.classes, row, strict=True) if has) for row in task.targets]
+
+
+# --- images, seen once ------------------------------------------------------------------------------------------------
+
+
+class _Watched:
+    """The images of a task; of each the size and a signature are noted when it is loaded for the first time."""
+
+    def __init__(self, images: Images):
+        self.images, self.is_threadsafe, self.name = images, images.is_threadsafe, images.name
+        self.sizes = np.zeros((len(images), 2), dtype=np.int64)
+        self.signatures = np.zeros((len(images), SIDE, SIDE), dtype=np.float16)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def load(self, index: int) -> Image.Image:
+        """Image `index`."""
+        image = self.images.load(index)
+        if not self.sizes[index, 0]:
+            self.signatures[index] = make_signature(image)
+            self.sizes[index] = image.size
+        return image
+
+
+def _look_at(task: Task, num_workers: int | None, show: Progress) -> np.ndarray:
+    """The signatures of a split that is not embedded."""
+    watched, step = _Watched(task.images), show("splits", len(task))
+    workers = num_workers or min(8, os.cpu_count() or 1) if task.images.is_threadsafe else 1
+
+    def look(number: int) -> None:
+        watched.load(number)
+        step(1)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(look, range(len(task))))
+    return watched.signatures
+
+
+def _embed(job: "Job", features: "Tensor", library: Library | None, show: Progress) -> Embedding:
+    """The embedding that the library has, or a new one, which it then has if it can be written."""
+    found = None
+    if library is not None:
+        found = library.find(job.given, job.passes.probe, settings=job.settings)
+    if found is None:
+        found = job.embed(features, show)
+        if library is not None and not library.is_read_only:
+            library.add(found, source=job.given.source)
+    return found
+
+
+def _find_groups(splits: Mapping[str, Task], signatures: np.ndarray) -> tuple[Images, tuple[CopyGroup, ...]]:
+    """The images of all splits one after the other, and those of them that show the same, leaks first."""
+    tasks = tuple(splits.values())
+    places = [(at, row) for at, task in enumerate(tasks) for row in range(len(task))]
+    prefixes = tuple(f"{name}: " if name else "" for name in splits)
+    images = ChosenImages(tuple(task.images for task in tasks), places, prefixes)
+    digests = [digest for task in tasks for digest in task.digests]
+    labels = [label for task in tasks for label in _name_labels(task)]
+    names = [*splits]
+    groups = [
+        CopyGroup(
+            images=tuple(images.name(number) for number in group),
+            labels=tuple(labels[number] for number in group),
+            splits=tuple(names[places[number][0]] for number in group),
+            is_exact=len({digests[number] for number in group}) == 1,
+            numbers=tuple(group),
+        )
+        for group in find_copies(signatures, digests=digests)
+    ]
+    groups.sort(key=lambda group: (not group.is_leak, not group.has_conflict, not group.is_exact, group.images))
+    return images, tuple(groups)
+
+
+def _hold_out(job: "Job", features: "Tensor", copies: Sequence[CopyGroup]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Probabilities of every image by heads fitted without it and its copies, which can be judged, and first copies."""
+    import torch
+
+    from task2vec.head import predict_held_out
+
+    settings, fold = job.settings, np.arange(len(job.task))
+    for group in copies:
+        inside = [number for number in group.numbers if number < len(fold)]
+        fold[inside] = fold[inside[:1]]
+    groups = torch.from_numpy(np.unique(fold, return_inverse=True)[1]).to(features.device)
+    how = {"classes": len(job.task.classes), "l2": _L2, "balance": settings.balance, "groups": groups}
+    predicted, is_judged = predict_held_out(features, job.targets, **how)
+    return predicted.cpu().numpy(), is_judged.cpu().numpy(), fold == np.arange(len(fold))
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+class _Findings:
+    """What predictions on images that were held out say about labels, classes and images."""
+
+    def __init__(
+        self,
+        task: Task,
+        images: Images,
+        predicted: np.ndarray,
+        is_judged: np.ndarray,
+        is_first: np.ndarray,
+        features: np.ndarray,
+    ):
+        self.task, self.images, self.predicted = task, images, predicted
+        self.is_judged, self.is_first = is_judged, is_first
+        self.issues = find_label_issues(predicted, task.targets, is_judged)
+        self.isolation = measure_isolation(features)
+        self.features = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
+
+    @cached_property
+    def wrong(self) -> np.ndarray:
+        """(n,) whether the image is predicted wrongly, or (n, c) whether the attribute is."""
+        if self.task.is_multilabel:
+            return (self.predicted > 0.5) != (self.task.targets > 0)
+        return self.predicted.argmax(1) != self.task.targets
+
+    @property
+    def error(self) -> Score:
+        """The class-balanced error with its interval, copies counted once; that of guessing if none can be judged."""
+        judged = self.is_judged & self.is_first
+        if not judged.any():
+            guess = 1 - 1 / max(2, len(self.task.classes))
+            return Score(guess, 0.0, 1.0)
+        return score_balanced(self.wrong[judged].astype(float), self.task.targets[judged])
+
+    @cached_property
+    def label_issues(self) -> tuple[LabelIssue, ...]:
+        """The suspected images, the worst label first."""
+        numbers = np.flatnonzero(self.issues.is_suspected)
+        numbers = numbers[np.argsort(self.issues.score[numbers], kind="stable")]
+        return tuple(self._describe_issue(int(number)) for number in numbers)
+
+    def _describe_issue(self, number: int) -> LabelIssue:
+        classes, suggested = self.task.classes, int(self.issues.suggested[number])
+        if self.task.is_multilabel:
+            has = bool(self.task.targets[number, suggested])
+            label, other = ((f"{classes[suggested]}: {'yes' if value else 'no'}") for value in (has, not has))
+        else:
+            label, other = classes[self.task.targets[number]], classes[suggested]
+        return LabelIssue(self.images.name(number), label, other, float(self.issues.score[number]), number)
+
+    @property
+    def confused(self) -> tuple[ConfusedPair, ...]:
+        """The most confused pairs of classes."""
+        how = {"names": self.task.classes, "limit": PAIRS}
+        return tuple(find_confused_pairs(self.predicted, self.task.targets, self.is_judged, **how))
+
+    @property
+    def classes(self) -> tuple[ClassFacts, ...]:
+        """All classes, the hardest first; of attributes, their images are those that have them."""
+        found = []
+        for number, name in enumerate(self.task.classes):
+            is_own = self.task.targets[:, number] > 0 if self.task.is_multilabel else self.task.targets == number
+            rows = np.flatnonzero(is_own)
+            judged = rows[self.is_judged[rows]]
+            wrong = self.wrong[judged, number] if self.task.is_multilabel else self.wrong[judged]
+            quality = self.predicted[rows, number]
+            sure = rows[~self.issues.is_suspected[rows]]
+            centre = self.features[rows].mean(0)
+            typical = rows[np.argsort(-(self.features[rows] @ centre), kind="stable")][:EXAMPLES]
+            hardest = sure[np.argsort(quality[~self.issues.is_suspected[rows]], kind="stable")][:EXAMPLES]
+            error = float(wrong.mean()) if len(judged) else None
+            found.append(ClassFacts(name, len(rows), error, tuple(typical.tolist()), tuple(hardest.tolist())))
+        return tuple(sorted(found, key=lambda one: (-(one.error or 0.0), one.images, one.name)))
+
+    @property
+    def outliers(self) -> tuple[int, ...]:
+        """The images that are like no other, the strangest first."""
+        numbers = np.flatnonzero(find_outliers(self.isolation))
+        return tuple(numbers[np.argsort(-self.isolation[numbers], kind="stable")][:OUTLIERS].tolist())
+
+    def list_rows(self, copies: Sequence[CopyGroup]) -> Iterator[dict[str, Any]]:
+        """One row of `COLUMNS` for every image, those with the most doubtful labels first."""
+        group_of = {number: group for group in copies for number in group.numbers}
+        labels = _name_labels(self.task)
+        for number in np.argsort(self.issues.score, kind="stable").tolist():
+            row, group = self.predicted[number], group_of.get(number)
+            named = [name for name, p in zip(self.task.classes, row, strict=True) if p > 0.5]
+            others = [] if group is None else [name for name in group.images if name != self.images.name(number)]
+            yield {
+                "image": self.images.name(number),
+                "label": labels[number],
+                "predicted": ", ".join(named) if self.task.is_multilabel else self.task.classes[int(row.argmax())],
+                "probability": None if self.task.is_multilabel else round(float(row.max()), 4),
+                "label_quality": round(float(self.issues.score[number]), 4),
+                "is_suspected": bool(self.issues.is_suspected[number]),
+                "copies": " | ".join(others),
+                "outlier": round(float(self.isolation[number]), 4),
+            }
+
+
+# --- other tasks ------------------------------------------------------------------------------------------------------
+
+
+def _draw_map(embedding: Embedding) -> tuple[tuple[dict[str, Any], ...], tuple[float, float] | None]:
+    """The bundled tasks with their errors, norms and places on a map, and the place of this task on it."""
+    own = embedding.provenance.get("task_fingerprint")
+    tasks = [one for one in list_bundled(embedding) if one.provenance.get("task_fingerprint") != own]
+    if len(tasks) < 2:
+        return (), None
+    datasets = {info.name: info.dataset for info in bundled_metatask().tasks}
+    laid = lay_out(measure_all(tasks, tasks), method="classical scaling")  # t-SNE takes as long as all the rest
+    known = [
+        {
+            "task": one.task,
+            "dataset": datasets.get(one.task),
+            "error": (one.provenance.get("head") or {}).get("cv_error"),
+            "norm": one.norm(),
+            "place": tuple(place),
+        }
+        for one, place in zip(tasks, laid.positions.tolist(), strict=True)
+    ]
+    x, y = laid.place(measure_all([embedding], tasks))[0].tolist()
+    return tuple(known), (x, y)
+
+
+def _find_neighbours(embedding: Embedding, library: Library | None) -> list[NearTask]:
+    """The nearest tasks of the library and of the bundle, with the noise of their distances."""
+    own, every = embedding.provenance.get("task_fingerprint"), list_bundled(embedding)
+    near: dict[str, tuple[str, str, Embedding]] = {}
+    for number in np.argsort(measure_all([embedding], every)[0], kind="stable")[: NEIGHBOURS + 1].tolist():
+        near[every[number].provenance["task_fingerprint"]] = every[number].task, "bundled", every[number]
+    for found in [] if library is None else library.nearest(embedding, NEIGHBOURS):
+        try:
+            near[found.task.fingerprint] = found.task.name, "library", library.get(found.embedding.key)  # type: ignore[union-attr]
+        except LibraryError:
+            continue  # damaged: `task2vec library verify` names it
+    near.pop(own or "", None)
+    rows = [(name, origin, with_error(embedding, one)) for name, origin, one in near.values()]
+    rows.sort(key=lambda row: row[2].value)
+    return [NearTask(name, origin, d.value, d.floor, d.corrected) for name, origin, d in rows[:NEIGHBOURS]]
+
+
+# --- what to do next --------------------------------------------------------------------------------------------------
+
+
+def _suggest(found: TaskReport) -> Iterator[Suggestion]:
+    """What to do next, the most urgent first, each with its evidence and its command."""
+    task, n_bad = found.task, len(found.bad)
+    path = shlex.quote(task.source) if os.path.exists(task.source) else None
+    listing = f"task2vec report {path} --out images.csv" if path else 'report.to_csv("images.csv")'
+    again = f"task2vec report {path}" if path else "t2v.report(task)"
+    leaks = [group for group in found.copies if group.is_leak]
+    if leaks:
+        where = ", ".join(sorted({split for group in leaks for split in group.splits if split}))
+        yield Suggestion(
+            f"Remove {_count_images(leaks)} from {where}, or from the training images.",
+            "They show the same as images of the other split, so an error measured on them is too small.",
+            listing,
+        )
+    if not found.embedding.provenance["head"].get("beats_chance", True):
+        yield Suggestion(
+            "Check how the labels were assigned before anything else.",
+            f"Labels are not predicted better than by chance (error {format_percent(found.error.error)}).",
+            listing,
+        )
+    if found.label_issues:
+        worst = found.label_issues[0]
+        yield Suggestion(
+            f"Review {pluralize(len(found.label_issues), 'suspected label error')}.",
+            f"Classifiers fitted without them predict another label; first {worst.image}: labelled {worst.label}, "
+            f"predicted {worst.suggested}.",
+            listing,
+        )
+    copies = [group for group in found.copies if not group.is_leak]
+    if copies:
+        conflicts = sum(group.has_conflict for group in copies)
+        differ = f", {pluralize(conflicts, 'group')} with different labels" if conflicts else ""
+        yield Suggestion(
+            f"Keep one image of each of {pluralize(len(copies), 'group')} of copies.",
+            f"{pluralize(found.n_copies, 'image')} repeat another one{differ}. They count twice in training, and leak "
+            "into a test split that is drawn at random.",
+            listing,
+        )
+    if n_bad:
+        first = found.bad[0]
+        yield Suggestion(
+            f"Repair or remove {pluralize(n_bad, 'unreadable file')}.",
+            f"{first.path}: {first.reason}",
+            f"{again} --json",
+        )
+    yield from _suggest_images(found, again)
+    yield from _suggest_models(found, path)
+
+
+def _count_images(groups: Sequence[CopyGroup]) -> str:
+    return pluralize(sum(1 for group in groups for split in group.splits if split), "image")
+
+
+def _suggest_images(found: TaskReport, again: str) -> Iterator[Suggestion]:
+    """Which classes need more images, or a better definition."""
+    median = float(np.median([one.images for one in found.classes]))
+    small = [one for one in found.classes if one.images < max(FEW, SMALL * median)]
+    hard = [one for one in found.classes if (one.error or 0) >= max(HARD, ABOVE * found.error.error)]
+    chosen = max(small or hard, key=lambda one: (one.error or 0.0, -one.images), default=None)
+    if chosen is not None:
+        missing = max(FEW, round(median)) - chosen.images if small else chosen.images
+        yield Suggestion(
+            f"Label about {max(FEW, missing)} more images of '{chosen.name}'.",
+            f"It has {pluralize(chosen.images, 'image')} (median class: {median:.0f}), and "
+            f"{format_percent(chosen.error)} of them are mistaken for other classes.",
+            again,
+        )
+    if found.confused and found.confused[0].rate >= CONFUSED:
+        pair = found.confused[0]
+        yield Suggestion(
+            f"Check that '{pair.first}' and '{pair.second}' can be distinguished, or merge them.",
+            f"Images of '{pair.first}' predicted as '{pair.second}': {pair.first_as_second}; the other way: "
+            f"{pair.second_as_first}.",
+            again,
+        )
+
+
+def _suggest_models(found: TaskReport, path: str | None) -> Iterator[Suggestion]:
+    """Which models are worth measuring on the images themselves."""
+    if found.recommendation is None:
+        return
+    likely = [row for row in found.recommendation.rows if row.is_available and (row.p_best or 0) >= LIKELY]
+    if len(likely) < 2 or any(row.measured is not None for row in likely):
+        return
+    names = " and ".join(f"{row.model} ({100 * (row.p_best or 0):.0f} %)" for row in likely[:MEASURED])
+    count = min(len(likely), MEASURED)
+    yield Suggestion(
+        f"Measure {pluralize(count, 'model')} on your images before you choose one.",
+        f"Probabilities of being the best: {names}.",
+        f"task2vec recommend {path} --measure-top {count}" if path else f"t2v.recommend(task, measure_top={count})",
+    )

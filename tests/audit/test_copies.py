@@ -1,0 +1,110 @@
+"""Planted copies of painted images are found, and images that only look alike are not."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageEnhance, ImageOps
+
+from task2vec.audit.copies import find_copies, make_signature
+
+
+def paint(seed, *, shapes=25, base=None):
+    """Coloured shapes, on a grey ground or on a picture."""
+    rng = np.random.default_rng(seed)
+    image = Image.new("RGB", (160, 128), (120, 130, 110)) if base is None else base.copy()
+    draw = ImageDraw.Draw(image)
+    for _ in range(shapes):
+        x, y, w, h = rng.integers(0, [150, 118, 60, 50]).tolist()
+        (draw.ellipse if rng.random() < 0.5 else draw.rectangle)((x, y, x + w, y + h), tuple(rng.integers(0, 256, 3)))
+    return image
+
+
+def compress(image, quality):
+    """`image` as a JPEG file shows it."""
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality)
+    return Image.open(file).convert("RGB")
+
+
+def resize(image, factor):
+    """`image` with its sides multiplied."""
+    return image.resize((round(image.width * factor), round(image.height * factor)))
+
+
+CHANGES = {
+    "quality 30": lambda image: compress(image, 30),
+    "quality 90": lambda image: compress(image, 90),
+    "third of the size": lambda image: compress(resize(image, 0.33), 90),
+    "twice the size": lambda image: resize(image, 2),
+    "mirrored": lambda image: compress(ImageOps.mirror(image), 80),
+    "brighter": lambda image: ImageEnhance.Brightness(image).enhance(1.15),
+    "mirrored, half the size, quality 50": lambda image: compress(resize(ImageOps.mirror(image), 0.5), 50),
+}
+
+
+def sign(images):
+    """The signatures of PIL images."""
+    return np.stack([make_signature(image) for image in images])
+
+
+@pytest.fixture(scope="module")
+def originals():
+    """Forty different pictures."""
+    return [paint(seed) for seed in range(40)]
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_planted_copies_are_found_and_nothing_else(change, originals):
+    signatures = sign([*originals, *(change(image) for image in originals[:12])])
+    assert signatures.shape == (52, 16, 16) and signatures.dtype == np.float16
+    groups = find_copies(signatures)
+    planted = [[i, 40 + i] for i in range(12)]
+    assert sum(group in planted for group in groups) >= 11 and all(group in planted for group in groups)
+
+
+def test_images_on_a_common_ground_are_not_copies_but_their_copies_are():
+    """Like X-rays: most of what is seen is the same in all of them."""
+    ground = paint(99, shapes=60)
+    images = [paint(seed, shapes=7, base=ground) for seed in range(30)]
+    flat = np.stack([np.asarray(image, dtype=float).mean(2).ravel() for image in images])
+    assert np.median(np.corrcoef(flat)) > 0.5
+    signatures = sign([*images, compress(images[3], 50), ImageOps.mirror(images[5])])
+    assert find_copies(signatures) == [[3, 30], [5, 31]]
+
+
+def test_images_without_contrast_are_no_copies():
+    rng = np.random.default_rng(0)
+    flat = [Image.new("RGB", (64, 64), (level,) * 3) for level in (0, 0, 128, 255)]
+    noisy = [Image.fromarray(rng.integers(120, 126, (64, 64, 3), dtype=np.uint8)) for _ in range(10)]
+    assert find_copies(sign([*flat, *noisy])) == []
+    assert find_copies(sign([*flat, *noisy, *(paint(seed) for seed in range(20))])) == []
+
+
+def test_copies_of_copies_are_one_group_in_any_chunks(originals, monkeypatch):
+    images = [*originals, compress(originals[7], 40), ImageOps.mirror(originals[7]), resize(originals[2], 0.5)]
+    expected = [[2, 42], [7, 40, 41]]
+    assert find_copies(sign(images)) == expected
+    monkeypatch.setattr("task2vec.audit.copies._CHUNK", 8)
+    assert find_copies(sign(images)) == expected
+    order = np.random.default_rng(0).permutation(43)
+    back = [sorted(order[group].tolist()) for group in find_copies(sign(images)[order])]
+    assert sorted(back) == expected
+
+
+def test_two_images_are_enough(originals):
+    assert find_copies(sign([originals[0], compress(originals[0], 60)])) == [[0, 1]]
+    assert find_copies(sign(originals[:2])) == [] == find_copies(sign(originals[:1]))
+    assert find_copies(np.zeros((0, 16, 16), dtype=np.float16)) == []
+
+
+def test_equal_digests_are_copies_whatever_is_seen(originals):
+    flat = [Image.new("RGB", (64, 64), (level,) * 3) for level in (0, 128, 0)]
+    images = [*flat, originals[0], compress(originals[0], 60), originals[1]]
+    assert find_copies(sign(images), digests=["a", "b", "a", "c", "d", "b"]) == [[0, 2], [1, 5], [3, 4]]
+
+
+def test_a_stricter_threshold_finds_fewer(originals):
+    signatures = sign([*originals, *(compress(resize(image, 0.25), 30) for image in originals)])
+    counts = [len(find_copies(signatures, threshold=threshold)) for threshold in (0.8, 0.9, 0.97)]
+    assert counts == sorted(counts, reverse=True) and counts[0] > counts[2]

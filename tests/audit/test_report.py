@@ -1,0 +1,251 @@
+"""The report on a task: what was planted is found, and the page shows it safely."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import task2vec as t2v
+from task2vec.audit import report as module
+from task2vec.errors import DataChangedError
+from tests.audit.material import COLOURS, make_folder, paint, plant, save
+from tests.plots.browser import Browser, find_browser
+from tests.tiny_probe import make_tiny
+
+SETTINGS = t2v.EmbedSettings(max_samples=12)
+SECTIONS = ["At a glance", "What to do next", "Labels", "Copies", "Likeness", "Start from"]
+
+
+def make_report(what, **options):
+    return t2v.report(what, make_tiny(), settings=SETTINGS, device="cpu", **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return plant(make_folder(tmp_path_factory.mktemp("photos") / "things"))
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    return make_report(folder)
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_what_was_planted_is_found(found):
+    assert [(issue.image, issue.label, issue.suggested) for issue in found.label_issues] == [
+        ("green/wrong.jpg", "green", "red")
+    ]
+    groups = {frozenset(group.images): group for group in found.copies}
+    exact, near = ({"red/00.jpg", "red/same.jpg"}, {"blue/03.jpg", "blue/mirrored.jpg"})
+    assert set(groups) == {frozenset(exact), frozenset(near)} and found.n_copies == 2
+    assert groups[frozenset(exact)].is_exact and not groups[frozenset(near)].is_exact
+    assert [bad.path for bad in found.bad] == ["blue/broken.jpg"]
+    assert found.formats == {"jpg": len(found.task)} and set(map(tuple, found.sizes.tolist())) == {(64, 48)}
+    assert found.error.low <= found.error.error <= found.error.high < 0.2
+    assert found.classes[0].name == "green" and found.classes[0].error == pytest.approx(1 / 15)
+    assert all(found.task.targets[number] == found.task.classes.index("green") for number in found.classes[0].typical)
+
+
+def test_suggestions_have_evidence_and_a_command(found, folder):
+    texts = [one.text for one in found.suggestions]
+    for words in ("1 suspected label error", "2 groups of copies", "1 unreadable file"):
+        assert any(words in text for text in texts), texts
+    assert 3 <= len(texts) <= 5 and all(one.evidence and str(folder) in one.command for one in found.suggestions)
+
+
+def test_the_numbers_are_those_of_the_embedding(found, folder):
+    alone = t2v.embed(folder, make_tiny(), settings=SETTINGS, device="cpu")
+    assert found.embedding.fisher.tolist() == alone.fisher.tolist()
+    assert found.embedding.stages() == alone.stages()
+    assert found.recommendation is None and "No model is recommended" in found.notes[-1]  # by another probe
+    assert found.neighbours == () and found.rank("error") is None
+
+
+def test_copies_do_not_make_a_task_easier(tmp_path):
+    """With a copy of every image in other folds, a head would know all answers of random labels."""
+    random = np.random.default_rng(0)
+    rows = [(paint("red", number), int(random.integers(2))) for number in range(24)]
+    copies = [(image.resize((80, 60)), label) for image, label in rows]
+    both = make_report(t2v.from_dataset([*rows, *copies], name="random"))
+    assert len(both.copies) == 24 and both.error.error > 0.25
+    apart = t2v.embed(both.task, make_tiny(), settings=SETTINGS, device="cpu").provenance["head"]["cv_error"]
+    assert apart < both.error.error  # an embedding keeps exact copies together, and these are not exact
+
+
+def test_images_of_a_test_split_that_are_in_the_training_split_are_a_leak(tmp_path):
+    make_folder(tmp_path / "train", images=8)
+    make_folder(tmp_path / "test", images=4, start=50)
+    save(paint("green", 2).resize((96, 72)), tmp_path / "test" / "green" / "leak.jpg")
+    splits = t2v.read_splits(tmp_path)
+    found = make_report(splits["train"], test={"test": splits["test"]})
+    (group,) = found.copies
+    assert group.is_leak and set(group.images) == {"green/02.jpg", "test: green/leak.jpg"}
+    assert set(group.splits) == {"", "test"} and "Remove 1 image from test" in found.suggestions[0].text
+    assert len(found.task) == 24 and "leak between splits" in found.to_html()
+    assert make_report(tmp_path / "train", test=tmp_path / "test").copies[0].is_leak
+    assert make_report(tmp_path).copies == found.copies and make_report(str(tmp_path)).task.name.endswith("(train)")
+
+
+def test_the_table_and_the_plain_values_have_all_of_it(found, tmp_path):
+    rows = list(csv.DictReader(found.to_csv(tmp_path / "images.csv").read_text().splitlines()))
+    assert len(rows) == len(found.task) and rows[0]["image"] == "green/wrong.jpg"
+    assert (rows[0]["predicted"], rows[0]["is_suspected"]) == ("red", "True")
+    assert {row["copies"] for row in rows if row["image"] == "red/00.jpg"} == {"red/same.jpg"}
+    values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert values["label_issues"][0]["suggested"] == "red" and values["classes"][0]["images"] == 15
+    assert len(values["copies"]) == 2 and values["classes"][0]["typical"][0].startswith("green/")
+
+
+def test_the_library_keeps_embedding_and_page(folder, tmp_path, monkeypatch):
+    with t2v.Library.open(tmp_path) as library:
+        first = make_report(folder, library=library)
+        path = first.keep(library)
+        assert path == library.report_file(first.task.fingerprint) and first.to_html() == path.read_text()
+        monkeypatch.setattr("task2vec.embedding.single.Job.embed", lambda *_: pytest.fail("computed again"))
+        assert make_report(folder, library=library).embedding.norm() == first.embedding.norm()
+        library.remove("things")
+        assert not path.exists()
+
+
+def test_attributes_and_images_in_memory(tmp_path):
+    """An attribute that is wrong for one image; classes are attributes, and there are no files."""
+    kinds = [*COLOURS] * 10
+    rows = [(paint(kind, number), [kind == "red", kind != "blue"]) for number, kind in enumerate(kinds)]
+    rows[3] = (rows[3][0], [False, True])  # it is red
+    found = make_report(t2v.from_dataset([(image, np.array(row, dtype=int)) for image, row in rows], name="pairs"))
+    assert found.task.is_multilabel and found.confused == () and found.formats == {}
+    (issue,) = found.label_issues
+    assert (issue.image, issue.label, issue.suggested) == ("item 3", "0: no", "0: yes")
+    assert 'report.to_csv("images.csv")' in {one.command for one in found.suggestions}
+    assert "item 3" in Page(found.to_html()).text
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_self_contained(found):
+    page = Page(found.to_html())
+    assert re.findall("|".join(SECTIONS), page.text)[:6] == SECTIONS
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & {"script", "iframe", "object", "embed", "form", "base"}
+    images = [attrs["src"] for tag, attrs in page.tags if tag == "img"]
+    assert images and all(url.startswith("data:image/jpeg;base64,") for url in images)
+    links = [value for _, attrs in page.tags for name, value in attrs.items() if name == "href"]
+    assert all(link == "data:," or link.startswith("#") for link in links)
+    assert "green/wrong.jpg" in page.text and "red?" in page.text
+
+
+def test_the_page_does_not_say_where_the_images_are(found, folder):
+    assert str(folder) in found.suggestions[0].command
+    page = found.to_html()
+    assert str(folder.parent) not in page and "task2vec report things --out images.csv" in page
+
+
+def test_images_are_limited_or_left_out(found):
+    few, none = (Page(found.to_html(max_thumbnails=most)) for most in (5, 0))
+    urls = {attrs["src"] for tag, attrs in few.tags if tag == "img"}
+    assert len(urls) == 5 and not [tag for tag, _ in none.tags if tag == "img"]
+    assert "green/wrong.jpg" in none.text
+
+
+def test_an_image_that_has_changed_is_named_and_not_shown(found, monkeypatch):
+    def load(self, index):
+        raise DataChangedError("gone")
+
+    monkeypatch.setattr("task2vec.tasks.images.ChosenImages.load", load)
+    page = Page(found.to_html())
+    assert not [tag for tag, _ in page.tags if tag == "img"] and "green/wrong.jpg" in page.text
+
+
+def test_a_notebook_shows_it_in_a_frame_without_scripts(found):
+    ((tag, attrs),) = Page(found._repr_html_()).tags
+    assert tag == "iframe" and attrs["sandbox"] is None and "<h1>things</h1>" in attrs["srcdoc"]
+
+
+HOSTILE = "<img src=x onerror=document.title='taken'>\"'&\u202e</style><script>document.title='taken'</script>"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    kinds, rows = [HOSTILE, "plain & simple"], []
+    for number in range(12):
+        rows.append((paint(("red", "blue")[number % 2], number), number % 2))
+    rows.append((paint("red", 99), 1))
+    found = make_report(t2v.from_dataset(rows, classes=kinds, name=HOSTILE))
+    found = replace(found, images=_Named(found.images), notes=(HOSTILE,))
+    path = tmp_path_factory.mktemp("hostile") / "report.html"
+    found.to_html(path)
+    return path
+
+
+class _Named:
+    """Images with hostile names."""
+
+    def __init__(self, images):
+        self.load, self.is_threadsafe = images.load, images.is_threadsafe
+
+    def name(self, index):
+        return f"{index}{HOSTILE}"
+
+
+def test_hostile_names_are_text(hostile):
+    page = Page(hostile.read_text())
+    assert not {tag for tag, _ in page.tags} & {"script"} and page.text.count("document.title") > 5
+    assert not [attrs for _, attrs in page.tags if "onerror" in attrs] and "\u202e" not in page.text
+
+
+@pytest.mark.skipif(find_browser() is None, reason="no browser: install Debian's package chromium")
+def test_a_browser_opens_it_asks_for_nothing_and_runs_nothing(hostile, tmp_path):
+    browser = Browser(find_browser(), tmp_path)
+    try:
+        for width in (360, 1200):
+            browser.resize(width, 800)
+            browser.events.clear()
+            browser.visit(hostile.as_uri())
+            browser.wait_until("document.readyState === 'complete'")
+            assert browser.run("[...document.querySelectorAll('h2')].map(one => one.innerText)")[:6] == SECTIONS
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            assert "taken" not in browser.run("document.title").split("'")[0]
+            asked = {event["request"]["url"] for event in browser.list_events("Network.requestWillBeSent")}
+            assert {url for url in asked if not url.startswith("data:")} == {hostile.as_uri()}
+            assert browser.run("[...document.images].every(one => one.naturalWidth > 0)")
+    finally:
+        browser.close()
+
+
+def test_a_map_and_ranks_where_known_tasks_can_be_compared(found, monkeypatch):
+    """The bundled tasks are by another probe: tasks of the same one stand in for them."""
+    others = []
+    for seed in range(9):
+        rows = [
+            (paint(kind, 100 * seed + number), at) for number in range(6) for at, kind in enumerate(("red", "blue"))
+        ]
+        task = t2v.from_dataset(rows, name=f"task {seed}")
+        others.append(t2v.embed(task, make_tiny(), settings=SETTINGS, device="cpu"))
+    monkeypatch.setattr(module, "list_bundled", lambda _: others)
+    known, place = module._draw_map(found.embedding)
+    near = module._find_neighbours(found.embedding, None)
+    assert len(known) == 9 and len(place) == 2 and len(near) == module.NEIGHBOURS
+    distances = [t2v.distance.symmetric(found.embedding, one) for one in others]
+    assert near[0].distance == pytest.approx(min(distances)) and near[0].floor > 0
+    page = Page(replace(found, known=known, place=place, neighbours=tuple(near)).to_html())
+    assert len([tag for tag, attrs in page.tags if tag == "circle" and attrs["class"] == "own"]) == 3
+    assert f"of {len(known)} known tasks" in page.text
