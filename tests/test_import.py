@@ -83,7 +83,7 @@ def test_the_package_is_a_command_and_runs_no_code_of_the_folder_that_one_stands
 
 
 def test_commands_keep_their_names():
-    first = ["demo", "embed", "show", "nearest", "distance", "diversity", "map", "recommend", "evaluate"]
+    first = ["demo", "embed", "report", "show", "nearest", "distance", "diversity", "map", "recommend", "evaluate"]
     assert list(COMMANDS) == [*first, "train-expert", "error-matrix", "library", "serve", "tasks", "probes", "doctor"]
 
 

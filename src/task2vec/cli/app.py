@@ -24,6 +24,7 @@ _WIDTH = min(shutil.get_terminal_size().columns, 80) - 2
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("demo", "demo", "Embed eight small tasks offline and compare them."),
     "embed": ("embed", "embed", "Embed folders of images, tables or published datasets."),
+    "report": ("report", "report", "Write a report on a dataset: labels, copies, difficulty, models."),
     "show": ("compare", "show", "Show an embedding: task, error, norm, layers."),
     "nearest": ("compare", "nearest", "Find the most similar tasks in the library."),
     "distance": ("compare", "distance", "Compute the distance between two tasks."),
@@ -40,9 +41,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "doctor": ("doctor", "doctor", "Check the installation, devices, folders and library."),
 }
 LIBRARY_COMMANDS: dict[str, tuple[str, str, str]] = {
-    "ls": ("library", "ls", "List the tasks."),
+    "ls": ("library", "ls", "List the tasks, and which can be compared."),
     "show": ("library", "show_task", "Show a task: classes, tags, embeddings, errors."),
-    "stats": ("library", "stats", "Count the entries, and show which can be compared."),
     "add": ("library", "add", "Add saved embeddings."),
     "rm": ("library", "rm", "Remove a task, an embedding, an expert or a tag."),
     "tag": ("library", "tag", "Add tags to a task."),

@@ -36,15 +36,16 @@ def describe_embedding(entry: Any) -> dict[str, Any]:
 
 
 def ls(tag: options.Tag = None, probe: options.AnyProbe = None, library: options.LibraryFolder = None) -> None:
-    """List the tasks of the library.
+    """List the tasks of the library, count its entries, and show which embeddings can be compared.
 
     For a task with several embeddings, the numbers are those of the newest.
     """
     with inputs.open_if_any(library) as opened:
         tasks, is_empty = opened.tasks(tag=tag, probe=probe) if opened else [], not opened
+        stats = opened.stats() if opened else {}
     if output.wants_json():
-        rows = [describe_task(task) for task in tasks]
-        output.print_json({"library": inputs.find_library_folder(library), "count": len(rows), "tasks": rows})
+        rows, folder = [describe_task(task) for task in tasks], inputs.find_library_folder(library)
+        output.print_json({"library": folder, "count": len(rows), "tasks": rows, "stats": stats})
     elif is_empty:
         print(inputs.format_empty(library))
     elif not tasks:
@@ -58,6 +59,8 @@ def ls(tag: options.Tag = None, probe: options.AnyProbe = None, library: options
         output.print_table(rows, f"{columns}, added, tags, task id=fingerprint", drop=drop)
         if several := sum(len(task.embeddings) > 1 for task in tasks):
             output.print_text(f"{pluralize(several, 'task')} with several embeddings: task2vec library show NAME")
+        if not (tag or probe):
+            _print_stats(stats)
 
 
 def show_task(name: Name, library: options.LibraryFolder = None) -> None:
@@ -91,23 +94,10 @@ def _print_task(task: dict[str, Any]) -> None:
         output.print_text("no embedding yet: task2vec embed FOLDER")
 
 
-def stats(library: options.LibraryFolder = None) -> None:
-    """Count the entries of the library, and show which embeddings can be compared."""
-    kinds = ("tasks", "embeddings", "experts", "errors", "runs")
-    report: dict[str, Any] = dict.fromkeys((*kinds, "bytes"), 0) | {"spaces": [], "is_read_only": False}
-    with inputs.open_if_any(library) as opened:
-        if opened is not None:
-            report |= opened.stats() | {"is_read_only": opened.is_read_only}
-    report["library"] = folder = inputs.find_library_folder(library)
-    if output.print_json(report):
-        return
-    if not report["tasks"] and not report["experts"]:
-        print(inputs.format_empty(library))
-        return
-    rows = [("library", f"{folder}{' (read-only)' if report['is_read_only'] else ''}")]
-    rows += [(kind, str(report[kind])) for kind in kinds]
-    output.print_facts([*rows, ("size", f"{output.format_bytes(report['bytes'])} of embeddings")])
-    for space in report["spaces"]:
+def _print_stats(stats: dict[str, Any]) -> None:
+    counts = ", ".join(f"{stats[kind]} {kind}" for kind in ("embeddings", "experts", "errors"))
+    print(f"\n{counts}; {output.format_bytes(stats['bytes'])}")
+    for space in stats["spaces"]:
         print(f"comparable: {pluralize(space['embeddings'], 'embedding')} by {format_space(space)}")
 
 

@@ -42,8 +42,8 @@ BAR = " "
 
 # Commands that act on a library, with the placeholders after them. A map of files takes no library.
 _USES_LIBRARY = re.compile(
-    r"\btask2vec (?:embed|nearest|distance|show|recommend|map(?! DIR)|train-expert|error-matrix|"
-    r"library (?:ls|show|stats|add|rm|tag|rename|verify|repair|export|import|experts|errors))"
+    r"\btask2vec (?:embed|report|nearest|distance|show|recommend|map(?! DIR)|train-expert|error-matrix|"
+    r"library (?:ls|show|add|rm|tag|rename|verify|repair|export|import|experts|errors))"
     r"(?![\w`-])(?: [A-Z]+(?=[\s,;:)]|\.?$|\.\s))*+(?! --(?:no-)?library)"
 )
 

@@ -153,7 +153,13 @@ class Library(AbstractContextManager["Library"]):
                 tables.delete_embedding(connection, entry.id)
             if task is not None:
                 _remove_with_errors(connection, "task", task.id, task.name, with_errors)
+        if task is not None:
+            self.report_file(task.fingerprint).unlink(missing_ok=True)  # it shows images of the task
         return removed
+
+    def report_file(self, fingerprint: str) -> Path:
+        """Where the report on a task is kept, if there is one; it is not exported."""
+        return find_file(self.folder).parent / "reports" / f"{fingerprint}.html"
 
     def remove_expert(self, name: str, *, with_errors: bool = False) -> None:
         """Removes an expert; see `remove`."""

@@ -1,0 +1,109 @@
+"""`task2vec report`: one page on a dataset, to look at, to keep and to send on."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Option
+
+import task2vec
+from task2vec.cli import inputs, options, output
+from task2vec.errors import UsageError
+from task2vec.storage import write_file
+from task2vec.text import format_percent, pluralize, printable
+
+SUFFIXES = (".html", ".csv")
+OUT = "File to write: .html, or .csv with one line per image. Can be repeated. Default: NAME-report.html."
+TEST = "Another split: its images must not be copies of those in PATH. Default: other splits in PATH."
+# What the first bytes of a page of ours contain: such a file may be replaced without --force.
+MARK = b": task2vec report</title>"
+
+
+def report(
+    path: options.Folder,
+    reading: Annotated[options.Reading, "path_column label_columns root split allow_bad num_workers"],
+    probe: options.ProbeOptions,
+    compute: Annotated[options.Compute, "device batch_size"],
+    out: Annotated[list[Path] | None, Option("--out", metavar="FILE", help=OUT)] = None,
+    test: Annotated[Path | None, Option(metavar="PATH", help=TEST)] = None,
+    no_images: Annotated[bool, Option("--no-images", help="Write a page without images.")] = False,
+    thumbnails: Annotated[int, Option(min=0, metavar="N", help="Number of images on the page, at most.")] = 200,
+    force: options.Force = False,
+    library: options.LibraryFolder = None,
+    no_library: options.NoLibrary = False,
+) -> None:
+    """Write a report on a dataset as one HTML file: what is in it, what is wrong with it, and what to do next.
+
+    It shows suspected label errors, copies, confused classes, hard and typical images and outliers, how hard the task
+    is, its nearest known tasks, and which model to start from. A folder with train and test folders is checked for
+    images that are in both. The page is self-contained; it is also kept in the library, and `task2vec serve` shows it.
+    """
+    named = out or [Path(f"{path.resolve().stem}-report.html")]
+    for file in named:
+        if file.suffix.lower() not in SUFFIXES:
+            raise UsageError(f"--out '{file}' has no known format. Let its name end with {', '.join(SUFFIXES)}.")
+        inputs.check_output(file, is_forced=force or _is_report(file))
+    output.say(f"reading {printable(path)} ...")
+    task, tests = _read(path, test, reading)
+    how: dict[str, Any] = {"num_workers": reading.num_workers, "device": compute.device}
+    how |= {"batch_size": compute.batch_size, "progress": output.is_watched()}
+    loaded = inputs.load_probe(probe)
+    most = 0 if no_images else thumbnails
+    with inputs.open_session(library, "report", {"path": str(path)}, no_library=no_library) as session:
+        found = task2vec.report(task, loaded, test=tests, library=session.library, **how)
+        page = found.to_html(max_thumbnails=most)
+        for file in named:
+            is_page = file.suffix.lower() == ".html"
+            write_file(file, page.encode("utf-8", errors="replace")) if is_page else found.to_csv(file)
+        if session.library is not None and not session.library.is_read_only:
+            found.keep(session.library, page)
+    facts = found.to_dict() | {"written": named, "seconds": output.count_seconds()}
+    output.print_report(facts, lambda _: _print_report(found, named))
+
+
+def _is_report(file: Path) -> bool:
+    """Whether a file is a page that this command wrote."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return MARK in opened.read(16_000)
+
+
+def _read(path: Path, test: Path | None, reading: options.Reading) -> "tuple[task2vec.Task, dict[str, task2vec.Task]]":
+    """The task, and the splits that it is compared with: the one that is named, or those beside it."""
+    from task2vec.tasks.folder import list_splits
+
+    splits = list_splits(path)
+    if splits and reading.split is None:
+        reading = replace(reading, split=splits[0])
+        output.say(f"reporting on the split '{printable(splits[0])}'; for another one: --split NAME")
+    task = inputs.read_own(path, reading)
+    if test is not None:
+        return task, {test.name: inputs.read_own(test, replace(reading, split=None))}
+    others = [name for name in splits if name != reading.split]
+    return task, {name: inputs.read_own(path, replace(reading, split=name)) for name in others}
+
+
+def _print_report(found: "task2vec.TaskReport", named: list[Path]) -> None:
+    """The facts and the suggestions, and where the page is."""
+    error, near = found.error, found.neighbours[:3]
+    ends = f"95 % interval {100 * error.low:.1f} to {format_percent(error.high)}"
+    rows = [
+        (
+            "task",
+            f"{found.task.name}: {pluralize(len(found.task), 'image')}, {pluralize(len(found.task.classes), 'class')}",
+        ),
+        ("error", f"{format_percent(error.error)} ({ends}), cross-validated with copies kept together"),
+        ("labels", pluralize(len(found.label_issues), "suspected error")),
+        ("copies", f"{pluralize(found.n_copies, 'image')} in {pluralize(len(found.copies), 'group')}"),
+        ("nearest", ", ".join(f"{one.task} ({one.distance:.2f})" for one in near) or "no known task"),
+    ]
+    if found.recommendation is not None:
+        rows.append(("start from", found.recommendation.choice))
+    output.print_facts(rows)
+    for number, one in enumerate(found.suggestions, 1):
+        print()
+        output.print_text(f"{number}. {one.text} {one.evidence}")
+        print(f"   {printable(output.name_library(one.command))}")
+    pages = ", ".join(printable(file) for file in named)
+    print(f"\nwritten: {pages}   ({output.count_seconds():.0f} s)")

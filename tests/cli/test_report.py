@@ -1,0 +1,55 @@
+"""`task2vec report`: the files it writes, what it prints, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from task2vec import Library
+from tests.audit.material import make_folder, paint, plant, save
+
+pytestmark = pytest.mark.usefixtures("tiny")
+
+
+@pytest.fixture(scope="module")
+def things(tmp_path_factory):
+    return plant(make_folder(tmp_path_factory.mktemp("data") / "things"))
+
+
+def test_a_page_is_written_and_kept_and_what_to_do_is_printed(call, things, own_library):
+    result = call("report", things)
+    assert result.exit_code == 0, result.stderr
+    page = Path("things-report.html").read_text()
+    assert "<h1>things</h1>" in page and "data:image/jpeg" in page
+    shown = " ".join(result.stdout.split())
+    for words in ("45 images, 3 classes", "1 suspected error", "2 images in 2 groups", "1. Review", "written: things-"):
+        assert words in shown, shown
+    assert "unreadable" in result.stderr and "broken.jpg" in result.stderr
+    with Library.open(own_library) as opened:
+        assert opened.report_file(opened.task("things").fingerprint).read_text() == page
+    assert call("report", things, "--no-images").exit_code == 0  # its own page is replaced
+    assert "data:image" not in Path("things-report.html").read_text()
+
+
+def test_json_and_other_files(read, things):
+    found = read("report", things, "--out", "a.csv", "--out", "b.html", "--no-library")
+    assert found["written"] == ["a.csv", "b.html"] and found["label_issues"][0]["image"] == "green/wrong.jpg"
+    assert len(Path("a.csv").read_text().splitlines()) == 46 and not Path("things-report.html").exists()
+
+
+def test_splits_are_compared(read, call, tmp_path):
+    make_folder(tmp_path / "set" / "train", images=6)
+    make_folder(tmp_path / "set" / "test", images=4, start=40)
+    save(paint("blue", 1), tmp_path / "set" / "test" / "blue" / "leak.jpg", quality=80)
+    found = read("report", "set", "--no-library")
+    assert found["task"] == "set (train)" and found["copies"][0]["images"][-1] == "test: blue/leak.jpg"
+    other = read("report", "set/test", "--test", "set/train", "--no-library", "--out", "c.html")
+    assert other["images"] == 13 and set(other["copies"][0]["splits"]) == {"", "train"}
+    assert "--split NAME" in call("report", "set", "--no-library").stderr
+
+
+def test_nothing_is_lost_and_nothing_is_guessed(refuse, things):
+    Path("things-report.html").write_text("my own notes")
+    refuse("exists and would be lost", "report", things)
+    assert Path("things-report.html").read_text() == "my own notes"
+    refuse("no known format", "report", things, "--out", "report.pdf")
+    refuse("does not exist", "report", "nowhere")
