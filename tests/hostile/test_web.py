@@ -80,7 +80,7 @@ def address(client, path):
 
 def test_no_route_is_forgotten(client):
     direct = {getattr(route, "path", None) for route in client.secure.api.routes}
-    assert direct - {None} == OTHER_ROUTES and len(ROUTES) == 15 and len(CHANGING) == 2
+    assert direct - {None} == OTHER_ROUTES and len(ROUTES) == 16 and len(CHANGING) == 2
 
 
 def test_s4_a_foreign_host_gets_nothing(client):

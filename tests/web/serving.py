@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from starlette.testclient import TestClient
 
 from task2vec import Library
+from task2vec.storage import write_file
 from task2vec.web import ServeSettings, make_app, take_port
 from task2vec.web.server import make_server
 from tests.cli.material import make
@@ -60,6 +61,12 @@ def listening(app):
     finally:
         server.should_exit = True
         thread.join()
+
+
+def keep_report(folder, name, page):
+    """Puts a page where the report on a task of a library is, and returns its path."""
+    with Library.open(folder) as library:
+        return write_file(library.report_file(library.task(name).fingerprint), page.encode(), makes_folder=True)
 
 
 def ask(client, path, status=200, **params):

@@ -17,7 +17,7 @@ from task2vec.distance import asymmetric, find_floor, symmetric, with_error
 from task2vec.web import Limits
 from tests.cli.material import FILTERS, make
 from tests.select.material import MODELS, TASKS, make_world
-from tests.web.serving import API, GOOD, HOME, WICKED, ask, fill, find_id, serving
+from tests.web.serving import API, GOOD, HOME, WICKED, ask, fill, find_id, keep_report, serving
 
 DOCS = (Path(__file__).parents[2] / "docs" / "how-to" / "web.md").read_text(encoding="utf-8")
 
@@ -69,6 +69,26 @@ def test_a_task_with_its_classes_counts_and_noise(client):
     best = make_world().errors[4, :6, 1].mean(axis=1).min()
     assert bundled["best_error"] == pytest.approx(best) and bundled["added"] is None
     assert [one["count"] for one in bundled["class_counts"]] == [60, 44] and bundled["dataset"] == "other"
+
+
+def test_a_report_is_found_as_soon_as_it_is_written_and_never_cached(library):
+    with serving(library) as client:
+        own, bundled = find_id(client, "own 0"), find_id(client, "task 4")
+        for task in (own, bundled):
+            assert ask(client, f"/tasks/{task}")["has_report"] is False
+            assert "task2vec report FOLDER" in ask(client, f"/tasks/{task}/report", 404)["error"]["fix"]
+        before = ask(client, "/status")["revision"]
+        large = "<h1>first</h1>" + (1 << 20) * "é"
+        for page in (large, "<h1>second</h1>"):
+            file = keep_report(library, "own 0", page)
+            answer = client.get(f"{API}/tasks/{own}/report")
+            assert answer.status_code == 200 and answer.text == page
+            assert answer.headers["content-type"] == "text/html; charset=utf-8"
+            assert ask(client, f"/tasks/{own}")["has_report"] is True
+        assert ask(client, "/status")["revision"] != before and client.state._responses.currsize < len(large)
+        file.unlink()
+        assert ask(client, f"/tasks/{own}")["has_report"] is False
+        assert ask(client, f"/tasks/{own}/report", 404)["error"]["what"]
 
 
 def test_the_nearest_are_those_of_the_symmetric_distance(client):

@@ -2,39 +2,52 @@
 
 import re
 import sys
+import time
 
 import numpy as np
 import pytest
 
+import task2vec
+from task2vec import EmbedSettings, Library
 from task2vec.web import ServeSettings, make_app
 from tests.cli.material import paint
-from tests.plots.browser import Browser, find_browser
-from tests.web.serving import WICKED, fill, listening
+from tests.plots.browser import PATIENCE, Browser, find_browser
+from tests.web.serving import WICKED, fill, keep_report, listening
 
 SCRIPT = "<script>alert(2)<"
 BUNDLED = 71
 BLUE, INK = (0, 114, 178), (31, 45, 58)
 DRAWN = "Number(document.getElementById('map').dataset.drawn) > 0"
 CANVAS = "document.querySelector('#view-matrix canvas')?.dataset.drawn"
-# The process that embeds, but for the embedding itself: it is near the first bundled task.
+# The process that embeds, but for the embedding itself, which is near the first bundled task, and its report.
 EMBEDDER = """
 import time
 from dataclasses import replace
-import task2vec.embedding, task2vec.library, task2vec.probe
+import task2vec.audit.report, task2vec.library, task2vec.probe, task2vec.web.jobs
 from task2vec.experts import bundled_metatask
-from task2vec.web.jobs import main
+from task2vec.storage import write_file
 
-def embed(task, probe, *, settings, progress):
+class Report:
+    def __init__(self, task, embedding):
+        self.task, self.embedding = task, embedding
+
+    def keep(self, library):
+        write_file(library.report_file(self.task.fingerprint), b"<h1>a report</h1>", makes_folder=True)
+
+def report(task, probe, *, library, settings, progress):
     progress("features", 12)(12)
     time.sleep(60 if task.name == "the first" else 0)
     like = next(iter(bundled_metatask().spaces.values()))
     about = {"task_fingerprint": task.fingerprint, "classes": list(task.classes), "is_multilabel": False}
     about["counts"] = {"images": 12, "classes": 2, "per_class": [6, 6]}
-    return replace(like, task=task.name, fisher=1.1 * like.fisher, provenance=like.provenance | about)
+    found = replace(like, task=task.name, fisher=1.1 * like.fisher, provenance=like.provenance | about)
+    library.add(found)
+    return Report(task, found)
 
-task2vec.embedding.embed, task2vec.probe.load_probe = embed, lambda *given, **options: None
+task2vec.audit.report.report, task2vec.probe.load_probe = report, lambda *given, **options: None
+task2vec.web.jobs._hide_places = lambda made: made
 task2vec.library.Library.find = lambda *given, **options: None
-main()
+task2vec.web.jobs.main()
 """
 
 pytestmark = [
@@ -57,6 +70,7 @@ def window(tmp_path_factory):
     app.state.jobs.command = (sys.executable, "-c", EMBEDDER)
     with listening(app) as (_, (host, port)):
         reader = Browser(find_browser(), tmp_path_factory.mktemp("browser"), address=f"http://{host}:{port}")
+        reader.library = home / "tasks"
         reader.read()
         reader.wait_until("window.task2vec?.state.status")
         reader.space = reader.run("task2vec.state.status.spaces.find(({ name }) => name.startsWith('tf_eff')).id")
@@ -85,6 +99,26 @@ def wait_for_task(reader, name):
     reader.wait_until(f"document.querySelector('#panel h2')?.textContent === {name!r}")
     for selector in ("#nearest li", "#recommendation .models li"):
         reader.wait_until(f"document.querySelector('{selector}')")
+
+
+def read_frame(reader, script):
+    """The value of a script in the frame of a report, once it is loaded; the browser gives it a process of its own."""
+    reader.wait_until("document.querySelector('#tabpanel-report:not([hidden]) iframe')")
+    page, reader._session = reader._session, None
+    try:
+        ready, deadline = False, time.monotonic() + PATIENCE
+        while not ready:
+            assert time.monotonic() < deadline, "the frame does not load"
+            time.sleep(0.05)
+            reader._session = None
+            frames = [one for one in reader.ask("Target.getTargets")["targetInfos"] if one["url"].endswith("/report")]
+            if frames:
+                found = reader.ask("Target.attachToTarget", targetId=frames[-1]["targetId"], flatten=True)
+                reader._session = found["sessionId"]
+                ready = reader.run("document.readyState === 'complete' && document.body?.childElementCount > 0")
+        return reader.run(script)
+    finally:
+        reader._session = page
 
 
 def choose(reader, name, value):
@@ -271,6 +305,8 @@ def test_a_folder_is_embedded_and_appears(reader):
     point = reader.run("task2vec.state.points.find((one) => one.id === task2vec.state.task)")
     assert (point["name"], point["origin"], point["images"], point["classes"]) == (WICKED, "library", 12, 2)
     assert SCRIPT in reader.text("#panel .counts") and reader.count("img, main script") == 0
+    reader.click_on("#tab-report")
+    assert read_frame(reader, "document.body.innerText") == "a report"
 
 
 def test_the_next_job_waits_and_is_followed_in_its_turn(reader):
@@ -328,7 +364,7 @@ def test_keys_alone_are_enough(reader):
     """From the skip link through the header to the map, to a task, and back out; every focus is visible."""
     open_first(reader)
     stops = []
-    while "map" not in stops and len(stops) < 10:
+    while "map" not in stops and len(stops) < 15:  # one more where a hint offers to embed a folder
         reader.press("Tab")
         stops.append(reader.run("document.activeElement.id || document.activeElement.textContent.trim()"))
         assert reader.run("getComputedStyle(document.activeElement).outlineStyle") != "none", stops
@@ -342,3 +378,90 @@ def test_keys_alone_are_enough(reader):
     wait_for_task(reader, name)
     reader.press("Escape")
     assert reader.run("task2vec.state.task") is None
+
+
+# --- the report on a task ---------------------------------------------------------------------------------------------
+
+
+SECTIONS = ["At a glance", "What to do next", "Labels", "Copies", "Likeness", "Start from"]
+
+
+def find_task(window, name):
+    """The id of a task."""
+    return window.run(
+        f"fetch('api/v1/tasks?q={name}').then((answer) => answer.json()).then((found) => found.tasks[0].id)"
+    )
+
+
+def is_selected(window):
+    return window.run("[...document.querySelectorAll('[role=tab]')].map((one) => one.ariaSelected)")
+
+
+@pytest.fixture(scope="module")
+def reported(window, tmp_path_factory):
+    """The id of a task with a real report; a class of it has a hostile name."""
+    folder = paint(tmp_path_factory.mktemp("images") / "reported", {SCRIPT: 60, "green": 120}, seed=1)
+    with Library.open(window.library) as library:
+        probe, settings = task2vec.load_probe(size=64), EmbedSettings(max_samples=16)
+        task2vec.report(folder, probe, library=library, settings=settings).keep(library)
+    window.read()
+    return find_task(window, "reported")
+
+
+def test_a_report_is_a_tab_with_an_address_of_its_own(window, reported):
+    window.events.clear()
+    window.read(f"#task={reported}")
+    window.wait_until("document.querySelector('#tab-overview')")
+    assert is_selected(window) == ["true", "false"] and window.count("iframe") == 0
+    window.run("document.getElementById('tab-overview').focus()")
+    window.press("ArrowRight")
+    assert window.run("document.activeElement.id") == "tab-report" and is_selected(window) == ["false", "true"]
+    assert "tab=report" in window.run("location.hash")
+    assert window.run("document.getElementById('nearest').checkVisibility()") is False
+    assert read_frame(window, "[...document.querySelectorAll('section h2')].map((one) => one.textContent)") == SECTIONS
+    assert SCRIPT in read_frame(window, "document.body.innerText")
+    assert read_frame(window, "document.scripts.length") == 0
+    frame = "document.querySelector('#panel iframe')"
+    assert window.run(f"[{frame}.getAttribute('sandbox'), {frame}.title]") == ["", "Report on reported"]
+    link = "document.querySelector('#tabpanel-report a')"
+    assert window.run(f"[{link}.target, {link}.rel, {link}.href === {frame}.src]") == ["_blank", "noopener", True]
+    address = window.run(f"{link}.href")
+    window.press("ArrowRight")
+    assert window.run("document.activeElement.id") == "tab-overview" and "tab=" not in window.run("location.hash")
+    window.run("history.back()")
+    window.wait_until("document.getElementById('tab-report').ariaSelected === 'true'")
+    window.read(f"#task={reported}&tab=report")
+    assert read_frame(window, "document.querySelector('h1').textContent") == "reported"
+    window.visit(address)  # as a window of its own, too
+    assert window.texts("section h2") == SECTIONS
+    assert window.complaints(is_refused=True) == []  # there are no errors in its space to recommend a model by
+    assert window.hosts() == {window.address.removeprefix("http://")}
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_a_report_fits_a_narrow_screen(window, reported, width):
+    window.read(f"#task={reported}&tab=report", width=width, height=740)
+    assert read_frame(window, "document.documentElement.scrollWidth - innerWidth") <= 0
+    assert window.run("document.documentElement.scrollWidth") <= width
+    box = window.run("document.querySelector('#panel iframe').getBoundingClientRect().toJSON()")
+    assert box["left"] >= 0 and box["right"] <= width and 420 <= box["height"] <= 740
+
+
+def test_a_report_that_is_written_later_appears_and_runs_no_script(window):
+    window.read()
+    task = find_task(window, "own 2")
+    window.events.clear()
+    window.read(f"#task={task}&tab=report")
+    window.wait_until("document.querySelector('#tabpanel-report pre')")
+    assert window.text("#tabpanel-report pre") == "task2vec report FOLDER --library DIR"
+    assert "no report" in window.text("#tabpanel-report p") and "tasks" in window.text("#tabpanel-report p")
+    code = "document.title = 'run'; parent.document.title = 'run'"
+    page = f'<title>calm</title><body><script>{code}</script><img src=x onerror="{code}"><svg onload="{code}"></svg>'
+    keep_report(window.library, "own 2", page + f'<a href="javascript:{code}" id=link>b</a>')
+    window.run("dispatchEvent(new Event('focus'))")
+    assert read_frame(window, "(document.getElementById('link').click(), document.title)") == "calm"
+    assert window.run("document.title").startswith("own 2")
+    assert window.complaints(is_refused=True) == []
+    window.read(f"#task={find_task(window, 'flowers_L')}&tab=report")
+    window.wait_until("document.querySelector('#tabpanel-report .empty')")
+    assert "without its images" in window.text("#tabpanel-report") and window.count("#tabpanel-report pre") == 0

@@ -175,12 +175,20 @@ def test_a_folder_is_embedded_in_the_space_of_the_bundled_tasks(tmp_path, monkey
     messages = []
     key = embed_folder(request, messages.append)
     stages = list(dict.fromkeys(message["stage"] for message in messages))
-    assert stages[:2] == ["reading images", "loading the probe"] and stages[-1] == "saving" and len(stages) > 3
+    assert stages[:2] == ["reading images", "loading the probe"] and len(stages) > 3
+    assert stages[-1] == "writing the report"
     assert all(message["done"] <= message["total"] for message in messages)
     with Library.open(tmp_path / "tasks") as library:
         assert library.task("mine").images == 4
         assert is_comparable(library.get(key), next(iter(bundled_metatask().spaces.values())))
-    monkeypatch.setattr("task2vec.embedding.embed", None)  # found, and not embedded again
+        file = library.report_file(library.task("mine").fingerprint)
+        page = file.read_text(encoding="utf-8")
+        assert "<h1>mine</h1>" in page and "<pre>task2vec report photos" in page and str(tmp_path) not in page
+        file.unlink()
+        monkeypatch.setattr("task2vec.embedding.single.Job.embed", None)  # found, and not embedded again
+        assert embed_folder(request, messages.append) == key
+        assert file.read_text(encoding="utf-8") == page
+    monkeypatch.setattr("task2vec.audit.report.report", None)  # nor is its report made again
     assert embed_folder(request, messages.append) == key
 
 
@@ -190,3 +198,4 @@ def test_a_process_of_its_own_embeds_a_folder(library, tmp_path):
     with serving(library, roots=[tmp_path / "photos"]) as client:
         done = wait(client, start(client), "done", "failed")
         assert done["state"] == "done" and ask(client, f"/tasks/{done['task']}")["name"] == "photos"
+        assert ask(client, f"/tasks/{done['task']}")["has_report"] is True

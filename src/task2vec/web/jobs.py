@@ -205,6 +205,8 @@ class Jobs:
 def embed_folder(request: Mapping[str, Any], send: Callable[[dict[str, Any]], None]) -> str:
     """The key of the folder's embedding in the library: found there, or embedded in the space of the bundled tasks.
 
+    The library has a report on it then, too.
+
     Args:
         request: "folder", "name" (or None), "library".
         send: takes messages about progress.
@@ -217,7 +219,7 @@ def embed_folder(request: Mapping[str, Any], send: Callable[[dict[str, Any]], No
     from task2vec.select.evidence import find_method, image_size
     from task2vec.tasks import read_folder
 
-    def report(stage: str, total: int = 0) -> Callable[[int], None]:
+    def show(stage: str, total: int = 0) -> Callable[[int], None]:
         done = 0
 
         def step(more: int) -> None:
@@ -229,24 +231,26 @@ def embed_folder(request: Mapping[str, Any], send: Callable[[dict[str, Any]], No
         return step
 
     like = next(iter(bundled_metatask().spaces.values()))
-    report("reading images")
+    show("reading images")
     check_folder(request["folder"])
     task = read_folder(request["folder"], name=request["name"])
     check_folder(request["folder"])
-    report("loading the probe")
+    show("loading the probe")
     # Not before: torch takes seconds to import, and a folder that is not a task needs none.
-    from task2vec.embedding import EmbedSettings, embed
+    from task2vec.audit.report import report
+    from task2vec.embedding import EmbedSettings
     from task2vec.probe import load_probe
 
     probe = load_probe(like.probe, size=image_size(like))
     settings = EmbedSettings(method=find_method(like) or "robust")
     with Library.open(Path(request["library"])) as library:
         found = library.find(task, probe, settings=settings)
-        if found is None:
-            found = embed(task, probe, settings=settings, progress=report)
+        if found is None or not library.report_file(task.fingerprint).exists():
+            made = report(task, probe, library=library, settings=settings, progress=show)
             check_folder(request["folder"])  # images were read until now
-            report("saving")
-            library.add(found, source=task.source)
+            show("writing the report")
+            made.keep(library)
+            found = made.embedding
     return identify(found).key
 
 

@@ -2,16 +2,16 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial, wraps
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from task2vec import __version__
 from task2vec.distance import asymmetric, split_symmetric, symmetric
@@ -24,13 +24,14 @@ from task2vec.select.recommend import recommend
 from task2vec.select.report import Recommendation, Row
 from task2vec.web import schemas
 from task2vec.web.schemas import Job
-from task2vec.web.security import RequestError, hide_paths
+from task2vec.web.security import REPORT_HEADERS, RequestError, hide_paths
 from task2vec.web.state import Entry, State, View, compare_rows
 
 router = APIRouter()
 MOST_TASKS, USUAL_TASKS = 200, 60  # of a matrix
 MOST_CLASSES, MOST_FILTERS = 500, 20
 _PAUSE = 0.2  # seconds between two looks at a job
+_PART = 1 << 18  # bytes of a report that are read at a time
 
 
 def state_of(request: Request) -> State:
@@ -154,6 +155,20 @@ def describe_task(state: Here, view: Now, task: TaskId) -> schemas.Task:
 def find_noise(embedding: Embedding) -> float | None:
     """The noise floor of a task; None if the embedding has no standard errors, as the bundled ones."""
     return find_floor(embedding) if embedding.stderr.any() or embedding.halves is not None else None
+
+
+@router.get("/tasks/{task}/report", response_class=HTMLResponse, summary="The report on a task")
+async def read_report(state: Here, view: Now, task: TaskId) -> Response:
+    """The page that `task2vec report` has made of a task, as it is now; scripts do not run in it."""
+    file = await state.run(partial(state.open_report, view.find_entry(task)))
+    return StreamingResponse(_read_parts(file), media_type="text/html", headers=REPORT_HEADERS)
+
+
+def _read_parts(file: BinaryIO) -> Iterator[bytes]:
+    """The content of a file, a part at a time: reports are large, and so are not cached."""
+    with file:
+        while part := file.read(_PART):
+            yield part
 
 
 @router.get("/tasks/{task}/nearest", summary="The nearest tasks")

@@ -118,6 +118,7 @@ class Task(TaskSummary):
     noise: float | None = Field(description="Distance between two estimates of this task by chance alone.")
     added: str | None = Field(description="The day it was added to the library.")
     settings: dict[str, Any] = Field(description="How it was embedded: probe, image size, settings.")
+    has_report: bool = Field(description="Whether the library has a report on it.")
 
 
 class Neighbour(TaskSummary):

@@ -1,19 +1,20 @@
 """What a server holds: a view of the library and the bundled meta-task, maps, cached responses, folders and jobs.
 
 Other processes may change the library at any time. A change of its files (size and time) invalidates the view, so that
-checking costs two system calls.
+checking costs three system calls.
 """
 
 import hashlib
 import json
+import os
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from anyio import CapacityLimiter, to_thread
@@ -59,6 +60,7 @@ class Entry(TaskSummary):
         tags: of the library.
         is_multilabel: whether an image may have any number of classes.
         added: the day it was added to the library.
+        has_report: whether the library has a report on it.
     """
 
     fingerprint: str
@@ -69,6 +71,7 @@ class Entry(TaskSummary):
     tags: tuple[str, ...] = ()
     is_multilabel: bool = False
     added: str | None = None
+    has_report: bool = False
 
     def matches(self, words: Sequence[str]) -> bool:
         """Whether each lower-case word is in its name, dataset, taxon, tags or classes."""
@@ -198,7 +201,7 @@ class State:
     def _stamp(self) -> tuple:
         """Changes whenever the library is written to."""
         file = find_file(self.folder)
-        return stamp(file), stamp(file.with_name(f"{file.name}-wal"))
+        return stamp(file), stamp(file.with_name(f"{file.name}-wal")), stamp(file.with_name("reports"))
 
     def open_library(self) -> Library | None:
         """The library; None if it does not exist, for reading creates nothing."""
@@ -226,6 +229,21 @@ class State:
             raise LibraryError(f"{what}. Restore it, and reload the page.")
         return library.get(entry.key)
 
+    def open_report(self, entry: Entry) -> BinaryIO:
+        """The file of the report on a task.
+
+        Raises:
+            RequestError: There is none, or a link in its place.
+        """
+        library, flags = self.open_library(), sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK"))
+        if library is not None and entry.has_report:  # else its fingerprint could be any text
+            with suppress(OSError):
+                file = library.report_file(entry.fingerprint)
+                return open(file, "rb", opener=lambda path, usual: os.open(path, usual | flags))
+        why = "A report is made from images, which a library does not contain."
+        fix = "Make one where they are: task2vec report FOLDER --library DIR"
+        raise RequestError(404, f"there is no report on the task {entry.id!r}. {why} {fix}")
+
     def load_row(self, entry: Entry) -> np.ndarray:
         """The vector of an entry in float32, as `task2vec.library` compares them."""
         return sign_vector(self.load(entry)).astype(np.float32)
@@ -252,14 +270,17 @@ class State:
         library = self.open_library()
         errors = [] if library is None else library.errors()
         tasks = [] if library is None else library.tasks()
-        own = _list_library(tasks, errors)
+        reports = set()
+        with suppress(OSError), os.scandir(find_file(self.folder).with_name("reports")) as inside:
+            reports = {one.name for one in inside if one.is_file(follow_symlinks=False)}
+        own = _list_library(tasks, errors, reports)
         known = {(entry.fingerprint, entry.space) for entry in own}
         bundled = [one for one in chain(*self._bundled.values()) if (one.fingerprint, one.space) not in known]
         ordered = sorted([*own, *bundled], key=lambda one: (one.name.casefold(), one.id))
         members: dict[str, list[Entry]] = defaultdict(list)
         for entry in ordered:
             members[entry.space].append(entry)
-        content = [(one.id, one.name, one.tags, one.taxon, one.best_error) for one in ordered]
+        content = [(one.id, one.name, one.tags, one.taxon, one.best_error, one.has_report) for one in ordered]
         content += [(error.task, error.expert, error.error) for error in errors]
         revision = hashlib.blake2b(repr(content).encode(), digest_size=10).hexdigest()
         entries = {one.id: one for one in ordered}
@@ -363,8 +384,8 @@ def name_space(probe_fingerprint: str, settings: object) -> str:
     return make_id("s", json.dumps([probe_fingerprint, [known.get(name) for name in SCALING]]))
 
 
-def _list_library(tasks: Iterable[TaskEntry], errors: Iterable[MeasuredError]) -> list[Entry]:
-    """One entry per task and space; of several embeddings in one space the newest."""
+def _list_library(tasks: Iterable[TaskEntry], errors: Iterable[MeasuredError], reports: Collection[str]) -> list[Entry]:
+    """One entry per task and space; of several embeddings in one space the newest. `reports` are names of files."""
     cells: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for error in errors:
         cells[error.task, error.expert, error.protocol].append(error.error)
@@ -387,6 +408,7 @@ def _list_library(tasks: Iterable[TaskEntry], errors: Iterable[MeasuredError]) -
                 "key": one.key,
                 "class_names": task.classes,
                 "added": task.added[:10],
+                "has_report": f"{task.fingerprint}.html" in reports,
             }
             found[task.fingerprint, space] = Entry.model_validate(vars(task) | more)
     return list(found.values())

@@ -202,8 +202,7 @@ async function start() {
     showView();
     return say(problem(error, () => location.reload()));
   }
-  await loadMap();
-  await startJobs(onJobEnd);
+  await Promise.all([startJobs(onJobEnd), loadMap()]); // a job may end before the map is there
 }
 
 /** Where a task stands on the screen. */

@@ -1,10 +1,10 @@
-// The panel of the open task: what it is, its nearest tasks, and which model to start from.
+// The panel of the open task: what it is, its nearest tasks, which model to start from, and the report on it.
 
-import { readNearest, readRecommendation, readTask } from "./api.js";
+import { readNearest, readRecommendation, readTask, reportAddress } from "./api.js";
 import { showComparison } from "./compare.js";
 import { button, count, distance, facts, get, isNumber, make, percent, plural, range, short } from "./dom.js";
 import { announce, bring, empty, explain, fill, formatOrigin, intervalBar, shareBar, withCode } from "./parts.js";
-import { address, go, open, state, watch } from "./state.js";
+import { TABS, address, go, open, state, watch } from "./state.js";
 
 const CLASSES = 12,
   MODELS = 6;
@@ -13,13 +13,15 @@ const SHOTS = [
   ["5", "5 images per class"],
 ];
 const panel = get("panel");
-let showNeighbours = () => {};
+let showNeighbours = () => {},
+  showTab = () => {};
 // The server chooses by the number of images, until the reader does.
 export const chosenShots = { value: null };
 
 export function startPanel(onNeighbours) {
   showNeighbours = onNeighbours;
   watch((changed) => {
+    if (changed.has("tab") || changed.has("status")) showTab();
     if (!changed.has("task") && !changed.has("with")) return;
     const isArrival = changed.has("status"); // by an address: the page is read from its top
     show().then(() => {
@@ -44,11 +46,56 @@ function describe(task) {
   if (task.space !== state.space) go({ space: task.space });
   document.title = `${task.name} – task2vec`;
   announce(`${task.name} is open`);
-  const interval = task.head_error_interval ? `(${range(...task.head_error_interval)})` : null;
   const close = button(".plain", "×", () => go({ task: null, with: null }), { "aria-label": "Close the task" });
+  return [make("div.head", make("h2.name", task.name), close), ...makeTabs(task)];
+}
+
+/** The tabs of a task and their panels; the report is looked for whenever its tab is opened and it is not there. */
+function makeTabs(task) {
+  const press = ({ key }) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    if (!step) return;
+    go({ tab: TABS.at((TABS.indexOf(state.tab) + step) % TABS.length) });
+    get(`tab-${state.tab}`).focus();
+  };
+  const tab = (name, text) =>
+    button("", text, () => go({ tab: name }), { id: `tab-${name}`, role: "tab", "aria-controls": `tabpanel-${name}` });
+  const tabpanel = (name, ...children) =>
+    make("div", { id: `tabpanel-${name}`, role: "tabpanel", "aria-labelledby": `tab-${name}` }, ...children);
+  const tabs = [tab("overview", "Overview"), tab("report", "Report")],
+    panels = [tabpanel("overview", overview(task)), tabpanel("report")];
+  showTab = () => {
+    TABS.forEach((name, number) => {
+      const isOpen = name === state.tab;
+      tabs[number].setAttribute("aria-selected", String(isOpen));
+      tabs[number].tabIndex = isOpen ? 0 : -1;
+      panels[number].hidden = !isOpen;
+    });
+    if (state.tab === "report" && !panels[1].querySelector("iframe"))
+      fill(panels[1], (signal) => readTask(task.id, signal), report, "Looking for a report …");
+  };
+  showTab();
+  return [make("div.tabs", { role: "tablist", "aria-label": "About the task", on: { keydown: press } }, tabs), ...panels];
+}
+
+/** The report in a frame that runs no scripts, or how to make one. */
+function report(task) {
+  if (task.origin === "bundled")
+    return empty("A report is made from images, and this task is bundled with task2vec without its images.");
+  const missing = `There is no report on this task yet. Make one from its images, where DIR is the library “${state.status?.library}”:`;
+  if (!task.has_report)
+    return [make("p", missing), make("pre", { tabIndex: 0 }, make("code", "task2vec report FOLDER --library DIR"))];
+  const src = reportAddress(task.id);
+  return [
+    make("p", make("a", { href: src, target: "_blank", rel: "noopener" }, "Open in a new window")),
+    make("iframe.report", { sandbox: "", title: `Report on ${task.name}`, src }),
+  ];
+}
+
+function overview(task) {
+  const interval = task.head_error_interval ? `(${range(...task.head_error_interval)})` : null;
   const settings = Object.entries(task.settings).filter(([, value]) => value !== null);
   return [
-    make("div.head", make("h2.name", task.name), close),
     facts([
       ["origin", formatOrigin(task.origin)],
       ["dataset", task.dataset],

@@ -1,11 +1,13 @@
-// What is selected, kept in the hash: every view has an address of its own (#task=ID&with=ID&view=matrix).
+// What is selected, kept in the hash: every view has an address of its own (#task=ID&with=ID&view=matrix, #task=ID&tab=report).
 
 export const VIEWS = ["map", "list", "matrix", "models", "embed"];
-const IN_HASH = ["task", "with", "view", "space"];
+export const TABS = ["overview", "report"];
+const IN_HASH = ["task", "with", "tab", "view", "space"];
 
 export const state = {
   task: null,
   with: null,
+  tab: "overview",
   view: "map",
   space: null,
   points: [],
@@ -31,15 +33,20 @@ export function go(changes) {
 /** Opens a task; while a second one is being picked, it is compared with the first. */
 export function open(id, more = {}) {
   if (state.isPicking && state.task && id !== state.task) go({ with: id, isPicking: false, ...more });
-  else go({ task: id, with: null, isPicking: false, ...more });
+  else go({ task: id, with: null, tab: TABS[0], isPicking: false, ...more });
 }
 
 export const findPoint = (id) => state.points.find((point) => point.id === id) ?? null;
 
 export function readHash() {
   const hash = new URLSearchParams(location.hash.slice(1)),
-    view = hash.get("view");
-  const changes = { task: hash.get("task"), with: hash.get("with"), view: VIEWS.includes(view) ? view : "map" };
+    oneOf = (names, name) => (names.includes(name) ? name : names[0]);
+  const changes = {
+    task: hash.get("task"),
+    with: hash.get("with"),
+    tab: oneOf(TABS, hash.get("tab")),
+    view: oneOf(VIEWS, hash.get("view")),
+  };
   return hash.get("space") ? { ...changes, space: hash.get("space") } : changes;
 }
 
@@ -47,6 +54,7 @@ function makeHash(view) {
   const hash = new URLSearchParams();
   if (state.task) hash.set("task", state.task);
   if (state.task && state.with) hash.set("with", state.with);
+  if (state.task && state.tab !== TABS[0]) hash.set("tab", state.tab);
   if (view) hash.set("view", view);
   const isDefault = state.status?.spaces.find(({ id }) => id === state.space)?.is_default ?? true;
   if (state.space && !isDefault) hash.set("space", state.space);
