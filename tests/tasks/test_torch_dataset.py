@@ -8,7 +8,7 @@ import torch
 import torchvision
 from PIL import Image
 
-from task2vec.errors import DataChangedError, DataError, UsageError
+from task2vec.errors import BadImagesError, DataChangedError, DataError, UsageError
 from task2vec.tasks import from_dataset, read_folder
 from tests.tasks.pictures import make_folder
 
@@ -138,13 +138,26 @@ def test_an_image_folder_gives_names_and_labels_of_its_own(tmp_path):
     assert only.fingerprint == task.fingerprint == read_folder(tmp_path).fingerprint
 
 
-def test_items_that_raise_stop_the_reading_unless_they_may_be_left_out(tmp_path):
+def test_other_errors_of_an_item_stop_the_reading_unless_they_may_be_left_out():
+    class Broken(list):
+        def __getitem__(self, index):
+            return {}["label"] if index == 5 else super().__getitem__(index)
+
+    items = Broken((array(10 * number), number % 2) for number in range(40))
+    with pytest.raises(DataError, match=r"item 5 of the Broken cannot be read \(KeyError.*allow_bad=True"):
+        from_dataset(items)
+    assert [bad.path for bad in from_dataset(items, allow_bad=True).bad] == ["item 5"]
+
+
+def test_files_that_cannot_be_read_are_left_out_unless_there_are_many(tmp_path):
     root = make_folder(tmp_path, cats=10, dogs=10)
     (root / "cats" / "003.png").write_bytes(b"no image")
     (root / "dogs" / "001.png").write_bytes((root / "dogs" / "001.png").read_bytes()[:45])
     folder = torchvision.datasets.ImageFolder(root)
-    with pytest.raises(DataError, match=r"item 3 of the ImageFolder cannot be read \(Unidentified.*allow_bad=True"):
+    with pytest.raises(BadImagesError, match=r"ImageFolder: 2 of 20 .*'item 3': Unidentified.*allow_bad=True"):
         from_dataset(folder)
+    one = from_dataset(torch.utils.data.Subset(folder, [*range(11), *range(12, 20)]))
+    assert [bad.path for bad in one.bad] == ["item 3"] and one.counts.tolist() == [9, 9]
     task = from_dataset(folder, allow_bad=True)
     assert [bad.path for bad in task.bad] == ["item 3", "item 11"]
     assert (task.counts.tolist(), task.images.name(3)) == ([9, 9], "item 4")

@@ -492,16 +492,7 @@ def make_task(
     good = [row for row, outcome in enumerate(outcomes) if not isinstance(outcome, BadImage)]
     hashes = [outcome for outcome in outcomes if not isinstance(outcome, BadImage)]
     bad = (*refused, *(outcome for outcome in outcomes if isinstance(outcome, BadImage)))
-    total = len(bad) + len(good)
-    shown = "; ".join(f"{item.path!r}: {item.reason}" for item in bad[:5])
-    more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
-    reasons = f" Bad: {shown}{more}." if bad else ""
-    if len(bad) > max(1, MAX_BAD_SHARE * total) and not allow_bad:  # a single one is no reason to stop
-        raise BadImagesError(
-            f"{source}: {len(bad)} of {total} images cannot be read, more than {MAX_BAD_SHARE:.0%}, so the rest may "
-            f"not represent the task.{reasons} Repair or remove them, or pass allow_bad=True (--allow-bad).",
-            bad=bad,
-        )
+    reasons = refuse_many(bad, len(bad) + len(good), source, allow_bad=allow_bad)
     keys, names = ([part[row] for row in good] for part in (images.keys, images.names))
     digests, checksums = tuple(pixels for pixels, _ in hashes), tuple(stored for _, stored in hashes)
     images = replace(images, keys=keys, names=names, checksums=checksums)
@@ -514,6 +505,20 @@ def make_task(
         return Task(name, images, labels, tuple(classes), digests, bad, tuple(notes), source)
     except DataError as error:
         raise DataError(f"{source}: {error}{reasons}") from None
+
+
+def refuse_many(bad: Sequence[BadImage], total: int, source: str, *, allow_bad: bool) -> str:
+    """The first reasons why images cannot be read, as a sentence; `BadImagesError` if too many cannot."""
+    shown = "; ".join(f"{item.path!r}: {item.reason}" for item in bad[:5])
+    more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
+    reasons = f" Bad: {shown}{more}." if bad else ""
+    if len(bad) > max(1, MAX_BAD_SHARE * total) and not allow_bad:  # a single one is no reason to stop
+        raise BadImagesError(
+            f"{source}: {len(bad)} of {total} images cannot be read, more than {MAX_BAD_SHARE:.0%}, so the rest may "
+            f"not represent the task.{reasons} Repair or remove them, or pass allow_bad=True (--allow-bad).",
+            bad=tuple(bad),
+        )
+    return reasons
 
 
 def check_labels(labels: np.ndarray, n_classes: int, name_of: NameOf) -> np.ndarray:

@@ -10,7 +10,7 @@ from PIL import Image
 from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.progress import track
 from task2vec.tasks.images import BadImage, digest_pixels, to_eight_bit, to_rgb
-from task2vec.tasks.task import NameOf, Task, check_labels, drop_empty, refuse_regression
+from task2vec.tasks.task import NameOf, Task, check_labels, drop_empty, refuse_many, refuse_regression
 
 # Items that are read twice, spread over the dataset: a flip with probability 0.1 escapes 32 of them once in 600 times,
 # and is then found when the image is loaded again.
@@ -67,17 +67,18 @@ def from_dataset(
     integers or floats in [0, 1]. A label is a class index, or a row of 0 and 1 for multi-label. Classes that no item
     belongs to are left out, with a warning. Datasets of torchvision work as they are, without a random transform.
 
-    An item that raises stops the reading, whatever their share: unlike a damaged file it may be a mistake in the
-    dataset's own code, and its label is lost with it.
+    Files that cannot be read are left out and listed in `Task.bad`, up to 5 % of the items. Any other error in an item
+    stops the reading: it may be a mistake in the dataset's own code.
 
     Args:
         dataset: Any object with a length and items by number: a torch dataset, or a list of pairs.
         classes: Names of the classes; the dataset's own names if they fit, else the numbers of the labels.
         name: The name of the task; the type of the dataset if not given.
-        allow_bad: Leave out items that raise or whose image is damaged, and list them in `Task.bad`.
+        allow_bad: Leave out more of them, and items with any other error.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
+        BadImagesError: More than 5 % of the files cannot be read, and `allow_bad` is false.
         DataError: An item that is no such pair, pixels of unknown scale, a dataset whose items change (augmentation).
         NotFiniteError: A pixel is NaN or infinite.
 
@@ -105,7 +106,7 @@ def from_dataset(
                 if digest_pixels(again) != digest or repr(label) != repr(label_again):  # as text: NaN differs from NaN
                     raise DataError(CHANGED.format(item))
         except UnreadableItemError as error:
-            if not allow_bad:
+            if not (allow_bad or isinstance(error.__cause__, OSError)):  # Pillow raises these for damaged files
                 raise
             bad.append(BadImage(f"item {item}", repr(error.__cause__)))
             continue
@@ -117,6 +118,7 @@ def from_dataset(
         items.append(item)
         digests.append(digest)
         labels.append(label)
+    refuse_many(bad, total, name or kind, allow_bad=allow_bad)
     images = DatasetImages(dataset, tuple(items), tuple(digests))
     targets, names, notes = number_classes(np.asarray(labels), classes, dataset, images.name)
     return Task(name or kind, images, targets, names, images.digests, tuple(bad), notes, kind)
