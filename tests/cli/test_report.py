@@ -53,3 +53,17 @@ def test_nothing_is_lost_and_nothing_is_guessed(refuse, things):
     assert Path("things-report.html").read_text() == "my own notes"
     refuse("no known format", "report", things, "--out", "report.pdf")
     refuse("does not exist", "report", "nowhere")
+
+
+def test_hugging_face_files_are_read(read, things, refuse):
+    datasets = pytest.importorskip("datasets", reason="an extra: pip install 'task2vec[huggingface]'")
+    files = sorted(path for path in things.rglob("*.jpg") if path.name != "broken.jpg")
+    images = [{"bytes": path.read_bytes(), "path": None} for path in files]
+    rows = {"image": images, "label": [path.parent.name for path in files]}
+    made = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image()).class_encode_column("label")
+    datasets.DatasetDict(train=made, test=made.select(range(0, 45, 3))).save_to_disk("saved")
+    same = read("report", things, "--no-library")["fingerprint"]
+    assert read("report", "saved", "--split", "train", "--no-library")["fingerprint"] == same
+    made.to_parquet("one.parquet")
+    assert read("report", "one.parquet", "--no-library")["fingerprint"] == same
+    refuse("train", "report", "saved", "--no-library")

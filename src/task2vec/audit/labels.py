@@ -111,7 +111,7 @@ def find_confused_pairs(
     rates = mistakes / np.maximum(sizes[first] + sizes[second], 1)
     order = np.lexsort((-rates, -mistakes))[:limit]
     return [
-        ConfusedPair(names[a], names[b], int(counts[a, b]), int(counts[b, a]), float(rate))
+        ConfusedPair(names[int(a)], names[int(b)], int(counts[a, b]), int(counts[b, a]), float(rate))
         for a, b, rate in zip(first[order], second[order], rates[order], strict=True)
         if rate > 0
     ]

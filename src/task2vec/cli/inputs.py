@@ -82,7 +82,7 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
         UsageError: A path is given twice, does not exist or is none of these, a folder lacks the split, or an option
             is given that applies to none of the paths.
     """
-    from task2vec.tasks.folder import find_split
+    from task2vec.tasks.folder import find_huggingface, find_split
 
     sorts = {path: sort_path(path, reading) for path in paths}
     for path, times in Counter(path.resolve() for path in paths).items():
@@ -102,7 +102,7 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
         if given and not applies:
             raise UsageError(f"{given} only applies to {what}, and no path is one. Remove {given}, or add such a path.")
     for path, sort in sorts.items():
-        if sort == FOLDER and reading.split is not None:
+        if sort == FOLDER and reading.split is not None and find_huggingface(path) is None:
             find_split(path, reading.split)
     return sorts
 
@@ -137,16 +137,21 @@ def read_paths(sorts: dict[Path, str], reading: Reading) -> Tasks:
 
 def read_path(path: Path, sort: str, reading: Reading, found: Tasks) -> "list[task2vec.Task]":
     """The tasks of one path; unreadable images are named, and tasks of a published dataset that fail go to `found`."""
+    from task2vec.tasks.folder import HuggingFaceFilesError
+
     how: dict[str, Any] = {"allow_bad": reading.allow_bad, "num_workers": reading.num_workers}
     how["progress"] = is_watched()
-    if sort == FOLDER:
-        tasks = [task2vec.read_folder(path, split=reading.split, name=reading.name, **how)]
-    elif sort == TABLE:
-        columns = {"path_column": reading.path_column, "label_columns": reading.label_columns, "root": reading.root}
-        how |= {key: value for key, value in columns.items() if value}
-        tasks = [task2vec.read_table(path, name=reading.name, **how)]
-    else:
-        tasks = _read_published(path, sort, reading, found, how)
+    columns = {"path_column": reading.path_column, "label_columns": reading.label_columns, "root": reading.root}
+    columns = {key: value for key, value in columns.items() if value}
+    try:
+        if sort == FOLDER:
+            tasks = [task2vec.read_folder(path, split=reading.split, name=reading.name, **how)]
+        elif sort == TABLE:
+            tasks = [task2vec.read_table(path, name=reading.name, **columns, **how)]
+        else:
+            tasks = _read_published(path, sort, reading, found, how)
+    except HuggingFaceFilesError:
+        tasks = [task2vec.from_huggingface(path, reading.split, name=reading.name, **how)]
     say_bad({bad.path: bad for task in tasks for bad in task.bad}.values(), path, sort, reading)
     return tasks
 

@@ -199,9 +199,15 @@ class HuggingFaceFilesError(DataError):
 def refuse_huggingface(place: Path, sign: str) -> DataError:
     """The error for the files of a Hugging Face dataset."""
     return HuggingFaceFilesError(
-        f"{place} is a Hugging Face dataset ({sign}): its images are inside its data files. In Python: "
-        f"task2vec.embed(task2vec.from_huggingface({str(place)!r})). The command line does not read them."
+        f"{place} is a Hugging Face dataset ({sign}): its images are inside its data files. Read it with "
+        f"task2vec.from_huggingface({str(place)!r}), or name it to a command: task2vec embed PATH"
     )
+
+
+def find_huggingface(root: Path) -> Path | None:
+    """A file by which the folder is known as a Hugging Face dataset, if it has one."""
+    patterns = ("dataset_dict.json", "state.json", "*.arrow", "*.parquet", "*/*.arrow", "*/*.parquet")
+    return next((file for pattern in patterns for file in root.glob(pattern)), None)
 
 
 def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadImage], list[str]]:
@@ -239,8 +245,7 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
     if nested and len(set(inside)) == len(inside) and not any(path.count("/") == 1 for path in paths):
         _refuse_nested(root, nested[0])
     if not paths and not refused:
-        patterns = ("dataset_dict.json", "state.json", "*.arrow", "*.parquet", "*/*.arrow", "*/*.parquet")
-        sign = next((file for pattern in patterns for file in root.glob(pattern)), None)
+        sign = find_huggingface(root)
         if sign is not None:
             raise refuse_huggingface(root, f"it has {sign.relative_to(root)}")
     if not classes:
