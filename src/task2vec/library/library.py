@@ -234,16 +234,13 @@ class Library(AbstractContextManager["Library"]):
             task, entry = tables.find_embedding(connection, what, probe=probe, method=method)
             return tables.read_embedding(connection, entry.id, entry.sha256, name=task.name)
 
-    def find(self, task: Any, probe: "Probe", *, settings: "EmbedSettings") -> Embedding | None:
+    def find(self, task: "Task", probe: "Probe", *, settings: "EmbedSettings") -> Embedding | None:
         """The embedding that embedding this task by this probe with these settings would give again.
 
-        `task` may be anything that `to_task` makes one of.
         None if it is not here, or is damaged; then `add` replaces the damaged one.
         """
-        from task2vec.tasks import to_task
-
         with self._database.read() as connection:
-            return tables.load_embedding(connection, "e.key = ?", entries.key_of(to_task(task), probe, settings))
+            return tables.load_embedding(connection, "e.key = ?", entries.key_of(task, probe, settings))
 
     def stats(self) -> dict[str, Any]:
         """The number of entries of every kind, the bytes of all embeddings, and the spaces that these are in."""
