@@ -57,7 +57,7 @@ def originals():
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_planted_copies_are_found_and_nothing_else(change, originals):
     signatures = sign([*originals, *(change(image) for image in originals[:12])])
-    assert signatures.shape == (52, 16, 16) and signatures.dtype == np.float16
+    assert signatures.shape == (52, 16, 16, 3) and signatures.dtype == np.float16
     groups = find_copies(signatures)
     planted = [[i, 40 + i] for i in range(12)]
     assert sum(group in planted for group in groups) >= 11 and all(group in planted for group in groups)
@@ -81,6 +81,16 @@ def test_images_without_contrast_are_no_copies():
     assert find_copies(sign([*flat, *noisy, *(paint(seed) for seed in range(20))])) == []
 
 
+def test_one_drawing_in_two_colours_is_no_copy():
+    """Red and green of the same luminance."""
+    images = [Image.new("RGB", (96, 96), (128, 128, 128)) for _ in range(2)]
+    for image, colour in zip(images, ((220, 40, 40), (26, 140, 26)), strict=True):
+        ImageDraw.Draw(image).ellipse((20, 10, 80, 60), colour)
+    red, green = images
+    assert find_copies(sign([red, green, *(paint(seed) for seed in range(9))])) == []
+    assert find_copies(sign([red, green, compress(red, 60), resize(green, 2)])) == [[0, 2], [1, 3]]
+
+
 def test_copies_of_copies_are_one_group_in_any_chunks(originals, monkeypatch):
     images = [*originals, compress(originals[7], 40), ImageOps.mirror(originals[7]), resize(originals[2], 0.5)]
     expected = [[2, 42], [7, 40, 41]]
@@ -95,7 +105,7 @@ def test_copies_of_copies_are_one_group_in_any_chunks(originals, monkeypatch):
 def test_two_images_are_enough(originals):
     assert find_copies(sign([originals[0], compress(originals[0], 60)])) == [[0, 1]]
     assert find_copies(sign(originals[:2])) == [] == find_copies(sign(originals[:1]))
-    assert find_copies(np.zeros((0, 16, 16), dtype=np.float16)) == []
+    assert find_copies(np.zeros((0, 16, 16, 3), dtype=np.float16)) == []
 
 
 def test_equal_digests_are_copies_whatever_is_seen(originals):

@@ -1,5 +1,6 @@
 """`task2vec report`: the files it writes, what it prints, and what it refuses."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,32 @@ def test_splits_are_compared(read, call, tmp_path):
     save(paint("blue", 1), tmp_path / "set" / "test" / "blue" / "leak.jpg", quality=80)
     found = read("report", "set", "--no-library")
     assert found["task"] == "set (train)" and found["copies"][0]["images"][-1] == "test: blue/leak.jpg"
-    other = read("report", "set/test", "--test", "set/train", "--no-library", "--out", "c.html")
+    other = read("report", "set/test", "set/train", "--no-library", "--out", "c.html")
     assert other["images"] == 13 and set(other["copies"][0]["splits"]) == {"", "train"}
-    assert "--split NAME" in call("report", "set", "--no-library").stderr
+    shown = call("report", "set", "--no-library")
+    assert "--split NAME" in shown.stderr
+    (command,) = {line.strip() for line in shown.stdout.splitlines() if line.strip().endswith("--out images.csv")}
+    assert call(*shlex.split(command)[1:]).exit_code == 0 == call(*shlex.split(command)[1:]).exit_code
+    assert "test: blue/leak.jpg" in Path("images.csv").read_text()
+
+
+def test_commands_have_the_options_of_this_one(call, things):
+    rows = [f"{path};{path.parent.name};x" for path in sorted(things.rglob("*.jpg"))]
+    Path("-my table.csv").write_text("\n".join(["where;what;other", *rows]))
+    options = ("--path-column", "where", "--label-columns", "what", "--root", "/", "--no-library")
+    result = call("report", *options, "--", "-my table.csv")
+    assert result.exit_code == 0, result.stderr
+    command = next(line.strip() for line in result.stdout.splitlines() if line.strip().endswith("--out images.csv"))
+    assert shlex.split(command)[:3] == ["task2vec", "report", "./-my table.csv"]
+    assert call(*shlex.split(command)[1:]).exit_code == 0 and Path("-my table-report.html").exists()
+
+
+def test_a_split_in_the_current_folder_and_names_with_dots(read, call, tmp_path, monkeypatch):
+    for number, name in enumerate(("v.1", "v.2")):
+        make_folder(tmp_path / name, images=4, start=10 * number)
+    monkeypatch.chdir(tmp_path / "v.2")
+    assert read("report", "../v.1", ".", "--no-library")["images"] == 12
+    assert Path("v.1-report.html").exists()
 
 
 def test_nothing_is_lost_and_nothing_is_guessed(refuse, things):

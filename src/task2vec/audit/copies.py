@@ -1,9 +1,9 @@
 """Near copies among images: recompressed, resized, mirrored or slightly brighter versions of one picture.
 
-Every image is kept as 16 x 16 grey levels. Two images are copies if two correlations are high:
-that of the fine detail, and that of the grey levels. Detail is what differs from the surroundings, on a scale that
-saturates, so that a frame or a bright spot that all images share does not decide. What all images of a dataset have in
-common is subtracted: X-rays look alike, yet only copies are alike beyond that.
+Every image is kept as 16 x 16 colours. Two images are copies if two correlations are high, that of the fine detail and
+that of the grey levels, and if their mean colours are the same. Detail is what differs from the surroundings, on a
+scale that saturates, so that a frame or a bright spot that all images share does not decide. What all images of a
+dataset have in common is subtracted: X-rays look alike, yet only copies are alike beyond that.
 
 Frames of one scene and photographs of one object from the same place are found as well. An image without contrast is a
 copy of no other; compare its pixels.
@@ -28,12 +28,14 @@ _DETAIL_NOISE, _GREY_NOISE = 0.01, 0.25
 _LEAST_GREY = 0.97
 _FEW = 16  # the mean of so many images counts half
 _CHUNK = 512
+# Mean colours, as parts of the brightness, of copies differ by less.
+_COLOUR = 0.15
 
 
 def make_signature(image: Image.Image) -> np.ndarray:
-    """(16, 16) grey levels, float16, of an RGB image."""
+    """(16, 16, 3) colours, float16, of an RGB image."""
     small = np.asarray(image.resize((4 * SIDE, 4 * SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0), dtype=np.float32)
-    return (small @ np.array(_LUMA, dtype=np.float32)).reshape(SIDE, 4, SIDE, 4).mean((1, 3)).astype(np.float16)
+    return small.reshape(SIDE, 4, SIDE, 4, 3).mean((1, 3)).astype(np.float16)
 
 
 def find_copies(
@@ -52,7 +54,9 @@ def find_copies(
         [[1, 3]]
     """
     count = len(signatures)
-    detail, grey = _describe(signatures)
+    levels = signatures.astype(np.float32) @ np.array(_LUMA, dtype=np.float32)
+    detail, grey = _describe(levels)
+    colours = signatures.mean((1, 2), dtype=np.float32) / np.maximum(levels.mean((1, 2)), 8)[:, None]
     group = np.arange(count)
     if digests is not None:
         _, first, same = np.unique(digests, return_index=True, return_inverse=True)
@@ -65,6 +69,8 @@ def find_copies(
             alike, same = (a @ part[start:].flatten(1).T for a, part in zip(own, (detail, grey), strict=True))
             is_copy |= (alike >= threshold) & (same >= _LEAST_GREY)
         first, second = is_copy.nonzero().numpy().T + start
+        is_same = np.abs(colours[first] - colours[second]).max(1, initial=0) <= _COLOUR
+        first, second = first[is_same], second[is_same]
         # Groups so far are edges to their first image: no chunk has more edges than its own and these.
         edges = np.concatenate([first, np.arange(count)]), np.concatenate([second, group])
         graph = coo_array((np.ones(len(edges[0]), dtype=bool), edges), shape=(count, count))
@@ -75,9 +81,9 @@ def find_copies(
     return [members.tolist() for members in groups if len(members) > 1]
 
 
-def _describe(signatures: np.ndarray) -> tuple[Tensor, Tensor]:
+def _describe(levels: np.ndarray) -> tuple[Tensor, Tensor]:
     """(n, 16, 16) fine detail and grey levels of every image, both of length one or less."""
-    grey = torch.from_numpy(signatures.astype(np.float32))
+    grey = torch.from_numpy(levels)
     padded = functional.pad(grey[:, None], [_WINDOW // 2] * 4, mode="replicate")
     detail = grey - functional.avg_pool2d(padded, _WINDOW, stride=1)[:, 0]
     detail /= (detail.square() + _SATURATION**2).sqrt()

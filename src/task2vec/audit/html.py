@@ -127,14 +127,14 @@ class _Thumbnails:
 
     def show(self, number: int, caption: str = "", *, is_named: bool = True) -> str:
         """A figure with a caption of HTML and the name of the image; without an image, the name alone."""
-        name, url = _text(self.report.images.name(number)), self.urls.get(number)
+        name, url = _text(hide_paths(self.report.images.name(number))), self.urls.get(number)
         image = f'<img src="{url}" alt="{name}" title="{name}">' if url else ""
         lines = [caption] * bool(caption) + [name] * (is_named or not url)
         return f"<figure>{image}<figcaption>{'<br>'.join(lines)}</figcaption></figure>"
 
-    def show_all(self, numbers: Iterable[int], kind: str = "images") -> str:
+    def show_all(self, numbers: Iterable[int], kind: str = "images", *, is_named: bool = False) -> str:
         """Several images side by side."""
-        return f'<div class="{kind}">{"".join(self.show(number, is_named=False) for number in numbers)}</div>'
+        return f'<div class="{kind}">{"".join(self.show(number, is_named=is_named) for number in numbers)}</div>'
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------
@@ -150,11 +150,14 @@ def _render_glance(report: "TaskReport", shown: _Thumbnails) -> str:
     )
     leaks, middle = sum(group.is_leak for group in report.copies), np.median(sizes, axis=0).astype(int)
     formats = ", ".join(f"{count} {name}" for name, count in [*report.formats.items()][:3])
+    interval = "cannot be measured: every class has one image, or copies of one"
+    if error is not None:
+        interval = f"95 % interval {100 * error.low:.1f} to {format_percent(error.high)}"
     each = f"{counts.max()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
     tiles = [
         ("images", f"{len(task):,}", formats),
         ("attributes" if task.is_multilabel else "classes", f"{len(task.classes):,}", f"{each} images each"),
-        ("error", format_percent(error.error), f"95 % interval {100 * error.low:.1f} to {format_percent(error.high)}"),
+        ("error", "-" if error is None else format_percent(error.error), interval),
         ("label issues", f"{len(report.label_issues):,}", "suspected label errors"),
         ("copies", f"{report.n_copies:,}", f"{leaks} between splits" if leaks else "images that repeat another"),
         ("unreadable", f"{len(report.bad):,}", "files left out"),
@@ -169,8 +172,8 @@ def _render_glance(report: "TaskReport", shown: _Thumbnails) -> str:
             if one.typical
         )
         parts.append(f'<div class="images">{"".join(figures)}</div>')
-    for key, own in (("error", error.error), ("norm", norm)):
-        if (rank := report.rank(key)) is not None:
+    for key, own in (("error", error and error.error), ("norm", norm)):
+        if own is not None and (rank := report.rank(key)) is not None:
             values = [one[key] for one in report.known if one[key] is not None]
             text = f"{_EXPLAIN[key]} Higher than that of {100 * rank:.0f} % of {len(values)} known tasks."
             parts += [f"<h3>How hard: {key}</h3><p>{text}</p>", _draw_strip(values, own, is_log=key == "norm")]
@@ -182,7 +185,7 @@ def _render_glance(report: "TaskReport", shown: _Thumbnails) -> str:
     more = f"<details><summary>{len(rows) - _BARS} more</summary>{rest}</details>" if len(rows) > _BARS else ""
     parts.append(f"<h3>Images and errors by class</h3>{first}{more}")
     if report.bad:
-        rows = [(_text(bad.path), _text(bad.reason)) for bad in report.bad[:_BARS]]
+        rows = [(_text(hide_paths(bad.path)), _text(hide_paths(bad.reason))) for bad in report.bad[:_BARS]]
         rest = _count_rest(len(report.bad) - _BARS, "file")
         parts.append(f"<h3>Unreadable files</h3>{_table(('file', 'reason'), rows)}{rest}")
     return "\n".join(parts)
@@ -196,7 +199,7 @@ def _render_suggestions(report: "TaskReport") -> str:
     if not report.suggestions:
         return "<p>Nothing: no copies, no suspected labels, no class with few images.</p>"
     items = (
-        f"<li><b>{_text(one.text)}</b><br>{_text(one.evidence)}<pre>{_text(hide_paths(one.command))}</pre></li>"
+        f"<li><b>{_text(one.text)}</b><br>{_text(hide_paths(one.evidence))}<pre>{_text(hide_paths(one.command))}</pre></li>"
         for one in report.suggestions
     )
     return f"<ol>{''.join(items)}</ol>"
@@ -224,7 +227,7 @@ def _render_labels(report: "TaskReport", shown: _Thumbnails) -> str:
             parts.append(f"<p><b>{_text(one.name)}</b> <span class='quiet'>typical, then hardest</span></p>")
             parts.append(shown.show_all((*one.typical, *one.hardest), "images small"))
     text = "Images that are like no other." if report.outliers else "No image is unlike all others."
-    parts.append(f"<h3>Outliers</h3><p>{text}</p>{shown.show_all(report.outliers)}")
+    parts.append(f"<h3>Outliers</h3><p>{text}</p>{shown.show_all(report.outliers, is_named=True)}")
     return "\n".join(parts)
 
 

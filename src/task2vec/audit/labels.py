@@ -140,4 +140,5 @@ def find_outliers(isolation: np.ndarray) -> np.ndarray:
         [False, False, False, False, True]
     """
     away = isolation - np.median(isolation)
-    return away > _OUTLYING * 1.4826 * np.median(np.abs(away))
+    spread = 1.4826 * np.median(np.abs(away))
+    return (away > _OUTLYING * spread) & (spread > 0)

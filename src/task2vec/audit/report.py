@@ -52,9 +52,11 @@ if TYPE_CHECKING:
     from task2vec.embedding.single import Job
     from task2vec.probe import Probe
 
-# Nearest tasks that are listed, classes that are pictured, and images that are listed as outliers, typical or hard.
-NEIGHBOURS, CLASSES, OUTLIERS, EXAMPLES = 8, 12, 12, 3
+# Nearest tasks and outliers that are listed, and typical or hard images of a class.
+NEIGHBOURS, OUTLIERS, EXAMPLES = 8, 12, 3
 PAIRS = 8
+# Images that are shown small on a page, at most.
+MAX_THUMBNAILS = 200
 # Suggestions, at most; a class with fewer images than this, or this share of the median class, is called small.
 SUGGESTIONS, FEW, SMALL = 5, 10, 0.25
 # The error from which a class is called hard, and how far above the mean it must be.
@@ -163,7 +165,8 @@ class TaskReport:
     Attributes:
         task: the task, in its canonical order.
         embedding: of the task.
-        error: class-balanced error of heads on images that they were not fitted on, with its 95 % interval.
+        error: class-balanced error of heads on images that they were not fitted on, with its 95 % interval; None if no
+            image can be judged, because every class has one image, or copies of one.
         label_issues: suspected label errors, the worst first.
         copies: groups of images that show the same, leaks between splits first.
         confused: pairs of classes, the most confused first.
@@ -183,7 +186,7 @@ class TaskReport:
 
     task: Task
     embedding: Embedding
-    error: Score
+    error: Score | None
     label_issues: tuple[LabelIssue, ...]
     copies: tuple[CopyGroup, ...]
     confused: tuple[ConfusedPair, ...]
@@ -207,8 +210,8 @@ class TaskReport:
 
     @property
     def n_copies(self) -> int:
-        """How many images show the same as an earlier one."""
-        return sum(len(group.images) - 1 for group in self.copies)
+        """How many images of the task show the same as another one of it."""
+        return sum(max(0, group.splits.count("") - 1) for group in self.copies)
 
     @cached_property
     def formats(self) -> dict[str, int]:
@@ -218,9 +221,17 @@ class TaskReport:
 
     def rank(self, key: str) -> float | None:
         """The share of the known tasks whose "error" or "norm" is below that of this task; None without any."""
-        own = self.error.error if key == "error" else self.embedding.norm()
+        own = (self.error and self.error.error) if key == "error" else self.embedding.norm()
         values = [one[key] for one in self.known if one[key] is not None]
-        return float(np.mean([value < own for value in values])) if values else None
+        return float(np.mean([value < own for value in values])) if values and own is not None else None
+
+    @property
+    def beats_chance(self) -> bool | None:
+        """Whether the error is more than a standard error below that of guessing; None if it is not known."""
+        if self.error is None:
+            return None
+        chance = 0.5 if self.task.is_multilabel else 1 - 1 / len(self.task.classes)
+        return self.error.error < chance - (self.error.high - self.error.low) / (2 * 1.96)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it but the images as plain values."""
@@ -235,7 +246,7 @@ class TaskReport:
             "formats": self.formats,
             "width": np.quantile(sizes[:, 0], [0, 0.5, 1]).astype(int).tolist(),
             "height": np.quantile(sizes[:, 1], [0, 0.5, 1]).astype(int).tolist(),
-            "error": asdict(self.error) | {"rank": self.rank("error")},
+            "error": self.error and asdict(self.error) | {"rank": self.rank("error")},
             "norm": {"norm": self.embedding.norm(), "rank": self.rank("norm")},
             "probe": self.embedding.probe,
             "stages": self.embedding.stages(),
@@ -256,7 +267,7 @@ class TaskReport:
         """Writes one line for every image of the task, those with the most doubtful labels first."""
         return write_csv(path, self.table, COLUMNS)
 
-    def to_html(self, path: str | Path | None = None, *, max_thumbnails: int = 200) -> str:
+    def to_html(self, path: str | Path | None = None, *, max_thumbnails: int = MAX_THUMBNAILS) -> str:
         """The report as one page that needs nothing else; also written to `path` if given.
 
         Args:
@@ -296,6 +307,7 @@ def report(
     num_workers: int | None = None,
     batch_size: int | None = None,
     progress: bool | Progress = False,
+    command: str | None = None,
 ) -> TaskReport:
     """What is in a task, what is wrong with it, how hard it is, what it is like, and which model to start from.
 
@@ -310,6 +322,7 @@ def report(
         num_workers: threads that decode images; None takes one per core.
         batch_size: images per step; None chooses one.
         progress: show progress bars on standard error, or a function that reports it (see `task2vec.progress`).
+        command: that makes this report, for the suggestions; by default found from the source of the task.
 
     Example:
         >>> import task2vec as t2v
@@ -336,7 +349,7 @@ def report(
         signatures = [watched.signatures[order], *(_look_at(one, num_workers, show) for one in tests.values())]
         own = replace(task.canonical(), name=task.name)
         images, copies = _find_groups({"": own, **tests}, np.concatenate(signatures))
-        found = _Findings(own, images, *_hold_out(job, features, copies), features.float().cpu().numpy())
+        found = _Findings(own, images, _hold_out(job, features, copies), features.float().cpu().numpy())
         try:
             advice, problem = recommend(embedding, library=library), ()
         except (DataError, ProbeMismatchError, UsageError) as error:
@@ -362,7 +375,9 @@ def report(
             table=tuple(found.list_rows(copies)),
             bad=tuple(bad for one in (task, *tests.values()) for bad in one.bad),
         )
-    return replace(made, suggestions=tuple(_suggest(made))[:SUGGESTIONS])
+    if command is None and os.path.exists(task.source):
+        command = f"task2vec report {format_path(task.source)}"
+    return replace(made, suggestions=tuple(_suggest(made, command))[:SUGGESTIONS])
 
 
 def _read(what: Any, test: Any, options: dict[str, Any]) -> tuple[Task, dict[str, Task]]:
@@ -371,7 +386,7 @@ def _read(what: Any, test: Any, options: dict[str, Any]) -> tuple[Task, dict[str
         splits = read_splits(what, **options)
         return splits.pop(next(iter(splits))), splits
     tests = test if isinstance(test, Mapping) else {} if test is None else {"test": test}
-    return to_task(what, **options), {name: to_task(one, **options) for name, one in tests.items()}
+    return to_task(what, **options), {name or "test": to_task(one, **options) for name, one in tests.items()}
 
 
 def _name_labels(task: Task) -> list[str]:
@@ -390,7 +405,7 @@ class _Watched:
     def __init__(self, images: Images):
         self.images, self.is_threadsafe, self.name = images, images.is_threadsafe, images.name
         self.sizes = np.zeros((len(images), 2), dtype=np.int64)
-        self.signatures = np.zeros((len(images), SIDE, SIDE), dtype=np.float16)
+        self.signatures = np.zeros((len(images), SIDE, SIDE, 3), dtype=np.float16)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -453,58 +468,59 @@ def _find_groups(splits: Mapping[str, Task], signatures: np.ndarray) -> tuple[Im
     return images, tuple(groups)
 
 
-def _hold_out(job: "Job", features: "Tensor", copies: Sequence[CopyGroup]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Probabilities of every image by heads fitted without it and its copies, which can be judged, and first copies."""
+def _hold_out(job: "Job", features: "Tensor", copies: Sequence[CopyGroup]) -> tuple[np.ndarray, ...]:
+    """What heads fitted without an image and its copies predict of it: see `_Findings`.
+
+    Near copies with different labels need not share a head: they give no answer away.
+    """
     import torch
 
     from task2vec.head import predict_held_out
 
-    settings, fold = job.settings, np.arange(len(job.task))
+    _, first, same = np.unique(job.task.digests, return_index=True, return_inverse=True)
+    fold = first[same]
     for group in copies:
-        inside = [number for number in group.numbers if number < len(fold)]
-        fold[inside] = fold[inside[:1]]
+        for label in set(group.labels):
+            pairs = zip(group.numbers, group.labels, strict=True)
+            own = fold[[number for number, name in pairs if name == label and number < len(fold)]]
+            fold[np.isin(fold, own)] = own.min(initial=len(fold))
     groups = torch.from_numpy(np.unique(fold, return_inverse=True)[1]).to(features.device)
-    how = {"classes": len(job.task.classes), "l2": _L2, "balance": settings.balance, "groups": groups}
-    predicted, is_judged = predict_held_out(features, job.targets, **how)
-    return predicted.cpu().numpy(), is_judged.cpu().numpy(), fold == np.arange(len(fold))
+    how = {"classes": len(job.task.classes), "l2": _L2, "balance": job.settings.balance, "groups": groups}
+    predicted = (one.cpu().numpy() for one in predict_held_out(features, job.targets, **how))
+    return *predicted, fold == np.arange(len(fold))
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
 class _Findings:
-    """What predictions on images that were held out say about labels, classes and images."""
+    """What predictions on images that were held out say about labels, classes and images.
 
-    def __init__(
-        self,
-        task: Task,
-        images: Images,
-        predicted: np.ndarray,
-        is_judged: np.ndarray,
-        is_first: np.ndarray,
-        features: np.ndarray,
-    ):
-        self.task, self.images, self.predicted = task, images, predicted
-        self.is_judged, self.is_first = is_judged, is_first
-        self.issues = find_label_issues(predicted, task.targets, is_judged)
+    Attributes:
+        task: the task.
+        images: of the task, and of the splits after them.
+        predicted: (n, c) probabilities.
+        is_judged: (n,) whether they mean anything.
+        is_counted: (n,) whether they count in errors, where copies count once.
+        wrong: (n,) share of repetitions with a wrong prediction, or (n, c) for attributes.
+    """
+
+    def __init__(self, task: Task, images: Images, held_out: Sequence[np.ndarray], features: np.ndarray):
+        self.task, self.images = task, images
+        self.predicted, votes, self.is_judged, is_first = held_out
+        self.is_counted = self.is_judged & is_first
+        rows, targets = np.arange(len(task)), task.targets
+        self.wrong = np.abs(votes - targets) if task.is_multilabel else 1 - votes[rows, targets]
+        self.issues = find_label_issues(self.predicted, task.targets, self.is_judged)
         self.isolation = measure_isolation(features)
         self.features = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
 
-    @cached_property
-    def wrong(self) -> np.ndarray:
-        """(n,) whether the image is predicted wrongly, or (n, c) whether the attribute is."""
-        if self.task.is_multilabel:
-            return (self.predicted > 0.5) != (self.task.targets > 0)
-        return self.predicted.argmax(1) != self.task.targets
-
     @property
-    def error(self) -> Score:
-        """The class-balanced error with its interval, copies counted once; that of guessing if none can be judged."""
-        judged = self.is_judged & self.is_first
-        if not judged.any():
-            guess = 1 - 1 / max(2, len(self.task.classes))
-            return Score(guess, 0.0, 1.0)
-        return score_balanced(self.wrong[judged].astype(float), self.task.targets[judged])
+    def error(self) -> Score | None:
+        """The class-balanced error with its interval."""
+        if not self.is_counted.any():
+            return None
+        return score_balanced(self.wrong[self.is_counted], self.task.targets[self.is_counted])
 
     @cached_property
     def label_issues(self) -> tuple[LabelIssue, ...]:
@@ -526,7 +542,7 @@ class _Findings:
     def confused(self) -> tuple[ConfusedPair, ...]:
         """The most confused pairs of classes."""
         how = {"names": self.task.classes, "limit": PAIRS}
-        return tuple(find_confused_pairs(self.predicted, self.task.targets, self.is_judged, **how))
+        return tuple(find_confused_pairs(self.predicted, self.task.targets, self.is_counted, **how))
 
     @property
     def classes(self) -> tuple[ClassFacts, ...]:
@@ -535,14 +551,12 @@ class _Findings:
         for number, name in enumerate(self.task.classes):
             is_own = self.task.targets[:, number] > 0 if self.task.is_multilabel else self.task.targets == number
             rows = np.flatnonzero(is_own)
-            judged = rows[self.is_judged[rows]]
-            wrong = self.wrong[judged, number] if self.task.is_multilabel else self.wrong[judged]
-            quality = self.predicted[rows, number]
-            sure = rows[~self.issues.is_suspected[rows]]
-            centre = self.features[rows].mean(0)
-            typical = rows[np.argsort(-(self.features[rows] @ centre), kind="stable")][:EXAMPLES]
-            hardest = sure[np.argsort(quality[~self.issues.is_suspected[rows]], kind="stable")][:EXAMPLES]
-            error = float(wrong.mean()) if len(judged) else None
+            counted = rows[self.is_counted[rows]]
+            wrong = self.wrong[counted, number] if self.task.is_multilabel else self.wrong[counted]
+            typical = rows[np.argsort(-(self.features[rows] @ self.features[rows].mean(0)), kind="stable")][:EXAMPLES]
+            others = rows[self.is_judged[rows] & ~self.issues.is_suspected[rows] & ~np.isin(rows, typical)]
+            hardest = others[np.argsort(self.predicted[others, number], kind="stable")][:EXAMPLES]
+            error = float(wrong.mean()) if len(counted) else None
             found.append(ClassFacts(name, len(rows), error, tuple(typical.tolist()), tuple(hardest.tolist())))
         return tuple(sorted(found, key=lambda one: (-(one.error or 0.0), one.images, one.name)))
 
@@ -553,23 +567,28 @@ class _Findings:
         return tuple(numbers[np.argsort(-self.isolation[numbers], kind="stable")][:OUTLIERS].tolist())
 
     def list_rows(self, copies: Sequence[CopyGroup]) -> Iterator[dict[str, Any]]:
-        """One row of `COLUMNS` for every image, those with the most doubtful labels first."""
+        """One row of `COLUMNS` for every image, the most doubtful labels first, then for copies in other splits."""
         group_of = {number: group for group in copies for number in group.numbers}
-        labels = _name_labels(self.task)
-        for number in np.argsort(self.issues.score, kind="stable").tolist():
-            row, group = self.predicted[number], group_of.get(number)
-            named = [name for name, p in zip(self.task.classes, row, strict=True) if p > 0.5]
-            others = [] if group is None else [name for name in group.images if name != self.images.name(number)]
-            yield {
-                "image": self.images.name(number),
-                "label": labels[number],
-                "predicted": ", ".join(named) if self.task.is_multilabel else self.task.classes[int(row.argmax())],
-                "probability": None if self.task.is_multilabel else round(float(row.max()), 4),
-                "label_quality": round(float(self.issues.score[number]), 4),
-                "is_suspected": bool(self.issues.is_suspected[number]),
-                "copies": " | ".join(others),
-                "outlier": round(float(self.isolation[number]), 4),
-            }
+        labels, count = _name_labels(self.task), len(self.task)
+        order = np.argsort(self.issues.score, kind="stable").tolist()
+        for number in [*order, *(number for number in group_of if number >= count)]:
+            group, name = group_of.get(number), self.images.name(number)
+            others = () if group is None else (one for one in group.images if one != name)
+            row: dict[str, Any] = {"image": name, "copies": " | ".join(others)}
+            if number < count:
+                row |= {"label": labels[number], "outlier": round(float(self.isolation[number]), 4)}
+                row |= self._describe_prediction(number) if self.is_judged[number] else {}
+            elif group is not None:
+                row["label"] = group.labels[group.numbers.index(number)]
+            yield row
+
+    def _describe_prediction(self, number: int) -> dict[str, Any]:
+        classes, chances = self.task.classes, self.predicted[number]
+        found = {"predicted": classes[int(chances.argmax())], "probability": round(float(chances.max()), 4)}
+        if self.task.is_multilabel:
+            found = {"predicted": ", ".join(name for name, p in zip(classes, chances, strict=True) if p > 0.5)}
+        quality = round(float(self.issues.score[number]), 4)
+        return found | {"label_quality": quality, "is_suspected": bool(self.issues.is_suspected[number])}
 
 
 # --- other tasks ------------------------------------------------------------------------------------------------------
@@ -617,94 +636,119 @@ def _find_neighbours(embedding: Embedding, library: Library | None) -> list[Near
 # --- what to do next --------------------------------------------------------------------------------------------------
 
 
-def _suggest(found: TaskReport) -> Iterator[Suggestion]:
-    """What to do next, the most urgent first, each with its evidence and its command."""
-    task, n_bad = found.task, len(found.bad)
-    path = shlex.quote(task.source) if os.path.exists(task.source) else None
-    listing = f"task2vec report {path} --out images.csv" if path else 'report.to_csv("images.csv")'
-    again = f"task2vec report {path}" if path else "t2v.report(task)"
+def format_path(path: str | Path) -> str:
+    """The path as a word of a shell command, never taken for an option.
+
+    Example:
+        >>> format_path("my photos"), format_path("-x")
+        ("'my photos'", './-x')
+    """
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
+def _suggest(found: TaskReport, command: str | None) -> Iterator[Suggestion]:
+    """What to do next, the most urgent first, each with its evidence and its command.
+
+    `command` makes the report again; without it, commands are those of Python.
+    """
+    listing = f"{command} --out images.csv" if command else 'report.to_csv("images.csv")'
     leaks = [group for group in found.copies if group.is_leak]
     if leaks:
-        where = ", ".join(sorted({split for group in leaks for split in group.splits if split}))
         yield Suggestion(
-            f"Remove {_count_images(leaks)} from {where}, or from the training images.",
-            "They show the same as images of the other split, so an error measured on them is too small.",
+            f"Remove copies from one of the splits: {pluralize(len(leaks), 'group')}.",
+            "Images of one split show the same as images of another one, so an error measured on these is too small. "
+            f"First: {', '.join(leaks[0].images[:3])}.",
             listing,
         )
-    if not found.embedding.provenance["head"].get("beats_chance", True):
+    if found.error is None:
+        yield Suggestion(
+            "Add images: how hard the task is cannot be measured.",
+            "Every class has a single image, or images that all show the same, so nothing is left to test on.",
+            command or "t2v.report(task)",
+        )
+    elif not found.beats_chance:
         yield Suggestion(
             "Check how the labels were assigned before anything else.",
-            f"Labels are not predicted better than by chance (error {format_percent(found.error.error)}).",
+            f"They are not predicted better than by chance (error {format_percent(found.error.error)}).",
             listing,
         )
     if found.label_issues:
         worst = found.label_issues[0]
         yield Suggestion(
             f"Review {pluralize(len(found.label_issues), 'suspected label error')}.",
-            f"Classifiers fitted without them predict another label; first {worst.image}: labelled {worst.label}, "
+            f"Classifiers fitted without them predict another label. First: {worst.image}, labelled {worst.label}, "
             f"predicted {worst.suggested}.",
             listing,
         )
-    copies = [group for group in found.copies if not group.is_leak]
-    if copies:
-        conflicts = sum(group.has_conflict for group in copies)
-        differ = f", {pluralize(conflicts, 'group')} with different labels" if conflicts else ""
+    yield from _suggest_copies([group for group in found.copies if not group.is_leak], listing)
+    if found.bad:
         yield Suggestion(
-            f"Keep one image of each of {pluralize(len(copies), 'group')} of copies.",
-            f"{pluralize(found.n_copies, 'image')} repeat another one{differ}. They count twice in training, and leak "
-            "into a test split that is drawn at random.",
+            f"Repair or remove {pluralize(len(found.bad), 'unreadable file')}.",
+            f"First: {found.bad[0].path}: {found.bad[0].reason}.",
+            f"{command} --json" if command else "report.bad",
+        )
+    yield from _suggest_images(found, command or "t2v.report(task)")
+    yield from _suggest_models(found)
+
+
+def _suggest_copies(copies: Sequence[CopyGroup], listing: str) -> Iterator[Suggestion]:
+    """What to do with copies inside the task: those with different labels are not to be removed unseen."""
+    conflicts = [group for group in copies if group.has_conflict]
+    if conflicts:
+        yield Suggestion(
+            f"Check {pluralize(len(conflicts), 'group')} of copies with different labels.",
+            "Either a label is wrong, or the classes differ by less than the images have in common. First: "
+            f"{', '.join(conflicts[0].images[:3])}.",
             listing,
         )
-    if n_bad:
-        first = found.bad[0]
+    if same := [group for group in copies if not group.has_conflict]:
         yield Suggestion(
-            f"Repair or remove {pluralize(n_bad, 'unreadable file')}.",
-            f"{first.path}: {first.reason}",
-            f"{again} --json",
+            f"Keep one image of each of {pluralize(len(same), 'group')} of copies.",
+            f"Images that repeat another one: {sum(len(group.images) - 1 for group in same)}. They count twice in "
+            "training, and leak into a test split that is drawn at random.",
+            listing,
         )
-    yield from _suggest_images(found, again)
-    yield from _suggest_models(found, path)
-
-
-def _count_images(groups: Sequence[CopyGroup]) -> str:
-    return pluralize(sum(1 for group in groups for split in group.splits if split), "image")
 
 
 def _suggest_images(found: TaskReport, again: str) -> Iterator[Suggestion]:
     """Which classes need more images, or a better definition."""
     median = float(np.median([one.images for one in found.classes]))
+    least = HARD if found.error is None else max(HARD, ABOVE * found.error.error)
     small = [one for one in found.classes if one.images < max(FEW, SMALL * median)]
-    hard = [one for one in found.classes if (one.error or 0) >= max(HARD, ABOVE * found.error.error)]
+    hard = [one for one in found.classes if (one.error or 0) >= least]
     chosen = max(small or hard, key=lambda one: (one.error or 0.0, -one.images), default=None)
     if chosen is not None:
         missing = max(FEW, round(median)) - chosen.images if small else chosen.images
+        error = "" if chosen.error is None else f", and its error is {format_percent(chosen.error)}"
         yield Suggestion(
             f"Label about {max(FEW, missing)} more images of '{chosen.name}'.",
-            f"It has {pluralize(chosen.images, 'image')} (median class: {median:.0f}), and "
-            f"{format_percent(chosen.error)} of them are mistaken for other classes.",
+            f"It has {pluralize(chosen.images, 'image')} (median class: {median:.0f}){error}.",
             again,
         )
     if found.confused and found.confused[0].rate >= CONFUSED:
         pair = found.confused[0]
+        merge = ", or merge them" if len(found.classes) > 2 else ""
         yield Suggestion(
-            f"Check that '{pair.first}' and '{pair.second}' can be distinguished, or merge them.",
+            f"Check that '{pair.first}' and '{pair.second}' can be distinguished{merge}.",
             f"Images of '{pair.first}' predicted as '{pair.second}': {pair.first_as_second}; the other way: "
             f"{pair.second_as_first}.",
             again,
         )
 
 
-def _suggest_models(found: TaskReport, path: str | None) -> Iterator[Suggestion]:
+def _suggest_models(found: TaskReport) -> Iterator[Suggestion]:
     """Which models are worth measuring on the images themselves."""
-    if found.recommendation is None:
-        return
-    likely = [row for row in found.recommendation.rows if row.is_available and (row.p_best or 0) >= LIKELY]
+    rows = () if found.recommendation is None else found.recommendation.rows
+    likely = [row for row in rows if row.is_available and (row.p_best or 0) >= LIKELY][:MEASURED]
     if len(likely) < 2 or any(row.measured is not None for row in likely):
         return
-    names = " and ".join(f"{row.model} ({100 * (row.p_best or 0):.0f} %)" for row in likely[:MEASURED])
-    count = min(len(likely), MEASURED)
+    names = ", ".join(f"{row.model} {100 * (row.p_best or 0):.0f} %" for row in likely)
+    source = found.task.source
     yield Suggestion(
-        f"Measure {pluralize(count, 'model')} on your images before you choose one.",
-        f"Probabilities of being the best: {names}.",
-        f"task2vec recommend {path} --measure-top {count}" if path else f"t2v.recommend(task, measure_top={count})",
+        f"Measure {pluralize(len(likely), 'model')} on your images before you choose one.",
+        f"Probability of being the best: {names}.",
+        f"task2vec recommend {format_path(source)} --measure-top {len(likely)}"
+        if os.path.isdir(source)
+        else f"t2v.recommend(task, measure_top={len(likely)})",
     )

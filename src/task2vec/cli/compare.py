@@ -171,7 +171,6 @@ def diversity(
     reading: Annotated[options.Reading, "allow_bad num_workers"],
     compute: Annotated[options.Compute, "device"],
     other: Annotated[Path | None, Argument(metavar="[OTHER]", help="A second dataset to compare with.")] = None,
-    batches: Annotated[int | None, Option(help="Number of batches. Default: at most 20.")] = None,
     classes: Annotated[int, Option(help="Classes in each batch; 0 for all.")] = 5,
     shots: Annotated[int, Option("--shots", help="Images per class in each batch and in its twin.")] = 10,
     kind: options.Distance = "symmetric",
@@ -184,7 +183,7 @@ def diversity(
     from task2vec.tasks import draw_batches
 
     settings, loaded = inputs.make_settings(numbers), inputs.load_probe(probe)
-    drawing: dict[str, Any] = {"batches": batches, "classes": classes or None, "images": shots, "seed": settings.seed}
+    drawing: dict[str, Any] = {"classes": classes or None, "images": shots, "seed": settings.seed}
     paths = [path] if other is None else [path, other]
     tasks = [inputs.read_own(each, reading) for each in paths]
     for task in tasks:

@@ -1,10 +1,11 @@
 """`task2vec report`: one page on a dataset, to look at, to keep and to send on."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
 import task2vec
 from task2vec.cli import inputs, options, output
@@ -14,7 +15,7 @@ from task2vec.text import format_percent, pluralize, printable
 
 SUFFIXES = (".html", ".csv")
 OUT = "File to write: .html, or .csv with one line per image. Can be repeated. Default: NAME-report.html."
-TEST = "Another split: its images must not be copies of those in PATH. Default: other splits in PATH."
+TEST = "Another split, which must have no copies of the images. Default: other splits in PATH."
 # What the first bytes of a page of ours contain: such a file may be replaced without --force.
 MARK = b": task2vec report</title>"
 
@@ -25,9 +26,8 @@ def report(
     probe: options.ProbeOptions,
     compute: Annotated[options.Compute, "device batch_size"],
     out: Annotated[list[Path] | None, Option("--out", metavar="FILE", help=OUT)] = None,
-    test: Annotated[Path | None, Option(metavar="PATH", help=TEST)] = None,
+    test: Annotated[Path | None, Argument(metavar="[TEST]", help=TEST)] = None,
     no_images: Annotated[bool, Option("--no-images", help="Write a page without images.")] = False,
-    thumbnails: Annotated[int, Option(min=0, metavar="N", help="Number of images on the page, at most.")] = 200,
     force: options.Force = False,
     library: options.LibraryFolder = None,
     no_library: options.NoLibrary = False,
@@ -38,7 +38,10 @@ def report(
     is, its nearest known tasks, and which model to start from. A folder with train and test folders is checked for
     images that are in both. The page is self-contained; it is also kept in the library, and `task2vec serve` shows it.
     """
-    named = out or [Path(f"{path.resolve().stem}-report.html")]
+    from task2vec.audit.report import MAX_THUMBNAILS
+
+    name = path.resolve().stem if path.is_file() else path.resolve().name
+    named = out or [Path(f"{name}-report.html")]
     for file in named:
         if file.suffix.lower() not in SUFFIXES:
             raise UsageError(f"--out '{file}' has no known format. Let its name end with {', '.join(SUFFIXES)}.")
@@ -48,10 +51,10 @@ def report(
     how: dict[str, Any] = {"num_workers": reading.num_workers, "device": compute.device}
     how |= {"batch_size": compute.batch_size, "progress": output.is_watched()}
     loaded = inputs.load_probe(probe)
-    most = 0 if no_images else thumbnails
     with inputs.open_session(library, "report", {"path": str(path)}, no_library=no_library) as session:
-        found = task2vec.report(task, loaded, test=tests, library=session.library, **how)
-        page = found.to_html(max_thumbnails=most)
+        command = _format_command(path, test, reading, probe, no_library=no_library)
+        found = task2vec.report(task, loaded, test=tests, library=session.library, command=command, **how)
+        page = found.to_html(max_thumbnails=0 if no_images else MAX_THUMBNAILS)
         for file in named:
             is_page = file.suffix.lower() == ".html"
             write_file(file, page.encode("utf-8", errors="replace")) if is_page else found.to_csv(file)
@@ -62,11 +65,30 @@ def report(
 
 
 def _is_report(file: Path) -> bool:
-    """Whether a file is a page that this command wrote."""
+    """Whether a file is a page or a table that this command wrote."""
+    from task2vec.audit.report import COLUMNS
+
     if not file.is_file():
         return False
     with file.open("rb") as opened:
-        return MARK in opened.read(16_000)
+        start = opened.read(16_000)
+    return MARK in start if file.suffix.lower() == ".html" else start.startswith(",".join(COLUMNS).encode())
+
+
+def _format_command(
+    path: Path, test: Path | None, reading: options.Reading, probe: options.ProbeOptions, *, no_library: bool
+) -> str:
+    """The command that makes the same report; options are those that are not the default."""
+    from task2vec.audit.report import format_path
+
+    words = ["task2vec", "report", format_path(path), *([] if test is None else [format_path(test)])]
+    for group, usual in ((reading, options.Reading()), (probe, options.ProbeOptions())):
+        for name, value in vars(group).items():
+            if value != getattr(usual, name) and name != "num_workers":
+                values = value if isinstance(value, list) else [value]
+                option = f"--{name.replace('_', '-')}"
+                words += [option if one is True else f"{option} {shlex.quote(str(one))}" for one in values]
+    return " ".join([*words, *(["--no-library"] if no_library else [])])
 
 
 def _read(path: Path, test: Path | None, reading: options.Reading) -> "tuple[task2vec.Task, dict[str, task2vec.Task]]":
@@ -79,7 +101,7 @@ def _read(path: Path, test: Path | None, reading: options.Reading) -> "tuple[tas
         output.say(f"reporting on the split '{printable(splits[0])}'; for another one: --split NAME")
     task = inputs.read_own(path, reading)
     if test is not None:
-        return task, {test.name: inputs.read_own(test, replace(reading, split=None))}
+        return task, {test.resolve().name or "test": inputs.read_own(test, replace(reading, split=None))}
     others = [name for name in splits if name != reading.split]
     return task, {name: inputs.read_own(path, replace(reading, split=name)) for name in others}
 
@@ -87,13 +109,16 @@ def _read(path: Path, test: Path | None, reading: options.Reading) -> "tuple[tas
 def _print_report(found: "task2vec.TaskReport", named: list[Path]) -> None:
     """The facts and the suggestions, and where the page is."""
     error, near = found.error, found.neighbours[:3]
-    ends = f"95 % interval {100 * error.low:.1f} to {format_percent(error.high)}"
+    shown = "cannot be measured: every class has one image, or copies of one"
+    if error is not None:
+        ends = f"95 % interval {100 * error.low:.1f} to {format_percent(error.high)}"
+        shown = f"{format_percent(error.error)} ({ends}), cross-validated with copies kept together"
     rows = [
         (
             "task",
             f"{found.task.name}: {pluralize(len(found.task), 'image')}, {pluralize(len(found.task.classes), 'class')}",
         ),
-        ("error", f"{format_percent(error.error)} ({ends}), cross-validated with copies kept together"),
+        ("error", shown),
         ("labels", pluralize(len(found.label_issues), "suspected error")),
         ("copies", f"{pluralize(found.n_copies, 'image')} in {pluralize(len(found.copies), 'group')}"),
         ("nearest", ", ".join(f"{one.task} ({one.distance:.2f})" for one in near) or "no known task"),

@@ -131,24 +131,25 @@ def predict_held_out(
     l2: float = L2,
     balance: bool = True,
     groups: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(n, c) probabilities of every image by heads fitted without it and its group, and (n,) which can be judged.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(n, c) probabilities and votes of heads fitted without the image and its group, and (n,) which can be judged.
 
     The heads are those whose error `fit_head` reports, but of all images, and the arguments are its own. Probabilities
-    are averaged over repetitions; attributes have one each. See `assign_folds` for the images that can be judged.
+    are averaged over repetitions, attributes have one each; votes are the share of repetitions that predict the class.
+    See `assign_folds` for the images that can be judged.
 
     Example:
         >>> features = torch.tensor([[-1.0], [-1.1], [-0.9], [1.0], [1.1], [-1.05]])
-        >>> probabilities, is_judged = predict_held_out(features, torch.tensor([0, 0, 0, 1, 1, 1]), classes=2)
+        >>> probabilities, _, is_judged = predict_held_out(features, torch.tensor([0, 0, 0, 1, 1, 1]), classes=2)
         >>> probabilities.argmax(1).tolist()  # the last one has the wrong label
         [0, 0, 0, 1, 1, 0]
     """
     whole = _make_whole(features, targets[None], classes=classes, balance=balance)
     groups = torch.arange(len(whole), device=features.device) if groups is None else groups
-    held_out = torch.zeros_like(whole.onehot, dtype=torch.float32)
+    held_out = torch.zeros(2, *whole.onehot.shape, device=features.device)
     penalty = torch.tensor([l2], dtype=torch.float64, device=features.device)
     _, _, is_judged, _ = _hold_out(whiten(compress(whole)[0], l2), penalty, groups, held_out)
-    return held_out[0], is_judged[0]
+    return held_out[0, 0], held_out[1, 0], is_judged[0]
 
 
 def _make_whole(features: Tensor, targets: Tensor, *, classes: int, balance: bool) -> Problem:
@@ -252,8 +253,8 @@ def cross_validate(
         is_judged: (tasks, n) which images count for the loss.
         together: how many heads are fitted at a time.
         error_weights: (tasks, n, 1 or c) what a wrong answer counts.
-        held_out: (tasks, n, c) to which the probabilities of all images by heads without them are added, averaged over
-            repetitions and penalties.
+        held_out: (2, tasks, n, c) to which the probabilities of all images by heads without them, and ones for what
+            these predict, are added, averaged over repetitions and penalties.
         fit_all: fit heads on all images as well.
         from_base_rates: start attributes (common to all tasks) at the log odds of their rates, for rare ones are far
             from zero.
@@ -282,7 +283,9 @@ def cross_validate(
             errors[own, repetition, held, chosen] = (wrong * is_out[..., None] * error_weights[own]).sum((1, 2))
         if held_out is not None:
             p = logits.sigmoid() if problem.is_multilabel else logits.softmax(2)
-            held_out.index_add_(0, own, p * is_out[..., None], alpha=1 / (repetitions * len(grid)))
+            votes = p > 0.5 if problem.is_multilabel else functional.one_hot(p.argmax(2), p.shape[2])
+            for sums, values in zip(held_out, (p, votes), strict=True):
+                sums.index_add_(0, own, (values * is_out[..., None]).to(sums), alpha=1 / (repetitions * len(grid)))
         solutions.append(solution[held == count])
     mean_losses = losses.sum(2).mean(1) / judging.sum(1, keepdim=True)
     solved = torch.cat(solutions).unflatten(0, (tasks if fit_all else 0, len(grid)))
@@ -304,7 +307,7 @@ def assign_folds(
     in `groups` (n,) stay together. Each repetition shuffles them before, but the first.
 
     Images count that have another image of their class in another fold: no head can predict a class that it has never
-    seen. If all that count are of one class, none does. With attributes every image counts.
+    seen. If all that count are of one class, none does. With attributes every image counts, if there are two groups.
     """
     (tasks, count, classes), device = onehot.shape, onehot.device
     numbers = torch.arange(count, device=device)
@@ -318,7 +321,7 @@ def assign_folds(
     fold = torch.empty_like(order).scatter_(2, order, (torch.arange(size, device=device) % FOLDS).expand_as(order))
     fold = fold[..., groups]
     if is_multilabel:
-        return fold, torch.ones_like(labels, dtype=torch.bool)
+        return fold, torch.full_like(labels, size > 1, dtype=torch.bool)
     cells = fold * classes + labels[:, None]
     members = torch.zeros(tasks, repetitions, FOLDS * classes, dtype=torch.long, device=device)
     members.scatter_add_(2, cells, torch.ones_like(cells))

@@ -97,7 +97,7 @@ def draw_batches(
     classes = len(task.classes) if classes is None else classes
     if not 2 <= classes <= len(task.classes) or images < 1 or (batches is not None and batches < 1):
         raise UsageError(
-            f"{batches} batches (--batches) of {classes} classes (--classes) with {images} images each (--shots) "
+            f"{batches} batches of {classes} classes (--classes) with {images} images each (--shots) "
             f"cannot be drawn from '{task.name}'. Choose 2 to {len(task.classes)} classes, and 1 or more of the others."
         )
     canonical = task.canonical()
@@ -119,7 +119,7 @@ def draw_batches(
     if not drawn or (batches is not None and len(drawn) < batches):
         raise DataError(
             f"{task} is enough for {len(drawn)} batches: each takes {classes} classes with twice {images} images, and "
-            "no image is in two. Choose fewer batches (--batches), classes (--classes) or images of a class (--shots)."
+            "no image is in two. Choose fewer batches (batches=), classes (--classes) or images of a class (--shots)."
         )
     return drawn
 
