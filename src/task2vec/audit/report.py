@@ -1,8 +1,8 @@
 """A report on a task: what is in it, what is wrong with it, how hard it is, what it is like, and what to start from.
 
 All of it comes from what an embedding computes on its way: the pooled features of the images, predictions of heads that
-were fitted without them, and the Fisher. Copies of one image, exact ones or near ones with the same label, are predicted
-by the same head: otherwise a head that has seen a copy knows the answer, and the error looks smaller than it is.
+were fitted without them, and the Fisher. Copies of one image (exact, or near with the same label) are predicted by the
+same head: otherwise a head that has seen a copy knows the answer, and the error looks smaller than it is.
 """
 
 import html
