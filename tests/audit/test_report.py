@@ -291,3 +291,14 @@ def test_a_map_and_ranks_where_known_tasks_can_be_compared(found, monkeypatch):
     page = Page(replace(found, known=known, place=place, neighbours=tuple(near)).to_html())
     assert len([tag for tag, attrs in page.tags if tag == "circle" and attrs["class"] == "own"]) == 3
     assert f"of {len(known)} known tasks" in page.text
+
+
+def test_models_that_may_be_the_best_are_worth_measuring(found, folder):
+    birds = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
+    advice = t2v.recommend(birds)
+    likely = [row for row in advice.rows if row.p_best >= module.LIKELY][: module.MEASURED]
+    (one,) = module._suggest_models(replace(found, recommendation=advice))
+    assert len(likely) > 1 and likely[0].model in one.evidence and f"--measure-top {len(likely)}" in one.command
+    assert ("--download" in one.command) is not all(row.is_available for row in likely)
+    measured = tuple(replace(row, measured=0.1) for row in advice.rows)
+    assert list(module._suggest_models(replace(found, recommendation=replace(advice, rows=measured)))) == []

@@ -740,15 +740,15 @@ def _suggest_images(found: TaskReport, again: str) -> Iterator[Suggestion]:
 def _suggest_models(found: TaskReport) -> Iterator[Suggestion]:
     """Which models are worth measuring on the images themselves."""
     rows = () if found.recommendation is None else found.recommendation.rows
-    likely = [row for row in rows if row.is_available and (row.p_best or 0) >= LIKELY][:MEASURED]
+    likely = [row for row in rows if (row.p_best or 0) >= LIKELY][:MEASURED]
     if len(likely) < 2 or any(row.measured is not None for row in likely):
         return
     names = ", ".join(f"{row.model} {100 * (row.p_best or 0):.0f} %" for row in likely)
-    source = found.task.source
+    source, more = found.task.source, "" if all(row.is_available for row in likely) else " --download"
     yield Suggestion(
         f"Measure {pluralize(len(likely), 'model')} on your images before you choose one.",
         f"Probability of being the best: {names}.",
-        f"task2vec recommend {format_path(source)} --measure-top {len(likely)}"
+        f"task2vec recommend {format_path(source)} --measure-top {len(likely)}{more}"
         if os.path.isdir(source)
-        else f"t2v.recommend(task, measure_top={len(likely)})",
+        else f"t2v.recommend(task, measure_top={len(likely)}{', download=True' * bool(more)})",
     )
