@@ -3,7 +3,8 @@
     python benchmarks/published.py --cells public_cells.csv [--json docs/measured/published.json]
 
 CELLS are published accuracies: columns source, model, dataset, protocol, metric, value. Distances are those between
-samples of the datasets that could be had, or of near relatives of them (docs/measured/published_distances.csv; lung
+samples of the datasets that could be had, or of near relatives of them (docs/measured/published_distances.csv, the
+symmetric distances of `task2vec embed` with default settings and of the bundled cifar10, dtd10 and flowers102; lung
 histology stands for PatchCamelyon, 15 scenes for SUN397, 15 aerial classes for RESISC45, objects for VOC 2007, ten
 textures for DTD). For a dataset that is left out, the average-best model is that with the best mean of -log(error +
 0.03) over the others, after the mean of each dataset. The distances add a Gaussian process to it: what is left of each

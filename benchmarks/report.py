@@ -61,7 +61,7 @@ def find_folders(data: Path) -> dict[str, Path]:
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def measure_labels(data: Path, size: int) -> list[dict[str, object]]:
+def measure_labels(data: Path, size: int, l2: float) -> list[dict[str, object]]:
     """A row for every dataset and rate; figures are means over the seeds."""
     rows, probe = [], t2v.load_probe(size=size)
     for name in DATASETS:
@@ -71,7 +71,7 @@ def measure_labels(data: Path, size: int) -> list[dict[str, object]]:
             continue
         features, truth = read_features(folder, probe)
         for rate in RATES:
-            found = [judge_labels(features, truth, rate, seed) for seed in range(SEEDS if rate else 1)]
+            found = [judge_labels(features, truth, rate, seed, l2) for seed in range(SEEDS if rate else 1)]
             means = {key: float(np.mean([one[key] for one in found])) for key in found[0]}
             rows.append({"dataset": name, "images": len(truth), "classes": int(truth.max()) + 1, "rate": rate, **means})
     return rows
@@ -87,12 +87,12 @@ def read_features(folder: Path, probe: t2v.Probe) -> tuple[torch.Tensor, np.ndar
     return compute_features(probe, task.images, device="cpu"), np.unique(task.targets, return_inverse=True)[1]
 
 
-def judge_labels(features: torch.Tensor, truth: np.ndarray, rate: float, seed: int) -> dict[str, float]:
+def judge_labels(features: torch.Tensor, truth: np.ndarray, rate: float, seed: int, l2: float) -> dict[str, float]:
     """The figures of one draw of wrong labels."""
     rng, classes = np.random.default_rng(seed), int(truth.max()) + 1
     given, wrong = truth.copy(), rng.permutation(len(truth))[: round(rate * len(truth))]
     given[wrong] = (given[wrong] + rng.integers(1, classes, len(wrong))) % classes
-    p, _, is_judged = (a.numpy() for a in predict_held_out(features, torch.from_numpy(given), classes=classes))
+    p, _, is_judged = (a.numpy() for a in predict_held_out(features, torch.from_numpy(given), classes=classes, l2=l2))
     ours = find_label_issues(p, given, is_judged)
     scores, suspected = {"ours": ours.score}, {"ours": ours.is_suspected}
     if find_spec("cleanlab"):
@@ -173,11 +173,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of datasets")
     parser.add_argument("--size", type=int, default=112, help="side of the images whose labels are judged")
+    parser.add_argument("--l2", type=float, default=1e-3, help="penalty of the heads that judge labels")
     parser.add_argument("--json", type=Path, help="where to write the tables")
     arguments = parser.parse_args()
     if not find_folders(arguments.data):
         sys.exit(f"{arguments.data} has no datasets, so nothing can be measured. Name a folder that has: --data DIR")
-    tables = {"labels": measure_labels(arguments.data, arguments.size), "copies": measure_copies(arguments.data)}
+    tables = {
+        "labels": measure_labels(arguments.data, arguments.size, arguments.l2),
+        "copies": measure_copies(arguments.data),
+    }
     for title, rows in tables.items():
         print(f"\n{title}")
         header = list(max(rows, key=len)) if rows else []

@@ -12,6 +12,7 @@ from PIL import ImageDraw
 
 import task2vec as t2v
 from task2vec.audit import report as module
+from task2vec.audit import suggestions
 from task2vec.errors import DataChangedError
 from tests.audit.material import COLOURS, make_folder, paint, plant, save
 from tests.plots.browser import Browser, find_browser
@@ -291,14 +292,16 @@ def test_a_map_and_ranks_where_known_tasks_can_be_compared(found, monkeypatch):
     page = Page(replace(found, known=known, place=place, neighbours=tuple(near)).to_html())
     assert len([tag for tag, attrs in page.tags if tag == "circle" and attrs["class"] == "own"]) == 3
     assert f"of {len(known)} known tasks" in page.text
+    easier = tuple(one | {"norm": found.embedding.norm() * (0.5 if at < 3 else 2)} for at, one in enumerate(known))
+    assert replace(found, known=easier).rank("norm") == pytest.approx(3 / 9)
 
 
 def test_models_that_may_be_the_best_are_worth_measuring(found, folder):
     birds = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
     advice = t2v.recommend(birds)
-    likely = [row for row in advice.rows if row.p_best >= module.LIKELY][: module.MEASURED]
-    (one,) = module._suggest_models(replace(found, recommendation=advice))
+    likely = [row for row in advice.rows if row.p_best >= suggestions.LIKELY][: suggestions.MEASURED]
+    (one,) = suggestions._suggest_models(replace(found, recommendation=advice))
     assert len(likely) > 1 and likely[0].model in one.evidence and f"--measure-top {len(likely)}" in one.command
     assert ("--download" in one.command) is not all(row.is_available for row in likely)
     measured = tuple(replace(row, measured=0.1) for row in advice.rows)
-    assert list(module._suggest_models(replace(found, recommendation=replace(advice, rows=measured)))) == []
+    assert list(suggestions._suggest_models(replace(found, recommendation=replace(advice, rows=measured)))) == []

@@ -7,7 +7,6 @@ same head: otherwise a head that has seen a copy knows the answer, and the error
 
 import html
 import os
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from task2vec.audit.labels import (
     find_outliers,
     measure_isolation,
 )
+from task2vec.audit.suggestions import Suggestion, format_path, suggest
 from task2vec.distance import with_error
 from task2vec.embedding import Embedding, EmbedSettings
 from task2vec.errors import DataError, LibraryError, ProbeMismatchError, UsageError
@@ -44,7 +44,6 @@ from task2vec.storage import write_csv, write_file
 from task2vec.tasks import BadImage, Images, Task, read_splits, to_task
 from task2vec.tasks.folder import list_splits
 from task2vec.tasks.images import ChosenImages
-from task2vec.text import format_percent, pluralize
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,14 +56,6 @@ NEIGHBOURS, OUTLIERS, EXAMPLES = 8, 12, 3
 PAIRS = 8
 # Images that are shown small on a page, at most.
 MAX_THUMBNAILS = 200
-# Suggestions, at most; a class with fewer images than this, or this share of the median class, is called small.
-SUGGESTIONS, FEW, SMALL = 5, 10, 0.25
-# The error from which a class is called hard, and how far above the mean it must be.
-HARD, ABOVE = 0.3, 1.5
-# The share of two classes that is confused with each other from which on that is worth a suggestion.
-CONFUSED = 0.1
-# The probability of being the best from which on a model is worth measuring, and how many are measured.
-LIKELY, MEASURED = 0.1, 3
 # The penalty of heads that judge labels. A twentieth of it ranks wrong labels among 40 classes worse (areas of 0.945,
 # 0.92 and 0.86 instead of 0.95, 0.94 and 0.90 on flowers, pets and birds), and the error is no lower.
 _L2 = 1e-3
@@ -147,15 +138,6 @@ class NearTask:
     distance: float
     floor: float
     corrected: float
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """Something to do next, the evidence for it, and the command that does it."""
-
-    text: str
-    evidence: str
-    command: str
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -377,7 +359,7 @@ def report(
         )
     if command is None and os.path.exists(task.source):
         command = f"task2vec report {format_path(task.source)}"
-    return replace(made, suggestions=tuple(_suggest(made, command))[:SUGGESTIONS])
+    return replace(made, suggestions=suggest(made, command))
 
 
 def _read(what: Any, test: Any, options: dict[str, Any]) -> tuple[Task, dict[str, Task]]:
@@ -631,124 +613,3 @@ def _find_neighbours(embedding: Embedding, library: Library | None) -> list[Near
     rows = [(name, origin, with_error(embedding, one)) for name, origin, one in near.values()]
     rows.sort(key=lambda row: row[2].value)
     return [NearTask(name, origin, d.value, d.floor, d.corrected) for name, origin, d in rows[:NEIGHBOURS]]
-
-
-# --- what to do next --------------------------------------------------------------------------------------------------
-
-
-def format_path(path: str | Path) -> str:
-    """The path as a word of a shell command, never taken for an option.
-
-    Example:
-        >>> format_path("my photos"), format_path("-x")
-        ("'my photos'", './-x')
-    """
-    text = str(path)
-    return shlex.quote(f"./{text}" if text.startswith("-") else text)
-
-
-def _suggest(found: TaskReport, command: str | None) -> Iterator[Suggestion]:
-    """What to do next, the most urgent first, each with its evidence and its command.
-
-    `command` makes the report again; without it, commands are those of Python.
-    """
-    listing = f"{command} --out images.csv" if command else 'report.to_csv("images.csv")'
-    leaks = [group for group in found.copies if group.is_leak]
-    if leaks:
-        yield Suggestion(
-            f"Remove copies from one of the splits: {pluralize(len(leaks), 'group')}.",
-            "Images of one split show the same as images of another one, so an error measured on these is too small. "
-            f"First: {', '.join(leaks[0].images[:3])}.",
-            listing,
-        )
-    if found.error is None:
-        yield Suggestion(
-            "Add images: how hard the task is cannot be measured.",
-            "Every class has a single image, or images that all show the same, so nothing is left to test on.",
-            command or "t2v.report(task)",
-        )
-    elif not found.beats_chance:
-        yield Suggestion(
-            "Check how the labels were assigned before anything else.",
-            f"They are not predicted better than by chance (error {format_percent(found.error.error)}).",
-            listing,
-        )
-    if found.label_issues:
-        worst = found.label_issues[0]
-        yield Suggestion(
-            f"Review {pluralize(len(found.label_issues), 'suspected label error')}.",
-            f"Classifiers fitted without them predict another label. First: {worst.image}, labelled {worst.label}, "
-            f"predicted {worst.suggested}.",
-            listing,
-        )
-    yield from _suggest_copies([group for group in found.copies if not group.is_leak], listing)
-    if found.bad:
-        yield Suggestion(
-            f"Repair or remove {pluralize(len(found.bad), 'unreadable file')}.",
-            f"First: {found.bad[0].path}: {found.bad[0].reason}.",
-            f"{command} --json" if command else "report.bad",
-        )
-    yield from _suggest_images(found, command or "t2v.report(task)")
-    yield from _suggest_models(found)
-
-
-def _suggest_copies(copies: Sequence[CopyGroup], listing: str) -> Iterator[Suggestion]:
-    """What to do with copies inside the task: those with different labels are not to be removed unseen."""
-    conflicts = [group for group in copies if group.has_conflict]
-    if conflicts:
-        yield Suggestion(
-            f"Check {pluralize(len(conflicts), 'group')} of copies with different labels.",
-            "Either a label is wrong, or the classes differ by less than the images have in common. First: "
-            f"{', '.join(conflicts[0].images[:3])}.",
-            listing,
-        )
-    if same := [group for group in copies if not group.has_conflict]:
-        yield Suggestion(
-            f"Keep one image of each of {pluralize(len(same), 'group')} of copies.",
-            f"Images that repeat another one: {sum(len(group.images) - 1 for group in same)}. They count twice in "
-            "training, and leak into a test split that is drawn at random.",
-            listing,
-        )
-
-
-def _suggest_images(found: TaskReport, again: str) -> Iterator[Suggestion]:
-    """Which classes need more images, or a better definition."""
-    median = float(np.median([one.images for one in found.classes]))
-    least = HARD if found.error is None else max(HARD, ABOVE * found.error.error)
-    small = [one for one in found.classes if one.images < max(FEW, SMALL * median)]
-    hard = [one for one in found.classes if (one.error or 0) >= least]
-    chosen = max(small or hard, key=lambda one: (one.error or 0.0, -one.images), default=None)
-    if chosen is not None:
-        missing = max(FEW, round(median)) - chosen.images if small else chosen.images
-        error = "" if chosen.error is None else f", and its error is {format_percent(chosen.error)}"
-        yield Suggestion(
-            f"Label about {max(FEW, missing)} more images of '{chosen.name}'.",
-            f"It has {pluralize(chosen.images, 'image')} (median class: {median:.0f}){error}.",
-            again,
-        )
-    if found.confused and found.confused[0].rate >= CONFUSED:
-        pair = found.confused[0]
-        merge = ", or merge them" if len(found.classes) > 2 else ""
-        yield Suggestion(
-            f"Check that '{pair.first}' and '{pair.second}' can be distinguished{merge}.",
-            f"Images of '{pair.first}' predicted as '{pair.second}': {pair.first_as_second}; the other way: "
-            f"{pair.second_as_first}.",
-            again,
-        )
-
-
-def _suggest_models(found: TaskReport) -> Iterator[Suggestion]:
-    """Which models are worth measuring on the images themselves."""
-    rows = () if found.recommendation is None else found.recommendation.rows
-    likely = [row for row in rows if (row.p_best or 0) >= LIKELY][:MEASURED]
-    if len(likely) < 2 or any(row.measured is not None for row in likely):
-        return
-    names = ", ".join(f"{row.model} {100 * (row.p_best or 0):.0f} %" for row in likely)
-    source, more = found.task.source, "" if all(row.is_available for row in likely) else " --download"
-    yield Suggestion(
-        f"Measure {pluralize(len(likely), 'model')} on your images before you choose one.",
-        f"Probability of being the best: {names}.",
-        f"task2vec recommend {format_path(source)} --measure-top {len(likely)}{more}"
-        if os.path.isdir(source)
-        else f"t2v.recommend(task, measure_top={len(likely)}{', download=True' * bool(more)})",
-    )

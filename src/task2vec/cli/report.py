@@ -79,7 +79,7 @@ def _format_command(
     path: Path, test: Path | None, reading: options.Reading, probe: options.ProbeOptions, *, no_library: bool
 ) -> str:
     """The command that makes the same report; options are those that are not the default."""
-    from task2vec.audit.report import format_path
+    from task2vec.audit.suggestions import format_path
 
     words = ["task2vec", "report", format_path(path), *([] if test is None else [format_path(test)])]
     for group, usual in ((reading, options.Reading()), (probe, options.ProbeOptions())):
