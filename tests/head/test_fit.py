@@ -23,7 +23,7 @@ def test_optimum_of_the_stated_objective(kind, count, features, balance):
     (x, targets, onehot), is_multilabel = problem(kind, count, features), KINDS[kind][1]
     head = fit_head(x, targets, classes=onehot.shape[1], l2=0.02, balance=balance)
     omega = heads.weights_of(onehot, is_multilabel=is_multilabel, balance=balance)
-    penalty = 0.02 * heads.spread(x.numpy(), omega)
+    penalty = heads.penalty_of(0.02, onehot, is_multilabel=is_multilabel) * heads.spread(x.numpy(), omega)
     weight, bias = heads.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
     assert head.has_converged
     assert torch.allclose(head.weight, weight, atol=2e-4 * weight.abs().max())
@@ -43,8 +43,8 @@ def test_optimum_of_the_stated_objective(kind, count, features, balance):
 def test_scikit_learn_agrees(kind):
     (x, targets, onehot), is_multilabel = problem(kind), KINDS[kind][1]
     omega = heads.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
-    strength = 1 / (0.05 * heads.spread(x.numpy(), omega))
-    logits = fit_head(x, targets, classes=onehot.shape[1], l2=0.05).logits(x)
+    strength = 1 / (heads.penalty_of(0.2, onehot, is_multilabel=is_multilabel) * heads.spread(x.numpy(), omega))
+    logits = fit_head(x, targets, classes=onehot.shape[1], l2=0.2).logits(x)
     for column in range(3) if is_multilabel else (None,):
         solver = LogisticRegression(C=strength, tol=1e-10, max_iter=50000)
         labels = targets if column is None else targets[:, column]
@@ -82,6 +82,31 @@ def test_a_penalty_too_small_for_rounding_is_not_whitened():
     assert torch.isfinite(fit_head(x, targets, classes=2, l2=1e-9).weight).all()
 
 
+@pytest.mark.parametrize("classes", [2, 3, 9])
+def test_the_penalty_weighs_as_much_as_a_share_of_the_images_of_each_class(classes):
+    """At the optimum l2 s^2 w_c is a sum over classes of the mean residual of their images, whatever their number."""
+    generator = torch.Generator().manual_seed(classes)
+    targets = torch.arange(6 * classes) % classes
+    targets[:4] = 0  # of unequal size
+    onehot = torch.eye(classes, dtype=torch.float64)[targets]
+    x = onehot + 0.5 * torch.randn(onehot.shape, generator=generator, dtype=torch.float64)
+    head = fit_head(x, targets, classes=classes, l2=0.02)
+    means = (onehot / onehot.sum(0)).T @ ((onehot - head.logits(x).softmax(1))[..., None] * x[:, None]).flatten(1)
+    spread = heads.spread(x.numpy(), heads.weights_of(onehot.numpy(), is_multilabel=False, balance=True))
+    assert torch.allclose(0.02 * spread * head.weight, means.sum(0).view_as(head.weight), atol=1e-5)
+    assert head.l2 == pytest.approx(0.02 / classes)
+
+
+def test_an_attribute_has_the_head_of_the_same_question_with_two_classes():
+    x, targets, _ = problem("3 attributes", 40)
+    alone, together = (fit_head(x, rows, classes=rows.shape[1], l2=0.02) for rows in (targets[:, :1], targets))
+    two = fit_head(x, targets[:, 0], classes=2, l2=0.02, balance=False)
+    for head in (alone, together):
+        assert torch.allclose(head.weight[0], two.weight[1] - two.weight[0], rtol=1e-3, atol=1e-4)
+        assert float(head.bias[0]) == pytest.approx(float(two.bias[1] - two.bias[0]), abs=1e-3)
+    assert alone.l2 == two.l2 / 2 and alone.train_loss == pytest.approx(two.train_loss, rel=1e-4)
+
+
 def test_l2_has_no_unit():
     x, targets, _ = problem("4 classes")
     small, large = (fit_head(x * unit, targets, classes=4, l2=0.01) for unit in (1e-3, 1e3))
@@ -102,7 +127,8 @@ def test_figures_are_those_of_an_explicit_repeated_cross_validation(kind, monkey
     monkeypatch.setattr("task2vec.head.fit.REPETITIONS", 2)
     is_multilabel = KINDS[kind][1]
     x, targets, onehot = problem(kind, 40, 6, seed=2 if is_multilabel else 0)
-    head = fit_head(x, targets, classes=onehot.shape[1], l2=0.01)
+    l2 = 0.01 / heads.penalty_of(1, onehot, is_multilabel=is_multilabel)
+    head = fit_head(x, targets, classes=onehot.shape[1], l2=l2)
     found = []
     for shuffle in (np.arange(40), torch.randperm(40, generator=torch.Generator().manual_seed(1)).numpy()):
         how = {"folds": FOLDS, "is_multilabel": is_multilabel}

@@ -55,8 +55,8 @@ _POSITIVE = ("rel_tol", "l2", "rate", "head_rate")
 # Increased when the same settings give other numbers than before, beyond rounding: saved embeddings are then made anew.
 # 1: the first. 2: heads whose cross-validation stops later, and chooses another penalty now and then.
 # 3: a fixed penalty of the head, folds that keep copies together, pairs as many as needed, filters smoothed by layer,
-# images in the order of their pixels' hashes.
-RECIPE = 3
+# images in the order of their pixels' hashes. 4: a penalty of the head that is the same per class.
+RECIPE = 4
 # How pairs are drawn and what is made of their rows: the variational method has its own sampling.
 _SAMPLING = ("seeds", "max_samples", "rel_tol", "smoothing")
 
@@ -118,7 +118,7 @@ class EmbedSettings:
             (see `task2vec.fisher.sampling`), unless `rel_tol` asks for a precision.
         rel_tol: stop earlier, once the median relative standard error of the filters is below this.
         smoothing: how far every filter is moved towards the mean of its layer, from 0 to below 1; the norm stays.
-        l2: penalty of the head, beside a mean loss (see `task2vec.head.fit`).
+        l2: penalty of the head per class: with C classes l2 / C beside a mean loss (see `task2vec.head.fit`).
         balance: weigh every class the same, as the paper does by drawing images uniformly over classes.
         beta: weight of the prior beside a loss that is summed over the images (see `task2vec.fisher.estimate`).
         split_half: also embed two halves of the task, each with a head of its own and half of the pairs. It costs
@@ -133,7 +133,7 @@ class EmbedSettings:
     max_samples: int = 400
     rel_tol: float | None = None
     smoothing: float = 0.1
-    l2: float = 1e-3
+    l2: float = 2e-3
     balance: bool = True
     beta: float = 1e-7
     split_half: bool = False

@@ -12,7 +12,7 @@ a filter that is dead for two tasks from making their distance 0/0.
 
 The direct method takes v as the mean square of the layer's weights, which is where the robust method's v lies too
 unless the layer tolerates much noise. On 43 real tasks (benchmarks/steadiness.py) the default beta, 1e-7, puts the
-prior at 1 % of the median Fisher of a ResNet-34's layers and 0.04 % of an EfficientNet's; distances then find the
+prior at 1 % of the median Fisher of a ResNet-34's layers and 0.03 % of an EfficientNet's; distances then find the
 dataset of a task best. From about a tenth of the median Fisher on, the prior blurs them.
 """
 

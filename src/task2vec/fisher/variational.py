@@ -179,8 +179,8 @@ def minimise(
         if name := find_infinite(downhill, layers):
             raise NotFiniteError(
                 f"the noise gradient of layer '{name}' is not finite in step {step + 1} (loss {float(loss):.3g}), so "
-                "the embedding would be meaningless and nothing was saved. Use a smaller beta (--beta) or learning "
-                "rate, or higher precision: dtype='float64' (--dtype float64)."
+                "the embedding would be meaningless and nothing was saved. Use a smaller beta or learning rate "
+                "(EmbedSettings), or higher precision: dtype='float64' (--dtype float64)."
             )
         record.add(log_precision, loss)
         watch(step, log_precision)

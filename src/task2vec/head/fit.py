@@ -1,16 +1,18 @@
 """The head: a linear classifier on pooled features, fitted to convergence with an explicit L2 penalty.
 
-    minimise  sum_i omega_i loss(W x_i + b, y_i) + (l2 / 2) s^2 |W|^2
+    minimise  sum_i omega_i loss(W x_i + b, y_i) + (q / 2) s^2 |W|^2
 
 with softmax cross-entropy for one label per image and the sum of binary cross-entropies for independent attributes. The
 image weights omega sum to one; balanced, every class has the same total weight, as when the paper draws images
-uniformly over classes. s^2 is the mean squared distance of the features from their mean, so `l2` has no unit and means
-the same for every probe; the bias is not penalised.
+uniformly over classes. s^2 is the mean squared distance of the features from their mean, so the penalty q has no unit
+and means the same for every probe; the bias is not penalised.
 
 The penalty decides how soft the probabilities are, and so the scale of the Fisher: too small, and the head is certain
-of every training image, which leaves no Fisher at all. It is the same for all tasks. One that each task chooses by
-cross-validation is the largest noise of an embedding: over random halves of a task the logarithm of the norm then has a
-standard deviation of 0.34 to 0.37 instead of 0.05 (benchmarks/steadiness.py). Cross-validation only measures the error.
+of every training image, which leaves no Fisher at all. It is q = l2 / C for C classes (`find_penalty`), with the same
+`l2` for all tasks: in a mean loss each class has 1 / C of the weight, so the penalty weighs as much as a fixed share of
+the images of each class, for any number of classes. One that each task chooses by cross-validation is the largest noise
+of an embedding: over random halves of a task the logarithm of the norm then has a standard deviation of 0.34 to 0.37
+instead of 0.06 (benchmarks/steadiness.py). Cross-validation only measures the error.
 
 Training splits (seeds and sizes of the training set of an error matrix) share their features, too. Every split has its
 own mean, scale, folds, cross-validated penalty and head, as if its images were all there are: an image outside of it
@@ -29,7 +31,7 @@ from torch.nn import functional
 from task2vec.head.problem import CHUNK, MEMORY, Problem, compress, make_problem, whiten
 
 FOLDS = 5
-L2 = 1e-3
+L2 = 2e-3
 # Parts of the first gradient, whose entries are tiny for many classes and features.
 _STOP = {"tolerance": 1e-5, "max_steps": 1000, "is_relative": True}
 # Other folds of the same images move the error of a small task: so many are averaged, for so many images in all.
@@ -52,7 +54,8 @@ class Head:
     """A fitted classifier and how well it does; errors are class-balanced, or averaged over attributes.
 
     Cross-validated figures are of the images that can be judged (see `assign_folds`); if none can, they are those of a
-    head that knows nothing. It beats chance if its error is more than a standard error below that of guessing.
+    head that knows nothing. It beats chance if its error is more than a standard error below that of guessing. `l2` is
+    the penalty q of the objective.
     """
 
     weight: Tensor
@@ -99,6 +102,7 @@ def fit_heads(
     Fitted together, since that takes a fraction of the time; each is the head that its task has alone, but for
     rounding. Images with the same number in `groups` (n,), such as copies, are in the same fold.
     """
+    l2 = find_penalty(l2, classes, is_multilabel=targets.ndim == 3)
     whole = _make_whole(features, targets, classes=classes, balance=balance)
     problem, basis = compress(whole)
     white, weights = whiten(problem, l2), whole.weights
@@ -128,13 +132,14 @@ def predict_held_out(
     targets: Tensor,
     *,
     classes: int,
-    l2: float = L2,
+    penalty: float = 1e-3,
     balance: bool = True,
     groups: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(n, c) probabilities and votes of heads fitted without the image and its group, and (n,) which can be judged.
 
-    The heads are those whose error `fit_head` reports, but of all images, and the arguments are its own. Probabilities
+    The heads are like those whose error `fit_head` reports, but of all images, and with one `penalty` beside a mean
+    loss for any number of classes, with which wrong labels are found best (`benchmarks/report.py`). Probabilities
     are averaged over repetitions, attributes have one each; votes are the share of repetitions that predict the class.
     See `assign_folds` for the images that can be judged.
 
@@ -147,8 +152,8 @@ def predict_held_out(
     whole = _make_whole(features, targets[None], classes=classes, balance=balance)
     groups = torch.arange(len(whole), device=features.device) if groups is None else groups
     held_out = torch.zeros(2, *whole.onehot.shape, device=features.device)
-    penalty = torch.tensor([l2], dtype=torch.float64, device=features.device)
-    _, _, is_judged, _ = _hold_out(whiten(compress(whole)[0], l2), penalty, groups, held_out)
+    penalties = torch.tensor([penalty], dtype=torch.float64, device=features.device)
+    _, _, is_judged, _ = _hold_out(whiten(compress(whole)[0], penalty), penalties, groups, held_out)
     return held_out[0, 0], held_out[1, 0], is_judged[0]
 
 
@@ -157,6 +162,20 @@ def _make_whole(features: Tensor, targets: Tensor, *, classes: int, balance: boo
     kind = {"is_multilabel": targets.ndim == 3}
     onehot = to_onehot(targets, classes, **kind)
     return make_problem(features, onehot, image_weights(onehot, **kind, balance=balance), **kind)
+
+
+def find_penalty(l2: float, classes: int, *, is_multilabel: bool) -> float:
+    """The penalty beside a mean loss, for any number of classes from the same setting `l2`.
+
+    A softmax of two classes with the penalty q on both columns is the sigmoid of their difference with the penalty
+    q / 2. So independent attributes, whose losses are summed, have half of that of two classes: an attribute has the
+    head that the same question has as a task of two classes.
+
+    Example:
+        >>> find_penalty(2e-3, 2, is_multilabel=False), find_penalty(2e-3, 7, is_multilabel=True)
+        (0.001, 0.0005)
+    """
+    return l2 / (4 if is_multilabel else classes)
 
 
 def to_onehot(targets: Tensor, classes: int, *, is_multilabel: bool) -> Tensor:
