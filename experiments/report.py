@@ -140,8 +140,8 @@ def open_figure(height: float, *, width: float = plots.PAPER_WIDTH, dpi: int = 3
 
 @functools.cache
 def load_bundle(path: Path | None) -> t2v.MetaTask:
-    """The bundled meta-task, or another."""
-    return t2v.bundled_metatask() if path is None else t2v.load_metatask(path)
+    """The meta-task of experts fine-tuned on birds, flowers and dogs, or another."""
+    return t2v.load_metatask(path or Path(__file__).parent / "metatask" / "experts.safetensors")
 
 
 # --- command line ----------------------------------------------------------------------------------------------------

@@ -310,7 +310,7 @@ def format_bar(row: Row, key: str) -> str:
 def selection(
     out: Annotated[Path, typer.Option(help="Folder for figures and tables.")] = Path("task2vec-selection"),
     part: Annotated[list[str] | None, typer.Option(help=f"Only some of: {', '.join(PARTS)}.")] = None,
-    bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: the bundled one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: that of experts.")] = None,
     strategy: Annotated[list[str] | None, typer.Option(help="Table 1: only these; default: all.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
 ) -> None:

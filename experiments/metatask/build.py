@@ -83,14 +83,14 @@ def load_base(network: str, weights: Path, *, size: int = SIZE) -> t2v.Probe:
     """A pretrained network that sees the middles of pictures of 128 pixels, with its own mean and spread of colours."""
     file = weights / WEIGHTS[network] if network in WEIGHTS else None
     if network == "vgg16_features":
-        return _load_vgg(weights / WEIGHTS[network], size)
+        return load_vgg(weights / WEIGHTS[network], size)
     probe = t2v.load_probe(f"torchvision:{network}" if file else network, weights=file, size=size)
     own = probe.preprocess
     assert isinstance(own, Preprocess)
     return replace(probe, preprocess=replace(own, size=(size, size), resize=CANVAS))
 
 
-def _load_vgg(file: Path, size: int) -> t2v.Probe:
+def load_vgg(file: Path, size: int) -> t2v.Probe:
     """The convolutions of VGG-16 and a mean over the map: its linear layers are not in the file."""
     import torchvision
 
@@ -98,12 +98,17 @@ def _load_vgg(file: Path, size: int) -> t2v.Probe:
     module.load_state_dict({k.replace("features.", "0."): tensor.float() for k, tensor in read_weights(file).items()})
     module.add_module("head", nn.Identity())
     look = Preprocess(size=(size, size), resize=CANVAS, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    return wrap(module, "vgg16_features", "head", look)
+
+
+def wrap(module: nn.Module, name: str, head: str, look: Preprocess) -> t2v.Probe:
+    """A module that ends in features as a probe with its own preprocessing."""
 
     def transform(image: Any) -> Tensor:
         return look.normalise(look(image)[None], torch.float32)[0]
 
-    probe = t2v.load_probe(module.eval(), head="head", transform=transform)
-    return replace(probe, name="vgg16_features", preprocess=look)
+    probe = t2v.load_probe(module.eval(), head=head, transform=transform)
+    return replace(probe, name=name, preprocess=look)
 
 
 class Studio:
@@ -215,10 +220,15 @@ def measure(features: Tensor, plan: CellPlan) -> dict[str, list]:
     return found
 
 
-def score(features: Tensor, plan: CellPlan, trained: t2v.TrainedExpert | None) -> dict[str, dict[str, float | None]]:
+def score(
+    features: Tensor,
+    plan: CellPlan,
+    trained: t2v.TrainedExpert | None,
+    protocols: Sequence[t2v.ErrorProtocol] = PROTOCOLS,
+) -> dict[str, dict[str, float | None]]:
     """The transferability scores of an expert on a task by protocol, on the training images of its first seed alone."""
     found = {}
-    for protocol in PROTOCOLS:
+    for protocol in protocols:
         is_train = np.asarray(plan.parts.train[plan.pairs.index((protocol.shots, SEEDS[0]))], dtype=bool)
         some = features[torch.from_numpy(np.flatnonzero(is_train)).to(features.device)]
         targets = torch.from_numpy(plan.targets[is_train].astype(np.int64)).to(features.device)

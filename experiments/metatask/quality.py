@@ -293,7 +293,7 @@ def _round(value: float) -> float:
 
 def quality(
     out: Annotated[Path, typer.Option(help="Folder for the tables.")] = Path("task2vec-metatask"),
-    bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: the bundled one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: that of experts.")] = None,
 ) -> None:
     """Write all tables of a meta-task."""
     metatask = load_bundle(bundle)

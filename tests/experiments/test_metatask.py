@@ -12,6 +12,7 @@ import task2vec as t2v
 from experiments.collection import Dataset
 from experiments.metatask import build, plan
 from experiments.metatask.quality import judge, write_results
+from experiments.report import load_bundle
 from task2vec.experts import ModelInfo
 from tests.experiments.material import ROOT, write_collection
 from tests.select.material import build as make_selected
@@ -140,7 +141,7 @@ def test_trainings_are_compared_with_their_repeats():
 
 def test_the_committed_tables_come_out_again(tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.metatask.quality.list_errors", lambda _: [])
-    write_results(t2v.bundled_metatask().subset(family="taxa", repeats=True), tmp_path)
+    write_results(load_bundle(None).subset(family="taxa", repeats=True), tmp_path)
     for name in ("experts", "quality", "winners", "halves", "recipes", "ways"):
         found, wanted = ((folder / f"{name}.csv").read_text().splitlines() for folder in (tmp_path, COMMITTED))
         assert found[0] == wanted[0] and len(found) > 2 and set(found) <= set(wanted)

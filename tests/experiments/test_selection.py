@@ -1,4 +1,4 @@
-"""Choosing an expert: tables, figures and claims on a small meta-task, and the committed ones on the bundled."""
+"""Choosing an expert: tables, figures and claims on a small meta-task, and the committed ones on that of experts."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import pytest
 import task2vec as t2v
 from experiments import selection
 from experiments import selection_figures as figures
-from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, write_rows
+from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, load_bundle, write_rows
 from experiments.selection import Comparison
 from tests.experiments.material import ROOT, read_csv, run
 
@@ -20,7 +20,7 @@ FEW = ("--jobs", 1, "--strategy", "average_best", "--strategy", "generic", "--st
 def world():
     """Fourteen taxa with those of the curves, five label sets, and ten models of which the last repeats another."""
     tasks = [*range(10), 12, 24, 40, 44, *range(49, 54)]
-    small = t2v.bundled_metatask().only(tasks, [0, 1, *range(6, 12), 20, 74])
+    small = load_bundle(None).only(tasks, [0, 1, *range(6, 12), 20, 74])
     return replace(small, distances={}, trivial_distances={}, norms={})  # of other probes
 
 
@@ -145,10 +145,10 @@ def test_verdicts_of_table_1():
     assert judge(swapped, leave="dataset")[0].verdict == FAILS
 
 
-def test_the_committed_figures_of_the_bundled_meta_task_come_out_again(tmp_path, monkeypatch):
+def test_the_committed_figures_of_the_meta_task_of_experts_come_out_again(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "draw_matrix", lambda *_: None)  # a small one is drawn above
     monkeypatch.setattr(figures.plots, "save_picture", lambda *_: None)
-    folder, metatask = ROOT / "docs" / "results" / "selection", t2v.bundled_metatask()
+    folder, metatask = ROOT / "docs" / "results" / "selection", load_bundle(None)
     wanted = [row for row in read_csv(folder / "norms.csv") if row["family"] == "labels" and row["shots"] == "half"]
     spaces = selection.list_spaces(metatask)
     assert list(wanted[0])[-len(spaces) :] == spaces

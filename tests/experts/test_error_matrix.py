@@ -258,3 +258,31 @@ def test_what_cannot_be_meant_is_refused(tasks, experts):
     for wrong in ({"seeds": ()}, {"seeds": (1, 1)}, {"protocols": ()}, {"protocols": PROTOCOLS * 2}):
         with pytest.raises(UsageError):
             error_matrix(tasks, experts, **(HOW | wrong))
+
+
+def test_features_and_images_are_handed_out_in_this_process_alone(tasks, experts):
+    found, counts = {}, []
+
+    def keep(model, task, features):
+        found[model, task.name] = features.clone()
+        assert len(features) == len(task) and task.fingerprint in {one.fingerprint for one in tasks}
+
+    error_matrix(tasks, experts, **HOW, on_features=keep, on_images=counts.append)
+    assert set(found) == {(model.name, task.name) for model in experts for task in tasks}
+    for task in tasks:
+        own = work.compute_features(experts[1], task.canonical().images, device="cpu", num_workers=1)
+        torch.testing.assert_close(found["two", task.name], own)
+    distinct = {digest for task in tasks for digest in task.digests}
+    assert sum(counts) == len(experts) * len(distinct)
+    for callback in ({"on_features": keep}, {"on_images": counts.append}):
+        with pytest.raises(UsageError, match=r"called in this process, and a Packed computes .* use backend='serial'"):
+            error_matrix(tasks, experts, **HOW, backend=Packed(), **callback)
+
+
+def test_a_callback_on_images_can_stop_the_run(tasks, experts, library):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        error_matrix(tasks, experts, **HOW, library=library, on_images=stop)
+    assert not library.errors()

@@ -44,7 +44,7 @@ from task2vec.experts.protocol import (
 from task2vec.experts.train import draw_epoch
 from task2vec.head import TrainingSplits, fit_split_heads, make_training_splits, train_split_heads
 from task2vec.library import Expert, Library, MeasuredError
-from task2vec.parallel import Backend, Failure, Unit, borrow_backend
+from task2vec.parallel import Backend, Failure, SerialBackend, Unit, borrow_backend
 from task2vec.probe import Probe
 from task2vec.progress import Report, show_progress, silent
 from task2vec.tasks import Images, Task, to_task, to_tasks
@@ -123,6 +123,8 @@ def error_matrix(
     download: bool = False,
     progress: bool = False,
     on_cell: Callable[[tuple[MeasuredError, ...] | CellFailure], None] | None = None,
+    on_features: Callable[[str, Task, Tensor], None] | None = None,
+    on_images: Callable[[int], None] | None = None,
 ) -> MetaTask:
     """The test error of a linear classifier for every task on every model.
 
@@ -146,6 +148,13 @@ def error_matrix(
         download: download weights that are not on this machine.
         progress: show on standard error how many cells are done, and how long the rest will take.
         on_cell: called with the errors of each task and model as they are finished, or with the failure.
+        on_features: called with the name of a model, a task in canonical order, and its (n, d) features, where these
+            are computed; only with the backend "serial".
+        on_images: called with the number of images of every batch that a model has seen; only with the backend
+            "serial". A `KeyboardInterrupt` of it stops the run.
+
+    Raises:
+        UsageError: Nothing can be measured with these arguments.
 
     Example:
         >>> import task2vec as t2v
@@ -161,8 +170,13 @@ def error_matrix(
     )
     run.find_seen(trained_on or {})
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
-    work = CellWork(run.tasks, run.models, run.protocols, run.seeds, options, download)
+    work = CellWork(run.tasks, run.models, run.protocols, run.seeds, options, download, on_features, on_images)
     with run.record(), show_progress(progress) as report, borrow_backend(backend or "serial") as opened:
+        if (on_features or on_images) and not isinstance(opened, SerialBackend):
+            raise UsageError(
+                f"on_features and on_images are called in this process, and a {type(opened).__name__} computes "
+                "features in others. Leave them out, or use backend='serial'."
+            )
         units = run.list_units()
         count = len(run.tasks) * len(run.models)
         step = report("cells", count)
@@ -399,6 +413,8 @@ class CellWork:
     seeds: tuple[int, ...]
     options: Mapping[str, Any]
     download: bool
+    on_features: Callable[[str, Task, Tensor], None] | None = None
+    on_images: Callable[[int], None] | None = None
 
     def open(self) -> Callable[[Job], Iterator[Outcome]]:
         """A function from a model and tasks to outcomes; it keeps the last model, and the splits of all tasks."""
@@ -412,7 +428,7 @@ class CellWork:
                 loaded[column] = open_model(self.models[column], download=self.download)
             images, _, places = gather_images([self.tasks[number] for number in wanted])
             try:
-                features = compute_features(loaded[column], images, **self.options)
+                features = compute_features(loaded[column], images, self._report, **self.options)
             except Exception as error:
                 rows, half = list(wanted), len(wanted) // 2
                 if not half:
@@ -424,6 +440,8 @@ class CellWork:
             for number, place in zip(wanted, places, strict=True):
                 own, name = features[torch.from_numpy(place).to(features.device)], self.models[column].name
                 try:
+                    if self.on_features is not None:
+                        self.on_features(name, self.tasks[number], own)
                     if number not in plans:
                         plan = plan_cells(self.tasks[number], self.protocols, self.seeds)
                         plans[number] = plan.to(features.device)
@@ -432,6 +450,9 @@ class CellWork:
                     yield number, Failure.of(error)
 
         return measure
+
+    def _report(self, what: str, total: int) -> Callable[[int], None]:
+        return self.on_images or silent(what, total)
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------

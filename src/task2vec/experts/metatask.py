@@ -46,7 +46,7 @@ PRETRAINED = {
     "tf_efficientnet_lite2": "timm:tf_efficientnet_lite2",
 }
 _LARGEST = 1 << 28
-_LITE = re.compile(r"timm:tf_(efficientnet_lite[012])$")
+_LITE = re.compile(r"timm:tf_(efficientnet_lite[012])(?:\.in1k)?$")
 # Provenance of embeddings in the file: common to those of a space, and their own.
 _SHARED, _OWN = ("settings", "recipe", "probe_fingerprint", "image_size"), ("task_fingerprint", "counts", "head")
 
@@ -471,7 +471,7 @@ class MetaTask:
 
         Example:
             >>> bundled_metatask().select("half", family="labels")
-            MetaTask(birds, flowers and dogs, 22 tasks, 74 models, 1 protocols, 5 seeds)
+            MetaTask(pretrained networks on many sources, 22 tasks, 7 models, 1 protocols, 5 seeds)
         """
         number = find_protocol(self.protocols, shots, of=f"'{self.name}'")
         space = {} if self.space is not None else self._select_space(probe, method)
@@ -548,12 +548,12 @@ def load_metatask(path: str | Path) -> MetaTask:
 
 @cache
 def bundled_metatask() -> MetaTask:
-    """The meta-task that ships with the package; docs/results/metatask describes how it was measured.
+    """The meta-task that ships with the package; docs/results/networks describes how it was measured.
 
     Example:
         >>> metatask = bundled_metatask()
         >>> len(metatask.tasks), len(metatask.models)
-        (71, 94)
+        (103, 7)
     """
     with resources.as_file(resources.files("task2vec.experts") / "data" / BUNDLE) as path:
         return load_metatask(path)
@@ -796,7 +796,8 @@ def has_weights(location: str) -> bool:
         home = Path(os.environ.get("TORCH_HOME", cache_home / "torch")).expanduser()
         return any((home / "hub" / "checkpoints").glob(f"{name}-*.pth"))
     hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", cache_home / "huggingface")) / "hub"))
-    return any(hub.expanduser().glob(f"models--timm--{name}*/snapshots/*/*"))
+    tag = "" if "." in name else "*"  # without a tag, any will do
+    return any(hub.expanduser().glob(f"models--timm--{name}{tag}/snapshots/*/*"))
 
 
 def _quote(text: str) -> str:

@@ -45,7 +45,7 @@ from task2vec.tasks import Task, to_task, to_tasks
 # A crop is chosen from a square that is larger by this, where the network's own preprocessing leaves no margin.
 _MARGIN = 8 / 7
 # Raised whenever the same arguments give other weights, so that older experts are not mistaken for new ones.
-VERSION = 1
+VERSION = 2
 # What is done between two checkpoints is lost when a training is killed.
 CHECKPOINT_SECONDS = 60.0
 _MOMENTUM, _SUMS = "momentum.", "sums"

@@ -1,0 +1,410 @@
+"""Make the zoo of the package from published tables: models of timm with ImageNet results, and what others measured.
+
+    python -m experiments.zoo --tables DIR [--out src/task2vec/select/data] [--no-fit]
+
+DIR has the results of timm (timm-results-*.csv, timm-*-speed.csv of huggingface/pytorch-image-models) and
+public_cells.csv: accuracies that others published, with columns source, model, timm, dataset, protocol, metric, value.
+Models get the name by which they are loaded: that of timm, `torchvision:NAME`, or `open_clip:ARCHITECTURE/WEIGHTS`.
+What has no such name, is not an accuracy or cannot be true is dropped, and counted on standard output. Written are
+`zoo.csv` (models), `published.csv.gz` (errors), and `variances.json`, the fit of `task2vec.select.zoo`.
+"""
+
+import argparse
+import csv
+import gzip
+import io
+import json
+import re
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+import task2vec as t2v
+from task2vec.select import CELL_COLUMNS, MODEL_COLUMNS, VARIANCES, Posterior, Variances, Zoo, read_zoo
+
+OUT = Path(__file__).resolve().parents[1] / "src" / "task2vec" / "select" / "data"
+RESULTS = {"imagenet": "imagenet", "real": "imagenet-real", "r": "imagenet-r", "sketch": "sketch"}
+# The names under which the networks of our own meta-task are in the zoo; Keras' ResNet-50 is not.
+OURS = {f"tf_efficientnet_lite{number}": f"tf_efficientnet_lite{number}.in1k" for number in range(3)}
+OURS |= {"resnet34": "resnet34.tv_in1k", "mobilenet_v2": "torchvision:mobilenet_v2", "vgg16_features": "vgg16.tv_in1k"}
+# Where logarithms of variances start and are drawn to, and by how much (standard deviation): model, way, table, slope,
+# slope by way, noise.
+START = np.log([0.03, 0.003, 0.01, 0.05, 0.005, 0.05])
+SPREAD = 2.0
+# Tables of one network tuned in many ways say nothing about models.
+ONE_NETWORK = ("V-PETL",)
+# Worst region and F1: no accuracies, although the source puts them into the same table.
+OTHER_METRICS = {("OpenCLIP", "FMoW"), ("OpenCLIP", "iWildCam")}
+# How tables spell the name of a dataset, in lower case, without blanks and hyphens, where it is not the usual one.
+SPELLINGS = {
+    "aircraft": "fgvcaircraft",
+    "camelyon": "patchcamelyon",
+    "cars": "stanfordcars",
+    "clevrcount": "clevrcounts",
+    "clevrdist": "clevrdistance",
+    "describabletextures": "dtd",
+    "diabetic_retinopathy_detection": "retinopathy",
+    "flowers": "flowers102",
+    "food": "food101",
+    "food101classification": "food101",
+    "imagenet1k": "imagenet",
+    "kittidist": "kitti",
+    "kittivehicledistance": "kitti",
+    "oxfordflowers102": "flowers102",
+    "oxfordflowersclassification": "flowers102",
+    "oxfordiiitpet": "pets",
+    "oxfordpets": "pets",
+    "pascalvoc2007": "voc2007",
+    "patch_camelyon": "patchcamelyon",
+    "snorbazim": "smallnorb_label_azimuth",
+    "snorbelev": "smallnorb_label_elevation",
+}
+# First match counts. The tag of a model, behind the dot, names its data; some names say it themselves.
+PRETRAINING = {
+    "image-text": r"clip|openai|laion|webli|siglip|datacomp|dfn|metaclip|merged2b|yfcc15m|cc12m|pe_core|open_clip:",
+    "self-supervised": r"dino|lvd|ijepa|seer|_ssl_",
+    "masked images": r"mae|mim_|beit|data2vec|eva_|eva02_",
+    "web labels": r"jft|ig1b|swag|wsl",
+    "in21k": r"in21k|in22k|in12k|inw21k|m30m",
+    "in1k": r"in1k|torchvision:",
+}
+# The weights of torchvision's first release, under their names in timm.
+TORCHVISION = (
+    "densenet121",
+    "densenet169",
+    "densenet201",
+    "inception_v3",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+)
+# Image towers of OpenCLIP, as timm calls them: for sizes, and for weights that timm has under another name.
+TOWERS = {
+    "ViT-B-32": "vit_base_patch32_clip_224",
+    "ViT-B-32-quickgelu": "vit_base_patch32_clip_quickgelu_224",
+    "ViT-B-32-256": "vit_base_patch32_clip_256",
+    "ViT-B-16": "vit_base_patch16_clip_224",
+    "ViT-B-16-quickgelu": "vit_base_patch16_clip_quickgelu_224",
+    "ViT-B-16-plus-240": "vit_base_patch16_plus_clip_240",
+    "ViT-B-16-SigLIP-i18n-256": "vit_base_patch16_siglip_256",
+    "ViT-L-14": "vit_large_patch14_clip_224",
+    "ViT-L-14-quickgelu": "vit_large_patch14_clip_quickgelu_224",
+    "ViT-L-14-336": "vit_large_patch14_clip_336",
+    "ViT-L-14-CLIPA": "vit_large_patch14_clip_224",
+    "ViT-L-14-CLIPA-336": "vit_large_patch14_clip_336",
+    "ViT-H-14": "vit_huge_patch14_clip_224",
+    "ViT-H-14-quickgelu": "vit_huge_patch14_clip_quickgelu_224",
+    "ViT-H-14-378-quickgelu": "vit_huge_patch14_clip_quickgelu_378",
+    "ViT-H-14-CLIPA": "vit_huge_patch14_clip_224",
+    "ViT-H-14-CLIPA-336": "vit_huge_patch14_clip_336",
+    "ViT-g-14": "vit_giant_patch14_clip_224",
+    "ViT-bigG-14": "vit_gigantic_patch14_clip_224",
+    "ViT-bigG-14-CLIPA": "vit_gigantic_patch14_clip_224",
+    "EVA01-g-14": "eva_giant_patch14_clip_224",
+    "EVA01-g-14-plus": "eva_giant_patch14_clip_224",
+    "EVA02-B-16": "eva02_base_patch16_clip_224",
+    "EVA02-L-14": "eva02_large_patch14_clip_224",
+    "EVA02-L-14-336": "eva02_large_patch14_clip_336",
+    "EVA02-E-14": "eva02_enormous_patch14_clip_224",
+    "EVA02-E-14-plus": "eva02_enormous_patch14_clip_224",
+    "RN50": "resnet50_clip",
+    "RN50-quickgelu": "resnet50_clip",
+    "RN101": "resnet101_clip",
+    "RN101-quickgelu": "resnet101_clip",
+    "coca_ViT-B-32": "vit_base_patch32_clip_224",
+    "coca_ViT-L-14": "vit_large_patch14_clip_224",
+    "roberta-ViT-B-32": "vit_base_patch32_clip_224",
+    "xlm-roberta-base-ViT-B-32": "vit_base_patch32_clip_224",
+    "xlm-roberta-large-ViT-H-14": "vit_huge_patch14_clip_224",
+    "convnext_base": "convnext_base",
+    "convnext_base_w": "convnext_base",
+    "convnext_base_w_320": "convnext_base",
+    "convnext_large_d": "convnext_large_mlp",
+    "convnext_large_d_320": "convnext_large_mlp",
+    "convnext_xxlarge": "convnext_xxlarge",
+    "nllb-clip-base": "vit_base_patch32_clip_224",
+    "nllb-clip-large": "vit_huge_patch14_clip_224",
+    "nllb-clip-base-siglip": "vit_base_patch16_siglip_384",
+    "nllb-clip-large-siglip": "vit_so400m_patch14_siglip_384",
+}
+TAGS = {
+    "openai": "openai",
+    "webli": "webli_i18n",  # only of the i18n tower above; the table has the other ones
+    "laion400m_e32": "laion400m_e32",
+    "metaclip_400m": "metaclip_400m",
+    "metaclip_fullcc": "metaclip_2pt5b",
+    "dfn2b": "dfn2b",
+    "dfn5b": "dfn5b",
+    "datacomp_s34b_b86k": "datacompxl",
+    "merged2b_s8b_b131k": "merged2b",
+    "merged2b_s4b_b131k": "merged2b",
+    "merged2b_s6b_b61k": "merged2b",
+    "merged2b_s11b_b114k": "merged2b",
+    "laion400m_s11b_b41k": "laion400m",
+    "laion2b_s4b_b115k": "laion2b",
+    "laion2b_s9b_b144k": "laion2b_plus",
+    "cc12m": "cc12m",
+    "yfcc15m": "yfcc15m",
+    "laion2b_s13b_b82k": "clip_laion2b",
+    "laion2b_s13b_b82k_augreg": "clip_laion2b_augreg",
+    "laion_aesthetic_s13b_b82k": "clip_laiona",
+    "laion2b_s26b_b102k_augreg": "clip_laion2b_augreg",
+    "laion2b_s29b_b131k_ft": "clip_laion2b_ft_320",
+    "laion2b_s29b_b131k_ft_soup": "clip_laion2b_ft_soup_320",
+    "laion2b_s34b_b82k_augreg_rewind": "clip_laion2b_rewind",
+    "laion2b_s34b_b82k_augreg_soup": "clip_laion2b_soup",
+}
+# The same names with other images, and weights that were used with the wrong activation: no models of timm.
+NOT_IN_TIMM = ("coca_", "roberta", "xlm-", "nllb", "CLIPA")
+
+
+def find_pretraining(name: str) -> str:
+    """What a model was pretrained on, or how, from its name; empty if the name does not say it."""
+    return next((kind for kind, pattern in PRETRAINING.items() if re.search(pattern, name)), "")
+
+
+def name_model(row: dict[str, str], known: set[str]) -> str | None:
+    """The name by which the model of a cell is loaded today; None if timm, torchvision and open_clip have none."""
+    source, model = row["source"], row["model"]
+    if source == "OpenCLIP":
+        architecture, weights = model.split(" ")
+        tower = TOWERS.get(architecture, "")
+        if architecture == "convnext_base_w_320":
+            tag = {"laion_aesthetic_s13b_b82k": "clip_laiona_320"}.get(weights, "clip_laiona_augreg_320")
+        else:
+            tag = TAGS.get(weights, "")
+        name = f"{tower}.{tag}"
+        if name in known and not any(part in architecture for part in NOT_IN_TIMM):
+            return name
+        is_i18n = "i18n" in architecture
+        return row["timm"] if row["timm"] in known and not is_i18n else f"open_clip:{architecture}/{weights}"
+    if source == "SFDA group1":
+        return f"{model}.tv_in1k" if model in TORCHVISION else f"torchvision:{model}"
+    return row["timm"] if row["timm"] in known else None
+
+
+def read_cells(path: Path, known: set[str], dropped: Counter[str]) -> Iterator[dict[str, Any]]:
+    """The cells that are accuracies and can be true, as errors, each with the name that its model is loaded by."""
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    columns: dict[Any, list[float]] = defaultdict(list)
+    for row in rows:
+        columns[row["source"], row["protocol"], row["dataset"]].append(float(row["value"]))
+    for row in rows:
+        value, middle = float(row["value"]), statistics.median(columns[row["source"], row["protocol"], row["dataset"]])
+        is_other = (row["source"], row["dataset"]) in OTHER_METRICS
+        if row["metric"] not in ("accuracy", "balanced accuracy") or is_other:
+            dropped["cells that are no accuracies"] += 1
+        elif row["source"].startswith(ONE_NETWORK):
+            dropped["cells of one network, tuned in many ways"] += 1
+        elif row["dataset"].endswith("/test"):
+            dropped["cells of a second split of the same images"] += 1
+        elif middle < 0.02:
+            dropped["cells of a dataset on which most models are at chance"] += 1
+        elif not 0 <= value <= 1 or (value < 0.01 and middle > 0.5):
+            dropped["cells that cannot be true"] += 1
+        else:
+            dataset = row["dataset"].lower().replace(" ", "").replace("-", "")
+            cell = {key: row[key] for key in ("source", "protocol")}
+            cell["dataset"] = SPELLINGS.get(dataset, dataset)
+            yield cell | {"model": name_model(row, known), "original": row["model"], "error": 1 - value}
+
+
+def measured_cells() -> Iterator[dict[str, Any]]:
+    """Our own errors as one more table for each way: on whole datasets, with half of the images."""
+    metatask = t2v.bundled_metatask()
+    half = next(number for number, key in enumerate(metatask.protocols) if "half" in key)
+    found = [
+        ("linear, half", row, column, float(error))
+        for (row, column), error in np.ndenumerate(metatask.mean_errors()[:, :, half])
+    ]
+    places = {task.name: row for row, task in enumerate(metatask.tasks)}
+    columns = {model.name: column for column, model in enumerate(metatask.models)}
+    found += [
+        ("fine-tuned, half", places[point["task"]], columns[point["expert"]], point["error"])
+        for point in metatask.info["curves"]
+        if point["train"] == "half"
+    ]
+    for protocol, row, column, error in found:
+        task, model = metatask.tasks[row], OURS.get(metatask.models[column].name)
+        if model is not None and (task.family == "sources" or task.name == task.dataset):
+            cell = {"source": "task2vec", "protocol": protocol, "dataset": task.name, "model": model}
+            yield cell | {"original": model, "error": error}
+
+
+def merge_cells(cells: list[dict[str, Any]], dropped: Counter[str]) -> list[dict[str, Any]]:
+    """Cells of named models, those of one model on one dataset of one table averaged; others are dropped."""
+    merged: dict[Any, list[float]] = defaultdict(list)
+    lost = {(cell["source"], cell["original"]) for cell in cells if cell["model"] is None}
+    for cell in cells:
+        if cell["model"] is None:
+            dropped["cells of models that cannot be loaded by name"] += 1
+        else:
+            merged[tuple(cell[key] for key in CELL_COLUMNS[:-1])].append(cell["error"])
+    dropped["models that cannot be loaded by name"] += len(lost)
+    dropped["cells averaged, since two names mean one model"] += sum(len(errors) - 1 for errors in merged.values())
+    keys = sorted(merged)
+    return [
+        {**dict(zip(CELL_COLUMNS, key, strict=False)), "error": f"{statistics.mean(merged[key]):.4f}"} for key in keys
+    ]
+
+
+def describe_models(tables: Path, evidence: set[str]) -> list[dict[str, Any]]:
+    """Rows of models with ImageNet results or published cells: sizes, speeds, accuracies, licence, pretraining."""
+    import timm
+    import torch
+    import torchvision
+
+    results: dict[str, dict[str, list[dict[str, str]]]] = {}
+    for column, file in RESULTS.items():
+        results[column] = _group(tables / f"timm-results-{file}.csv")
+    speeds = {device: _group(tables / f"timm-{device}-speed.csv") for device in ("cpu", "gpu")}
+    found = []
+    for name in sorted(set(results["imagenet"]) | evidence):
+        row: dict[str, Any] = dict.fromkeys(MODEL_COLUMNS, "") | {"name": name, "pretraining": find_pretraining(name)}
+        library, _, own = name.rpartition(":")
+        tower = TOWERS.get(own.partition("/")[0], "") if library == "open_clip" else own
+        if library == "torchvision":
+            weights = torchvision.models.get_model_weights(own)["IMAGENET1K_V1"]
+            row |= {"licence": "bsd-3-clause", "size": weights.transforms().crop_size[0]}
+            row |= {"params": weights.meta["num_params"], "gmacs": weights.meta["_ops"]}
+            row["imagenet"] = round(next(iter(weights.meta["_metrics"].values()))["acc@1"] / 100, 5)
+        elif tower:
+            config: Any = timm.models.get_pretrained_cfg(tower)
+            row["size"] = config.input_size[-1]
+            row["licence"] = "" if library else config.license or ""
+            rows = {column: _at_size(results[column].get(name, []), row["size"], "img_size") for column in RESULTS}
+            row |= {column: round(float(one["top1"]) / 100, 5) for column, one in rows.items() if one}
+            architecture = tower.partition(".")[0]
+            for device in speeds:
+                timed = _at_size(speeds[device].get(architecture, []), row["size"], "infer_img_size", exact=True)
+                row |= {device: float(timed["infer_samples_per_sec"]), "gmacs": timed["infer_gmacs"]} if timed else {}
+            if rows["imagenet"]:
+                row["params"] = round(float(rows["imagenet"]["param_count"].replace(",", "")) * 1e6)
+            else:
+                with torch.device("meta"):
+                    network = timm.create_model(architecture, num_classes=0)
+                row["params"] = sum(each.numel() for each in network.parameters())
+        found.append(row)
+    return found
+
+
+def _group(path: Path) -> dict[str, list[dict[str, str]]]:
+    """The rows of a table of timm by model."""
+    found = defaultdict(list)
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found[row["model"]].append(row)
+    return found
+
+
+def _at_size(rows: list[dict[str, str]], size: int, column: str, *, exact: bool = False) -> dict[str, str] | None:
+    """The row at the size of the model's images, or else the one at the nearest size."""
+    nearest = min(rows, key=lambda row: abs(int(row[column]) - size), default=None)
+    return None if nearest is None or (exact and int(nearest[column]) != size) else nearest
+
+
+# --- the fit ---------------------------------------------------------------------------------------------------------
+
+
+def weigh(posterior: Posterior) -> tuple[float, np.ndarray]:
+    """Minus the log likelihood of the cells, and its gradient by the logarithms of all variances."""
+    solved, variances, noise = posterior, posterior.variances, posterior.noise
+    weights = 1 / noise[solved.table_of]
+    fitted = (solved.scaled**2 * weights).sum() - solved.sums_y @ solved.pull_y - solved.evidence @ solved.shared
+    log_det = solved.log_det + np.log(solved.prior).sum() - np.linalg.slogdet(solved.spread)[1]
+    # By the covariances of effects in two tables, of shared effects, and of noise.
+    effects = solved.pull_y - solved.pull @ solved.shared
+    counts = solved.counts / noise[solved.pair_table]
+    left = solved.sums - counts[:, None] * solved.pull
+    rest = solved.sums_y - solved.sums @ solved.shared - counts * effects
+    by_effects, own = np.zeros_like(solved.between), np.empty(len(counts))
+    for rows in solved.buckets:
+        spread, n, tables = solved.spread_pairs(rows)[0], counts[rows], solved.pair_table[rows]
+        each = -n[:, :, None] * spread * n[:, None, :] + n[:, :, None] * np.eye(rows.shape[1])
+        each -= (
+            left[rows] @ solved.spread @ left[rows].transpose(0, 2, 1) + rest[rows][:, :, None] * rest[rows][:, None, :]
+        )
+        np.add.at(by_effects, (tables[:, :, None], tables[:, None, :]), each / 2)
+        own[rows] = np.einsum("eii->ei", spread)
+    by_prior = (1 - (np.diag(solved.spread) + solved.shared**2) / solved.prior) / 2
+    start, width = len(solved.columns), solved.covariates.shape[1]
+    cells = solved.design - solved.pull[solved.pair_of]
+    residuals = solved.scaled - solved.design @ solved.shared - effects[solved.pair_of]
+    unsure = ((cells @ solved.spread) * cells).sum(1) + own[solved.pair_of] + residuals**2
+    by_noise = (1 - unsure * weights) / 2
+    gradient = [
+        variances.model * by_effects.sum(),
+        variances.way * (by_effects * (solved.ways[:, None] == solved.ways)).sum(),
+        variances.table * np.trace(by_effects),
+        by_prior[start : start + width].sum(),
+        by_prior[start + width :].sum(),
+        *np.bincount(solved.table_of, by_noise),
+    ]
+    return float(fitted + log_det) / 2, np.array(gradient)
+
+
+def fit_variances(zoo: Zoo, start: Variances | None = None, *, steps: int = 60) -> Variances:
+    """The variances of the highest likelihood under weak priors, by L-BFGS."""
+    tables = sorted({cell.table for cell in zoo.cells})
+    centre = np.concatenate([START[:5], np.full(len(tables), START[5])])
+
+    def name(logs: np.ndarray) -> Variances:
+        values = np.exp(logs).tolist()
+        return Variances(*values[:5], noise=dict(zip(tables, values[5:], strict=True)))
+
+    def cost(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = weigh(replace(zoo, variances=name(logs)).posterior)
+        away = (logs - centre) / SPREAD
+        return value + float(away @ away) / 2, gradient + away / SPREAD
+
+    first = centre if start is None else np.log([*start[:5], *(start.noise[table] for table in tables)])
+    return name(minimize(cost, first, jac=True, method="L-BFGS-B", options={"maxiter": steps, "ftol": 1e-7}).x)
+
+
+def _to_csv(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def main() -> int:
+    """Writes the files, and prints what they contain and what was dropped."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", type=Path, required=True, help="folder with the published tables")
+    parser.add_argument("--out", type=Path, default=OUT, help="where to write the data")
+    parser.add_argument("--no-fit", action="store_true", help="keep the variances")
+    arguments = parser.parse_args()
+    import timm
+
+    dropped: Counter[str] = Counter()
+    cells = list(read_cells(arguments.tables / "public_cells.csv", set(timm.list_pretrained()), dropped))
+    merged = merge_cells([*cells, *measured_cells()], dropped)
+    models = describe_models(arguments.tables, {row["model"] for row in merged})
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "zoo.csv").write_bytes(_to_csv(models, MODEL_COLUMNS))
+    packed = gzip.compress(_to_csv(merged, CELL_COLUMNS), mtime=0)
+    (arguments.out / "published.csv.gz").write_bytes(packed)
+    if not arguments.no_fit:
+        file, first = arguments.out / VARIANCES, Variances(*np.exp(START[:5]).tolist(), noise={})
+        file.write_text(json.dumps(first._asdict()), encoding="utf-8")
+        variances = fit_variances(read_zoo(arguments.out))
+        file.write_text(json.dumps(variances._asdict(), indent=1) + "\n", encoding="utf-8")
+    kinds = Counter(row["pretraining"] or "unknown" for row in models)
+    homes = Counter(row["name"].partition(":")[0] if ":" in row["name"] else "timm" for row in models)
+    print(f"{len(models)} models, {len(merged)} cells of {len({row['model'] for row in merged})} models")
+    print(f"by library {dict(homes)}, by pretraining {dict(kinds)}; dropped: {json.dumps(dropped, indent=1)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,140 @@
+"""How the zoo of the package is made: names, cells that are dropped, and the fit of its variances."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.zoo import (
+    OURS,
+    find_pretraining,
+    fit_variances,
+    measured_cells,
+    merge_cells,
+    name_model,
+    read_cells,
+    weigh,
+)
+from task2vec.experts import bundled_metatask
+from task2vec.select.zoo import Variances, load_zoo
+from tests.oracles.zoo import weigh_densely
+from tests.select.test_zoo import small  # noqa: F401
+
+KNOWN = {"resnet50.a1_in1k", "vit_base_patch16_clip_224.openai", "vit_base_patch16_siglip_256.webli_i18n"}
+KNOWN |= {"vit_base_patch16_siglip_256.webli", "convnext_base.clip_laiona_320"}
+HEAD = "source,model,timm,dataset,protocol,metric,value\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "model", "timm", "name"),
+    [
+        ("TransferGraph records", "microsoft/resnet-50", "resnet50.a1_in1k", "resnet50.a1_in1k"),
+        ("TransferGraph records", "nateraw/rare-puppers", "", None),
+        ("MIEB", "old", "resnet50.gone", None),
+        ("SFDA group1", "resnet34", "", "resnet34.tv_in1k"),
+        ("SFDA group1", "googlenet", "", "torchvision:googlenet"),
+        ("OpenCLIP", "ViT-B-16 openai", "", "vit_base_patch16_clip_224.openai"),
+        ("OpenCLIP", "ViT-B-16 laion400m_e31", "", "open_clip:ViT-B-16/laion400m_e31"),
+        ("OpenCLIP", "coca_ViT-B-32 laion2b_s13b_b90k", "", "open_clip:coca_ViT-B-32/laion2b_s13b_b90k"),
+        ("OpenCLIP", "ViT-B-16-SigLIP-i18n-256 webli", "vit_base_patch16_siglip_256.webli",
+         "vit_base_patch16_siglip_256.webli_i18n"),
+        ("OpenCLIP", "convnext_base_w_320 laion_aesthetic_s13b_b82k", "", "convnext_base.clip_laiona_320"),
+    ],
+)  # fmt: skip
+def test_models_get_the_name_that_loads_them(source, model, timm, name):
+    assert name_model({"source": source, "model": model, "timm": timm}, KNOWN) == name
+
+
+def test_the_kind_of_pretraining_is_in_the_name():
+    names = ["resnet50.a1_in1k", "convnext_base.fb_in22k_ft_in1k", "vit_base_patch14_dinov2.lvd142m"]
+    names += ["beit_base_patch16_224.in22k_ft_in22k", "vit_base_patch16_clip_224.openai_ft_in1k", "odd"]
+    kinds = ["in1k", "in21k", "self-supervised", "masked images", "image-text", ""]
+    assert [find_pretraining(name) for name in names] == kinds
+
+
+def test_nonsense_is_dropped_and_counted(tmp_path):
+    rows = [
+        "MIEB,m,resnet50.a1_in1k,Oxford Pets,linear,accuracy,0.9",
+        "MIEB,n,resnet50.a1_in1k,Oxford Pets,linear,accuracy,0.8",
+        "MIEB,o,,Oxford Pets,linear,accuracy,0.7",
+        "MIEB,p,,Oxford Pets,linear,accuracy,0.001",
+        "MIEB,m,resnet50.a1_in1k,X,linear,AUC,0.9",
+        "OpenCLIP,ViT-B-16 openai,,FMoW,zero-shot,accuracy,0.5",
+        "V-PETL (x),LoRA,,X,how,accuracy,0.5",
+        "kaiko,m,,crc/test,linear,accuracy,0.5",
+        "MIEB,m,resnet50.a1_in1k,Hopeless,linear,accuracy,0.0099",
+    ]
+    path = tmp_path / "cells.csv"
+    path.write_text(HEAD + "\n".join(rows) + "\n")
+    dropped = Counter()
+    merged = merge_cells(list(read_cells(path, KNOWN, dropped)), dropped)
+    assert merged == [
+        {"source": "MIEB", "protocol": "linear", "dataset": "pets", "model": "resnet50.a1_in1k", "error": "0.1500"}
+    ]
+    assert dropped == {
+        "cells that cannot be true": 1,
+        "cells that are no accuracies": 2,
+        "cells of one network, tuned in many ways": 1,
+        "cells of a second split of the same images": 1,
+        "cells of a dataset on which most models are at chance": 1,
+        "cells of models that cannot be loaded by name": 1,
+        "models that cannot be loaded by name": 1,
+        "cells averaged, since two names mean one model": 1,
+    }
+
+
+def test_our_own_errors_on_whole_datasets_are_cells_of_the_zoo():
+    metatask, found = bundled_metatask(), list(measured_cells())
+    half = next(number for number, key in enumerate(metatask.protocols) if ", train half," in key)
+    tasks = {task.name: row for row, task in enumerate(metatask.tasks)}
+    columns = {OURS[model.name]: column for column, model in enumerate(metatask.models) if model.name in OURS}
+    names = {(cell["protocol"], cell["dataset"], cell["model"]) for cell in found}
+    assert len(names) == len(found) and {cell["source"] for cell in found} == {"task2vec"}
+    whole = {"cub200", "flowers102", "dogs", "clothing10", "dtd10", "cifar10"}
+    whole |= {task.name for task in metatask.tasks if task.family == "sources"}
+    linear = [cell for cell in found if cell["protocol"] == "linear, half"]
+    assert {(cell["dataset"], cell["model"]) for cell in linear} == {(task, one) for task in whole for one in columns}
+    for cell in linear:
+        own = metatask.errors[tasks[cell["dataset"]], columns[cell["model"]], half]
+        assert cell["error"] == pytest.approx(np.nanmean(own)) and cell["original"] == cell["model"]
+    tuned = {
+        (cell["dataset"], cell["model"]): cell["error"] for cell in found if cell["protocol"] == "fine-tuned, half"
+    }
+    points = [point for point in metatask.info["curves"] if point["train"] == "half"]
+    assert tuned == {(point["task"], OURS[point["expert"]]): point["error"] for point in points}
+    zoo = {
+        (cell.protocol, cell.dataset, cell.model): cell.error for cell in load_zoo().cells if cell.source == "task2vec"
+    }
+    assert set(zoo) == names  # the zoo of the package was made of these
+    for cell in found:
+        key = (cell["protocol"], cell["dataset"], cell["model"])
+        assert zoo[key] == pytest.approx(cell["error"], abs=6e-5)
+
+
+def test_the_likelihood_is_that_of_a_dense_gaussian_model_and_its_gradient_is_right(small):  # noqa: F811
+    tables = small.posterior.tables
+    logs = np.log([0.05, 0.02, 0.03, 0.04, 0.01, *np.linspace(0.02, 0.06, len(tables))])
+
+    def make(logs):
+        values = np.exp(logs).tolist()
+        return replace(small, variances=Variances(*values[:5], noise=dict(zip(tables, values[5:], strict=True))))
+
+    cost, gradient = weigh(make(logs).posterior)
+    assert cost == pytest.approx(weigh_densely(make(logs)), abs=1e-8)
+    for at, step in enumerate(1e-5 * np.eye(len(logs))):
+        slope = (weigh_densely(make(logs + step)) - weigh_densely(make(logs - step))) / 2e-5
+        assert gradient[at] == pytest.approx(slope, abs=1e-5), at
+
+
+def test_the_fit_goes_downhill_and_the_variances_of_the_package_are_at_the_bottom(small):  # noqa: F811
+    fitted = replace(small, variances=fit_variances(small))
+    first = dict.fromkeys(small.posterior.tables, 0.05)
+    assert (
+        weigh(fitted.posterior)[0]
+        < weigh(replace(small, variances=Variances(0.03, 0.003, 0.01, 0.05, 0.005, first)).posterior)[0]
+    )
+    zoo = load_zoo()
+    before, gradient = weigh(zoo.posterior)
+    again = replace(zoo, variances=fit_variances(zoo, zoo.variances, steps=5))
+    assert before - weigh(again.posterior)[0] < 0.5 and np.abs(gradient).max() < 5
