@@ -17,6 +17,11 @@ def weights_of(onehot: np.ndarray, *, is_multilabel: bool, balance: bool) -> np.
     return np.array([1 / sizes[row.argmax()] for row in onehot]) / len(sizes)
 
 
+def penalty_of(l2: float, onehot: np.ndarray, *, is_multilabel: bool) -> float:
+    """The setting divided by the number of classes; half of that of two classes for attributes."""
+    return l2 / (4 if is_multilabel else onehot.shape[1])
+
+
 def spread(x: np.ndarray, omega: np.ndarray) -> float:
     """s^2: the weighted mean squared distance of the features from their weighted mean."""
     mean = omega @ x

@@ -8,12 +8,13 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from task2vec.errors import UndefinedScoreError
+from task2vec.library import MeasuredError
 from task2vec.select import Prediction, combined, fit_combined
-from task2vec.select.combined import Posterior, solve
+from task2vec.select.combined import Posterior, estimate_noise, fit_with_heads, predict_conditioned, scale_errors, solve
 from task2vec.select.evaluate import evaluate
 from task2vec.select.strategies import fit_average_best
 from tests.oracles import combined as oracle
-from tests.select.material import build, with_errors
+from tests.select.material import HALF, build, embed, with_errors
 
 
 def draw(tasks=8, models=5, seeds=3, *, missing=0.25, seen=0.2, seed=0):
@@ -100,6 +101,34 @@ def test_exact_errors_leave_no_doubt():
     posterior = replace(fitted.posterior(query), own=np.full(5, 0.3))
     exact = posterior.condition(np.arange(3), np.array([-0.5, -0.5, 0.2]), np.zeros(3))
     assert [exact.p_better(0, 1), exact.p_better(0, 2), exact.p_better(2, 0)] == [0.5, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("measured", [[], [1], [1, 3]])
+def test_the_gain_of_a_measurement_is_that_of_choosing_after_it(measured):
+    fitted, query = ask(draw(), 3)
+    posterior = replace(fitted.posterior(query), noise=0.05)
+    tried = np.isin(np.arange(5), measured) if measured else np.ones(5, dtype=bool)
+    spread = posterior.lean @ posterior.spread @ posterior.lean.T + posterior.common + np.diag(posterior.own)
+    random = np.random.default_rng(0)
+    for number in np.setdiff1d(np.arange(5), measured):
+        rivals = measured or [one for one in range(5) if one != number]
+        rival = min(rivals, key=lambda one: posterior.mean[one])
+        gap = spread[number, number] + spread[rival, rival] - 2 * spread[number, rival]
+        means = posterior.mean[rival] - posterior.mean[number] + random.normal(size=200_000) * gap / np.sqrt(gap + 0.05)
+        gain = np.maximum(means, 0).mean() - (0 if measured else max(posterior.mean[rival] - posterior.mean[number], 0))
+        found = posterior.expect_gain(number, tried, is_measured=bool(measured))
+        assert found == pytest.approx(gain, abs=0.003) and found >= 0
+    assert posterior.expect_gain(2, np.arange(5) == 2, is_measured=False) == 0  # there is no other to choose
+
+
+def test_binomial_noise_is_that_of_test_images_on_the_scale_of_the_model():
+    random, errors = np.random.default_rng(0), np.array([0.05, 0.3, 0.9])
+    for images in (200, 2000):
+        shares = random.binomial(images, errors, size=(20_000, 3)) / images
+        np.testing.assert_allclose(combined.binomial_noise(errors, images), scale_errors(shares).var(0), rtol=0.15)
+    assert combined.binomial_noise(np.zeros(1), 20)[0] > combined.binomial_noise(np.zeros(1), 200)[0] > 0
+    everything = np.linspace(0, 1, 21)
+    np.testing.assert_allclose(combined.unscale(scale_errors(everything)), everything, atol=1e-12)
 
 
 def test_a_dataset_keeps_its_share_of_what_is_left_unknown():
@@ -206,9 +235,69 @@ def test_a_query_without_the_score_is_predicted_without_it():
     np.testing.assert_allclose(combined._measure_drifts(odd, np.zeros(5), "logme")[:, 1], [-1, 1, 4, 0, -4])
 
 
+def without_head(number):
+    """An embedding whose head has no known error."""
+    made = embed(f"task {number}", number)
+    return replace(made, provenance=made.provenance | {"head": None})
+
+
+def ask_conditioned(metatask, row):
+    """What `predict_conditioned` takes for a task of which nothing was measured, without heads."""
+    others = np.delete(np.arange(len(metatask.tasks)), row)
+    known = replace(metatask.only(others), embeddings={"": [without_head(number) for number in others]})
+    return known, without_head(row), metatask.query(row, known=others)
+
+
+def measure(errors, *, task="another sample"):
+    return [
+        MeasuredError(task, "x", error, HALF, seed, error - 0.05, error + 0.05) for seed, error in enumerate(errors)
+    ]
+
+
+def test_with_scores_of_the_features_the_prediction_is_that_of_one_dense_solve():
+    known, own, query = ask_conditioned(draw(), 3)
+    plain = fit_combined(known, score="logme").predict(query)
+    found = predict_conditioned(known, own, query, {})
+    for name in ("errors", "low", "high"):
+        np.testing.assert_allclose(getattr(found, name), getattr(plain, name), atol=1e-6)
+    measured = {"model 0": measure([0.2, 0.25, 0.3]), "model 4": measure([0.4, 0.3])}
+    fitted = fit_with_heads(known, "logme")
+    assert fit_with_heads(known, "logme") is fitted is not fit_with_heads(known)
+    variances = estimate_noise(fitted, list(measured.values()))
+    values = scale_errors(np.array([0.25, 0.35])) - fitted.centre - 0.2  # on a sample errors are higher
+    off = np.sqrt(combined._COMMON * variances + 0.1**2)
+    noise = np.diag((1 - combined._COMMON) * variances) + np.outer(off, off)
+    allowed = query.scores["logme"][query.is_candidate]
+    drifts = np.zeros((6, 2))
+    drifts[:5, 1] = np.clip((query.scores["logme"] - allowed.mean()) / allowed.std(), -4, 4)
+    new = describe(fitted, query) | {"drifts": drifts}
+    told = {"models": [0, 4], "values": values, "noise": noise}
+    mean, _ = oracle.learn(fitted.cells, fitted.scales, new, told)
+    found = predict_conditioned(known, own, query, measured, shift=0.2)
+    np.testing.assert_allclose(scale_errors(found.errors), mean[:5] + fitted.centre, atol=1e-6)
+
+
+def test_a_score_that_tells_the_truth_overrules_noisy_measured_errors():
+    level = np.random.default_rng(0).normal(-1, 0.5, size=(24, 5))  # which model is good, only the score knows
+    errors = np.repeat(1 / (1 + np.exp(-level))[:, :, None], 3, axis=2)
+    metatask = replace(with_errors(draw(24, missing=0, seen=0), errors), scores={"logme": -level[:, :, None]})
+    known, own, query = ask_conditioned(metatask, 7)
+    measured = {"model 0": measure([0.1, 0.5, 0.28]), "model 1": measure([0.12, 0.5, 0.3])}
+    query = replace(query, is_candidate=np.arange(5) < 2)
+    for better, worse in ((0, 1), (1, 0)):
+        scores = np.full(5, np.nan)
+        scores[[better, worse]] = 2.0, -2.0
+        found = predict_conditioned(known, own, replace(query, scores={"logme": scores}), measured)
+        assert found.order(query.is_candidate)[0] == better and found.errors[better] < found.errors[worse] - 0.1
+    # A score that is not in the meta-task says nothing, and without one nothing has changed.
+    blind = predict_conditioned(known, own, replace(query, scores={}), measured)
+    other = predict_conditioned(known, own, replace(query, scores={"taste": scores}), measured)
+    np.testing.assert_array_equal(blind.errors, other.errors)
+
+
 def test_noise_is_that_of_the_seeds():
     errors = np.array([[[0.1, 0.3], [0.2, np.nan]], [[0.5, 0.5], [np.nan, np.nan]]])
-    expected = np.log([0.13, 0.33]).var(ddof=1) / 2
+    expected = np.log([0.13 / 0.93, 0.33 / 0.73]).var(ddof=1) / 2
     np.testing.assert_allclose(combined.find_noise(build(errors)), [expected, 0], atol=1e-12)
 
 

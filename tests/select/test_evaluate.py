@@ -9,6 +9,7 @@ from scipy import stats
 
 import task2vec as t2v
 from task2vec.errors import UndefinedScoreError, UsageError
+from task2vec.experts import MetaTask, ModelInfo, TaskInfo
 from task2vec.select import Prediction
 from task2vec.select import evaluate as room
 from task2vec.select.evaluate import compare_groups, compare_paired, draw_weights, evaluate, find_interval
@@ -222,3 +223,20 @@ def test_the_p_of_datasets_flips_their_means_and_counts_each_once():
     assert compare_groups(np.zeros(4), np.array(list("abcd"))) == 1.0
     many = np.random.default_rng(0).normal(-1, 0.1, 30)
     assert 0 < compare_groups(many, np.arange(30)) < 1e-3
+
+
+def test_the_best_fixed_model_is_chosen_with_all_errors_and_every_dataset_counts_once():
+    errors = np.array([[0.1, 0.2], [0.1, 0.2], [0.1, 0.2], [0.5, 0.1]])[:, :, None, None]
+    tasks = tuple(TaskInfo(f"t{row}", dataset="one" if row < 3 else "two", fingerprint=f"t{row}") for row in range(4))
+    models = (ModelInfo("a", location="timm:tf_efficientnet_lite0"), ModelInfo("b", location="timm:resnet50.tv_in1k"))
+    seen = np.zeros((4, 2))
+    metatask = MetaTask("m", tasks, models, ("p",), (0,), errors, errors, errors, seen, seen.astype(bool), space="")
+    found = evaluate(metatask, ["average_best", "imagenet"], resamples=20)
+    assert found.fixed_model == "b" and found.fixed.tolist() == [0.2, 0.2, 0.2, 0.1]  # means over datasets: 0.3, 0.15
+    rows = {row["strategy"]: row for row in found.rows}
+    assert rows["imagenet"]["fixed_gap"] == 0 and rows["imagenet"]["error"] == pytest.approx(17.5)
+    chosen = found.outcomes["average_best"].errors
+    assert rows["average_best"]["fixed_gap"] == pytest.approx(100 * (chosen - found.fixed).mean())
+    assert "Best fixed model: b" in str(found) and found.to_dict()["fixed_model"] == "b"
+    unknown = replace(metatask, models=(ModelInfo("a"), ModelInfo("b")))
+    assert "ImageNet" in evaluate(unknown, ["average_best", "imagenet"], resamples=2).left_out["imagenet"]

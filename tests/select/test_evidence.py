@@ -12,7 +12,7 @@ from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC
 from task2vec.library import Expert, MeasuredError
 from task2vec.select import metatask_from_csv, metatask_from_library
 from task2vec.select.evaluate import evaluate
-from task2vec.select.evidence import merge
+from task2vec.select.evidence import choose_shots, merge
 from tests.oracles.selection import slow_symmetric
 from tests.select.material import FIVE, HALF, embed, fingerprint, make_metatask, make_whole, make_world
 
@@ -273,3 +273,31 @@ def test_merged_meta_tasks_keep_what_is_theirs_and_measure_the_rest(library):
     for row, column in ((0, 13), (14, 2), (12, 13)):
         assert found.between(SYMMETRIC)[row, column] == pytest.approx(symmetric(every[row], every[column]), abs=1e-6)
     assert np.array_equal(found.is_candidate[12:, 6:], other.is_candidate)
+
+
+def test_a_table_has_classes_halves_and_scores(put):
+    head = "task,model,error,seed,classes,error_a,error_b,logme\n"
+    text = head + "x,a,0.2,0,4,0.1,0.3,-1.5\nx,a,0.3,1,4,0.2,0.4,\nx,b,0.4,0,4,,,2\ny,a,0.1,0,,0,0.2,0.5\n"
+    found = metatask_from_csv(put(text))
+    assert [task.classes for task in found.tasks] == [4, 0]
+    np.testing.assert_array_equal(found.scores["logme"][:, :, 0], [[-1.5, 2], [0.5, np.nan]])
+    np.testing.assert_array_equal(found.halves[0, 0, 0], [[0.1, 0.3], [0.2, 0.4]])
+    assert np.isnan(found.halves[0, 1]).all() and metatask_from_csv(put(LONG)).halves is None
+    with pytest.raises(DataError, match=r"line 2 of .* has the error 12"):
+        metatask_from_csv(put(head + "x,a,0.2,0,4,12,0.3,1\n"))
+
+
+def test_shots_go_by_the_median_class_among_several_sizes():
+    sizes = ("2", "5", "10", "20", "half")
+    keys = [f"linear-2, train {size}, logistic, usual" for size in sizes]
+    wanted = {1: "2", 3: "2", 4: "2", 9: "2", 10: "5", 11: "half", 40: "half"}  # half of the class is for testing
+    for median, shots in wanted.items():
+        assert choose_shots([1, median, 500], keys) == shots == choose_shots([1, median, 500], keys[::-1])
+    assert choose_shots([], keys) == "half" == choose_shots([], [])
+    assert choose_shots([4], keys[1:]) == "5" and choose_shots([4], keys[4:]) == "half"  # the fewest, or all there is
+    assert choose_shots([40], keys[:3]) == "10" and choose_shots([7], keys[3:4]) == "20"
+    for size in sizes:
+        assert choose_shots([3], keys, size) == size
+    assert choose_shots([3], keys, 20) == "20"
+    with pytest.raises(UsageError, match=r"shots=7 .* Choose one of: 2, 5, 10, 20, half"):
+        choose_shots([3], keys, 7)

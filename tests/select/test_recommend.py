@@ -11,10 +11,11 @@ from scipy.stats import norm
 import task2vec as t2v
 from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
-from task2vec.experts import ErrorProtocol, ModelInfo, TaskInfo, linear_error
+from task2vec.experts import ErrorProtocol, ModelInfo, TaskInfo, checkpoint, linear_error
 from task2vec.experts.checkpoint import write_tensors
 from task2vec.experts.protocol import wilson_interval
 from task2vec.library import Expert, MeasuredError
+from task2vec.select import budget as budgets
 from task2vec.select import candidates, combined, find_strategy, fit_combined
 from task2vec.select import recommend as room
 from task2vec.select.combined import estimate_noise, find_head_miss, fit_with_heads, scale_errors
@@ -380,7 +381,11 @@ def test_what_the_library_measured_on_the_task_itself_counts(world, library):
     advice = recommend(embed("own 0", 50), evidence=world, library=library)
     assert advice["mine"].measured == pytest.approx(0.155) and advice["mine"].splits == 2
     assert advice["tf_efficientnet_lite0"].measured == pytest.approx(0.305)
-    assert advice.choice == "mine" and "measured test error 15.5 %" in advice.verdict and "on 15 tasks" in advice.known
+    assert (
+        advice.choice == "mine"
+        and "a measured test error of 15.5 %" in advice.verdict
+        and "on 15 tasks" in advice.known
+    )
     plain = recommend(embed("own 0", 50), evidence=world, library=library, strategy="average_best")
     assert plain["mine"].measured is None and has_note(plain, "only strategy 'combined' uses them")
 
@@ -418,10 +423,10 @@ def test_the_head_of_the_embedding_says_how_hard_the_task_is(world):
 
 
 def test_heads_that_miss_by_more_than_models_are_trusted_less():
-    metatask = draw(30, 6, missing=0, seen=0)
+    metatask = draw(60, 6, missing=0, seen=0)
     same = fit_combined(metatask, scales=scales(rest=0.01))
-    errors, luck = metatask.errors[:, :, 0].copy(), 0.3 * np.random.default_rng(0).normal(size=30)
-    errors[:, -1] = np.clip(np.exp(scale_errors(errors[:, -1]) + luck[:, None]) - 0.03, 0, 1)
+    errors, luck = metatask.errors[:, :, 0].copy(), 0.3 * np.random.default_rng(0).normal(size=60)
+    errors[:, -1] = combined.unscale(scale_errors(errors[:, -1]) + luck[:, None])
     fitted = fit_combined(with_errors(metatask, errors), scales=scales(rest=0.01))
     assert find_head_miss(fitted) == pytest.approx(oracle.miss(fitted.cells, fitted.scales), rel=1e-6)
     assert find_head_miss(fitted) == pytest.approx(luck.var(), rel=0.3) and find_head_miss(same) < 0.1
@@ -642,9 +647,9 @@ def test_evidence_from_a_file_is_the_same(world, tmp_path):
 @pytest.mark.parametrize(
     ("errors", "choice"),
     [
-        ({BEST: 0.20}, BEST),  # tf_efficientnet_lite0 has a lower predicted error, and was not measured
+        ({BEST: 0.17}, BEST),  # tf_efficientnet_lite0 has a lower predicted error, and was not measured
         ({BEST: 0.40}, "tf_efficientnet_lite0"),
-        ({"generic resnet34": 0.2, "mobilenet_v2": 0.35}, "generic resnet34"),  # nor was the average-best model
+        ({"generic resnet34": 0.18, "mobilenet_v2": 0.35}, "generic resnet34"),  # nor was the average-best model
     ],
 )
 def test_after_measuring_a_measured_model_is_recommended_unless_another_is_surely_so(world, library, errors, choice):
@@ -677,3 +682,282 @@ def test_measured_errors_beat_the_average_as_far_as_they_are_no_noise(seen_world
     assert row.measured == pytest.approx(sum(errors) / 2) and row.measured < row.error
     if is_confident:
         assert "is better on 2 of 2 splits (mobilenet_v2 is better with probability" in advice.verdict
+
+
+@pytest.mark.parametrize("lacking", [None, "tf_efficientnet_lite0", BEST])
+def test_scores_of_the_measured_features_count_if_all_candidates_have_one(
+    seen_world, task, networks, monkeypatch, lacking
+):
+    truth = {"logme": -seen_world.errors.mean(3)}
+    options = {"measure_top": 2, "seeds": 1, "device": "cpu", "candidates": ["tf_efficientnet_lite0", BEST]}
+    given = []
+
+    def ask_with(first, second, evidence=None):
+        """Scores of the two networks, in the order in which they are measured."""
+        given.clear()
+
+        def score(features, targets, **how):
+            given.append((features.shape, targets.tolist(), how))
+            return {"logme": (first, second)[len(given) - 1]}
+
+        monkeypatch.setattr("task2vec.select.scores.score_features", score)
+        return recommend(task, evidence=evidence or replace(seen_world, scores=truth), **options)
+
+    without = ask_with(1.0, -1.0, seen_world)  # its errors come with no scores
+    order = [name.partition(":")[2] for name, *_ in networks[:2]]
+    if lacking is not None:
+        values = [np.nan if name == lacking else 9.0 for name in order]
+        assert ask_with(*values).rows == without.rows
+        return
+    for values in ((2.0, -2.0), (-2.0, 2.0)):
+        advice = ask_with(*values)
+        better, worse = order[:: 1 if values[0] > 0 else -1]
+        assert advice[better].p_best > without[better].p_best and advice[worse].error > without[worse].error
+    canonical = task.canonical()
+    assert (
+        given == [((28, 8), canonical.targets.tolist(), {"classes": 2, "is_multilabel": False, "which": ["logme"]})] * 2
+    )
+
+
+def test_attributes_have_scores_and_one_that_is_undefined_loses_no_measurement(seen_world, networks, monkeypatch):
+    truth, cases = replace(seen_world, scores={"logme": -seen_world.errors.mean(3)}), []
+    kept = room.Case.rank
+    monkeypatch.setattr(room.Case, "rank", lambda case: cases.append(case) or kept(case))
+    options = {"evidence": truth, "measure_top": 2, "seeds": 1, "device": "cpu"}
+    options["candidates"] = ["tf_efficientnet_lite0", BEST]
+    advice = recommend(make_attributes(24), **options)
+    assert set(cases[-1].scores) == {"tf_efficientnet_lite0", BEST} == {row.model for row in advice.rows}
+    assert np.isfinite(list(cases[-1].scores.values())).all()
+
+    def fail(*_, **__):
+        raise UsageError("features of one value")
+
+    monkeypatch.setattr("task2vec.select.scores.score_features", fail)
+    advice = recommend(make_attributes(24), **options)
+    assert all(row.measured is not None for row in advice.rows) and not advice.failures and not cases[-1].scores
+
+
+# --- a budget --------------------------------------------------------------------------------------------------------
+
+LITE0 = "tf_efficientnet_lite0"
+PAIR = {"candidates": [LITE0, BEST], "device": "cpu", "seeds": 1}
+
+
+@pytest.fixture
+def spend(seen_world, task, networks, monkeypatch):
+    """Recommends within a budget by a clock that only timing, measuring (by network) and embedding move."""
+    now, load, make = [0.0], checkpoint.load_probe, room._embed_like
+
+    def wait(seconds, result):
+        now[0] += seconds
+        return result
+
+    def recommend_within(budget, *, passes=None, takes=None, embedding=5.0, what=task, **options):
+        known, begin = (
+            {"timm:tiny": embedding / (budgets._EMBEDDING + budgets._PER_IMAGE * len(what))} | (passes or {}),
+            now[0],
+        )
+        monkeypatch.setattr(candidates, "time_network", lambda name, *_, **__: wait(0.5, 1000 * known.get(name, 0.1)))
+        slow = takes or {}
+        monkeypatch.setattr(checkpoint, "load_probe", lambda name, **how: wait(slow.get(name, 5), load(name, **how)))
+        monkeypatch.setattr(room, "_embed_like", lambda *args: wait(embedding, make(*args)))
+        networks.clear()
+        advice = recommend(what, budget=budget, **({"evidence": seen_world} | PAIR | options))
+        return advice, [name.partition(":")[2] for name, _, _ in networks], now[0] - begin
+
+    monkeypatch.setattr(budgets, "clock", lambda: now[0])
+    monkeypatch.setattr(budgets, "_RATE", 1.0)
+    monkeypatch.setattr(candidates, "_build", lambda name, size: (name, size))
+    return recommend_within
+
+
+def test_a_budget_that_is_enough_measures_all_candidates_and_needs_no_embedding(spend, task, library):
+    advice, loaded, seconds = spend(60, library=library)
+    assert set(loaded) == {LITE0, BEST} and seconds == 11
+    assert all(row.measured is not None for row in advice.rows) and advice.measured_images == len(task) == 28
+    assert advice.budget == 60 and advice.spent == {"embedding": 0, "measuring": 11} and not advice.is_embedded
+    assert advice.neighbours == () and advice.probe == "" and {row.nearest for row in advice.rows} == {None}
+    assert has_note(advice, "The task was not embedded: nothing had to be predicted.")
+    assert "time: embedding 0.0 s, measuring 11.0 s (2 models on 28 of 28 images) of 60 s" in advice.to_text(width=120)
+    assert not library.tasks()[0].embeddings and len(library.errors()) == 2
+    again, loaded, _ = spend(60, library=library)  # what the library has is not measured again
+    assert not loaded and again.rows == advice.rows
+
+
+def test_models_without_weights_here_are_predicted_from_the_embedding_if_there_is_time(spend, library):
+    every = {"candidates": None, "library": library}
+    short, _, _ = spend(14, **every)
+    assert not short.is_embedded and has_note(short, "are predicted by their average over tasks: that takes about 5 s.")
+    assert short.rows[-1].measured is None and short.rows[-1].error is not None
+    advice, _, seconds = spend(60, **every)
+    assert advice.is_embedded and advice.neighbours and advice.spent["embedding"] == 5.5 and seconds < 60
+    is_measured = [row.measured is not None for row in advice.rows]
+    assert is_measured == sorted(is_measured, reverse=True) and set(is_measured) == {True, False}
+    assert library.tasks()[0].embeddings
+    assert spend(60, **every)[0].spent["embedding"] == 0  # it is in the library
+
+
+@pytest.mark.parametrize(("slow", "fast"), [(LITE0, BEST), (BEST, LITE0)])
+def test_where_time_is_short_it_embeds_first_and_measures_what_promises_most_per_second(spend, slow, fast):
+    advice, loaded, seconds = spend(25, passes={f"timm:{slow}": 1.0})
+    assert loaded == [fast] and advice.is_embedded and seconds <= 25
+    assert has_note(advice, f"1 candidate on this machine not measured: the time left is not enough for {slow}")
+    more = int(next(note for note in advice.notes if "not enough" in note).rsplit(" ", 1)[1].rstrip("s"))
+    assert set(spend(more, passes={f"timm:{slow}": 1.0})[1]) == {slow, fast}
+
+
+def test_the_order_is_that_of_the_probability_of_being_the_best_per_second(spend, seen_world, task, monkeypatch):
+    monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: True)
+    every, never = {"candidates": [LITE0, BEST, "mobilenet_v2"]}, {"torchvision:mobilenet_v2": 9.0}
+    chances = {row.model: row.p_best for row in recommend(task, evidence=seen_world, device="cpu", **every).rows}
+    first, second = sorted((LITE0, BEST), key=lambda name: -chances[name])
+    assert spend(200, passes=never, **every)[1] == [first, second]
+    slow = (1.5 * chances[first] / chances[second] * (2 + 28 * 0.1) - 2) / 28
+    assert spend(200, passes=never | {f"timm:{first}": slow}, **every)[1][:2] == [second, first]
+
+
+def test_a_model_that_takes_longer_than_expected_makes_the_next_one_wait(spend):
+    advice, loaded, seconds = spend(30, takes=dict.fromkeys([f"timm:{LITE0}", f"timm:{BEST}"], 20))
+    assert len(loaded) == 1 and seconds == 26.5
+    assert has_note(advice, "the time left is not enough") and advice.is_embedded
+    nothing, loaded, _ = spend(3)
+    assert not loaded and nothing.choice == BEST and nothing.measured_images is None and not nothing.is_embedded
+
+
+def test_a_measurement_that_takes_much_longer_is_stopped(spend, library, monkeypatch):
+    slow = {f"timm:{LITE0}": 69.0, f"timm:{BEST}": 69.0}
+    late, loaded, _ = spend(60, takes=slow, library=library, candidates=None)  # 69.5 to 70.5 of 60 s
+    assert len(loaded) == 1 and late.measured_images is None and not late.is_interrupted and not late.failures
+    assert (
+        has_note(late, f"Measuring {loaded[0]} was stopped, for it took longer than expected") and not late.is_embedded
+    )
+    assert has_note(late, "by their average over tasks: no time was left.") and not library.errors()
+    assert late.spent["embedding"] == 0 and late.choice == BEST
+    monkeypatch.setattr(budgets, "_LATE", 0.25)
+    found, loaded, _ = spend(60, takes=slow, candidates=None)
+    assert len(loaded) == 1 and found[loaded[0]].measured is not None and not has_note(found, "was stopped")
+
+
+def test_a_first_model_may_take_a_little_longer_than_is_left(spend):
+    slow = dict.fromkeys([f"timm:{LITE0}", f"timm:{BEST}"], 2.0)  # 58 s each
+    advice, loaded, _ = spend(52, passes=slow, takes=dict.fromkeys(slow, 30))
+    assert len(loaded) == 1 and advice.measured_images == 28
+    assert has_note(advice, "1 candidate on this machine not measured: the time left is not enough")
+    assert not spend(48, passes=slow)[1]
+
+
+def test_a_probe_that_is_a_candidate_is_timed_once(spend, seen_world, monkeypatch):
+    timed, real = [], candidates.time_models
+
+    def count(models, **how):
+        timed.extend(model.name for model in models)
+        return real(models, **how)
+
+    monkeypatch.setattr(budgets, "time_models", count)
+    own = [replace(one, probe=LITE0) for one in seen_world.embeddings["tiny robust"]]
+    sizes = tuple(replace(model, size=None) for model in seen_world.models)
+    evidence = replace(seen_world, embeddings={f"{LITE0} robust": own}, models=sizes)
+    advice, _, _ = spend(20, evidence=evidence, candidates=None)
+    assert sorted(timed) == [LITE0, BEST] and has_note(advice, "that takes about 52 s.")  # 0.1 s times 450 + 70
+
+
+def test_it_stops_where_another_measurement_gains_little(spend, monkeypatch):
+    monkeypatch.setattr(budgets, "LEAST", 1.0)
+    assert len(spend(60)[1]) == 2  # where there is time for all, all are measured
+    slow = {"passes": {f"timm:{BEST}": 2.0}}
+    advice, loaded, _ = spend(50, **slow)
+    assert not loaded and has_note(advice, "expected to lower the error by less than 0.1 points")
+    monkeypatch.setattr(budgets, "LEAST", 0.0)
+    assert spend(50, **slow)[1] == [LITE0]
+
+
+def test_many_images_are_sampled_and_what_was_measured_is_less_certain(spend, library):
+    many = make_task((230, 230), seed=11, name="many")
+    options = {"what": many, "library": library, "shots": "half"}
+    advice, loaded, seconds = spend(60, **options)
+    assert len(loaded) == 2 and seconds <= 60 and advice.measured_images == 230 and advice.images == 460
+    sample = many.sample(230)
+    assert {error.task for error in library.errors()} == {sample.fingerprint}
+    (own,) = linear_error(make_model("x", seed=2), sample, ErrorProtocol("half"), device="cpu")
+    assert advice[BEST].measured == own.error and has_note(advice, "a sample of 230 of 460 images")
+    whole, _, _ = spend(600, **options)
+    assert whole.measured_images == 460 and not has_note(whole, "a sample of")
+    for name in (LITE0, BEST):
+        assert advice[name].high - advice[name].low > whole[name].high - whole[name].low
+
+
+@pytest.mark.parametrize("budget", ["soon", -1, 0, "0s", "", "60 apples", float("nan"), float("inf")])
+def test_what_is_no_time_is_refused(task, budget):
+    with pytest.raises(UsageError, match=r"is not a time above 0, so nothing could be measured .* Write it like 60s"):
+        recommend(task, budget=budget)
+
+
+def test_budgets_that_cannot_be_spent_are_refused(world, spend, monkeypatch):
+    with pytest.raises(UsageError, match=r"budget \(--budget\) measures errors on images, and an embedding has none"):
+        ask(world, budget=60)
+    with pytest.raises(UsageError, match=r"both say what to measure. Leave one"):
+        spend(60, measure_top=1)
+    with pytest.raises(UsageError, match="has no model of noise"):
+        spend(60, strategy="average_best")
+    monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: False)
+    with pytest.raises(UsageError, match=r"none of the 2 candidates has its weights .*\(--budget\); --download"):
+        spend(60)
+
+
+def test_without_the_weights_of_the_probe_what_was_measured_is_reported(spend, monkeypatch):
+    monkeypatch.setattr("task2vec.probe.load_probe", lambda *_, **__: make_model(seed=5), raising=False)
+    advice, loaded, _ = spend(60, candidates=None)
+    assert len(loaded) == 2 and has_note(advice, "average over tasks: errors are known for tasks embedded by")
+
+
+def test_an_interrupt_ends_a_budget(spend, failures):
+    failures[f"timm:{LITE0}"] = failures[f"timm:{BEST}"] = KeyboardInterrupt()
+    advice, _, _ = spend(60)
+    assert advice.is_interrupted and has_note(advice, "Interrupted: 0 models measured")
+
+
+def test_networks_are_timed_for_a_part_of_the_time_and_corrected_by_what_they_take(monkeypatch):
+    now = [0.0]
+
+    def time_network(name, size, **_):
+        assert size == 96  # as they are measured
+        now[0] += 4
+        return 1000.0 * float(name.split("_")[1])
+
+    monkeypatch.setattr(budgets, "clock", lambda: now[0])
+    monkeypatch.setattr(budgets, "_RATE", 1.0)
+    monkeypatch.setattr(candidates, "_build", lambda name, size: (name, size))
+    monkeypatch.setattr(candidates, "time_network", time_network)
+    plan = budgets.Budget(60)
+    plan.time([ModelInfo(f"net {n}", size=96, location=f"timm:net_{n}") for n in range(1, 9)], None)
+    plan.images = 10
+    assert plan.left == 60 - 12 and plan.expect("net 2") == budgets._LOAD + 20
+    assert plan.expect("net 1", "net 8") == 2 * budgets._LOAD + 10 + 30  # the last ones like the slowest that was timed
+    assert plan.suggest(plan.expect("net 2")) == "--budget 34s"
+    plan.learn("net 1", budgets._LOAD + 5)  # half as long as expected
+    plan.learn("net 3", 0.1)  # it was in the library
+    assert plan.expect("net 2") == budgets._LOAD + 10
+    plan = budgets.Budget(60)
+    sizes = {3: 0.5, 4: 2.0, 1: 1.0, 2: 4.0, 5: 0.7}
+    plan.time([ModelInfo(f"net {n}", size=96, location=f"timm:net_{n}", gmacs=g) for n, g in sizes.items()], None)
+    plan.images = 1
+    assert sorted(plan.passes) == ["net 1", "net 3", "net 5"]  # the smallest first
+    assert plan.expect("net 2") == budgets._LOAD + 5 * 4.0 / 0.7  # by the operations of the slowest that was timed
+
+
+def test_offline_keeps_what_is_on_this_machine(monkeypatch):
+    known = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
+    monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: location.endswith("lite1"))
+    monkeypatch.setattr("task2vec.select.suggestions.has_weights", lambda location: False)
+    advice = t2v.recommend(known, offline=True)
+    assert [row.model for row in advice.rows] == ["tf_efficientnet_lite1"] and not advice.zoo
+    assert any(note.startswith("Left out: 4 candidates whose weights are not on this machine") for note in advice.notes)
+    monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: False)
+    with pytest.raises(UsageError, match=r"\(--offline\), so none is left .* Drop --offline"):
+        t2v.recommend(known, offline=True)
+
+
+def test_an_unknown_candidate_is_told_the_nearest_names():
+    known = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
+    with pytest.raises(UsageError, match=r"cannot be a candidate. Did you mean tf_efficientnet_lite\d.* or "):
+        t2v.recommend(known, candidates=["tf_eficientnet_lite"])

@@ -1,5 +1,6 @@
 """Candidates for a recommendation: models found by name or file, their size and their speed on this machine."""
 
+import difflib
 import math
 import re
 import statistics
@@ -45,10 +46,14 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
     for home, is_known in (("timm", is_timm_model), ("torchvision", is_torchvision_model)):
         if library in ("", home) and is_known(model):
             return ModelInfo(name, network=model, location=f"{home}:{model}")
-    some = ", ".join(one.name for one in known if one.location is not None)
+    from task2vec.select.zoo import load_zoo
+
+    names = [one.name for one in known if one.location is not None]
+    near = difflib.get_close_matches(name, [*names, *load_zoo().numbers], n=3, cutoff=0.5)
+    mean = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UsageError(
         f"'{name}' is not a model with known errors, a file of an expert, or a model of timm or torchvision, so it "
-        f"cannot be a candidate. Known and loadable: {some or 'none'}; on this machine: task2vec probes"
+        f"cannot be a candidate.{mean} Known and loadable: {', '.join(names) or 'none'}; all: task2vec models"
     )
 
 
@@ -96,27 +101,28 @@ def count_model(model: ModelInfo) -> ModelInfo:
 
 
 def time_models(
-    models: Sequence[ModelInfo], *, device: str | None = None, report: Report = silent
+    models: Sequence[ModelInfo], *, device: str | None = None, report: Report = silent, is_measured: bool = False
 ) -> tuple[dict[str, float | None], int]:
     """The seconds that each model takes for 1,000 images on this machine, and how many networks were timed.
 
     Only the architecture and the size of the images count, so networks are built without their weights and see noise,
-    and models of one architecture are timed once, at its own size unless they are files of experts. None where the
-    network cannot be built.
+    and models of one architecture are timed once, at its own size unless they are files of experts, or, if
+    `is_measured`, all at the size that they are measured at, in one pass. None where the network cannot be built.
     """
     files = {model.name for model in models if model.location is not None and not model.is_named}
-    wanted = {model.name: (_name_network(model), model.size if model.name in files else None) for model in models}
+    sizes = {model.name: model.size for model in models if is_measured or model.name in files}
+    wanted = {model.name: (_name_network(model), sizes.get(model.name)) for model in models}
     keys = dict.fromkeys((name, size) for name, size in wanted.values() if name is not None)
     found: dict[tuple[str | None, int | None], float] = {}
     step = report("timing", len(keys))
     for name, size in keys:
-        found[name, size] = time_network(*_build(name, size), device=device)
+        found[name, size] = time_network(*_build(name, size), device=device, passes=1 if is_measured else PASSES)
         step(1)
     return {name: found.get(key) for name, key in wanted.items()}, len(keys)
 
 
-def time_network(network: "nn.Module", size: int, *, device: str | None = None) -> float:
-    """Seconds for 1,000 images of `size` pixels: the median of three passes over eight."""
+def time_network(network: "nn.Module", size: int, *, device: str | None = None, passes: int = PASSES) -> float:
+    """Seconds for 1,000 images of `size` pixels: the median of some passes over eight."""
     import torch
 
     from task2vec.embedding.batching import choose_device
@@ -126,7 +132,7 @@ def time_network(network: "nn.Module", size: int, *, device: str | None = None) 
     pixels = torch.rand(BATCH, 3, size, size, device=where)
     spent = []
     with torch.inference_mode():
-        for _ in range(PASSES + 1):
+        for _ in range(passes + 1):
             begin = time.perf_counter()
             network(pixels).sum().item()  # waits for a GPU
             spent.append(time.perf_counter() - begin)

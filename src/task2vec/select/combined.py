@@ -1,6 +1,6 @@
 """The combined strategy: average and task evidence in one model of errors, with intervals, and when to abstain.
 
-On a scale y on which errors differ by factors (`scale_errors`), for task t and model e,
+On the scale of log-odds y (`scale_errors`), for task t and model e,
 
     y_te = hard_t + drift_te · slope + good_e + suit_e(t) + noise_te
 
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import ndtr, ndtri, stdtrit
+from scipy.special import expit, ndtr, ndtri, stdtrit
 from threadpoolctl import threadpool_limits
 
 from task2vec.embedding import Embedding
@@ -57,13 +57,27 @@ _BOUNDS = [(np.log(1e-5), np.log(100.0))] * 7 + [(np.log(0.02), np.log(50.0))]
 
 
 def scale_errors(errors: np.ndarray) -> np.ndarray:
-    """Errors on the scale of the model: log(error + 0.03), on which tasks of any difficulty have alike differences."""
-    return np.log(errors + _OFFSET)
+    """Errors on the scale of the model, log-odds, on which tasks of any difficulty have alike differences.
+
+    Few errors then differ by factors and, unlike by the logarithm of the error, so do few hits.
+    """
+    return np.log(errors + _OFFSET) - np.log(1 + _OFFSET - errors)
 
 
 def unscale(values: np.ndarray) -> np.ndarray:
     """Back to errors, between 0 and 1."""
-    return np.clip(np.exp(np.minimum(values, 1.0)) - _OFFSET, 0, 1)
+    return np.clip((1 + 2 * _OFFSET) * expit(values) - _OFFSET, 0, 1)
+
+
+def find_slopes(errors: np.ndarray) -> np.ndarray:
+    """By how much the scale rises per unit of error."""
+    return 1 / (errors + _OFFSET) + 1 / (1 + _OFFSET - errors)
+
+
+def binomial_noise(errors: np.ndarray, images: float) -> np.ndarray:
+    """Variance, on the scale of the model, of the share of so many test images that are wrong."""
+    shares = (errors + 1 / images) / (1 + 2 / images)  # Laplace's: no error of few images is not no error
+    return shares * (1 - shares) / images * find_slopes(shares) ** 2
 
 
 # --- cells and scales ------------------------------------------------------------------------------------------------
@@ -328,12 +342,28 @@ class Posterior:
             lean, spread = lean[:, :-1], spread[:-1, :-1]
         return Posterior(mean, lean, spread, common=0.0, between=between, own=(1 - trust) * self.own, noise=self.noise)
 
-    def p_better(self, first: int, second: int) -> float:
-        """The probability that one model has a smaller error than another."""
+    def compare(self, first: int, second: int) -> tuple[float, float]:
+        """By how much the error of one model is smaller than that of another: mean and variance."""
         lean = self.lean[first] - self.lean[second]
         variance = lean @ self.spread @ lean + self.own[first] + self.own[second]
-        gap = float(self.mean[second] - self.mean[first])
+        return float(self.mean[second] - self.mean[first]), float(variance)
+
+    def p_better(self, first: int, second: int) -> float:
+        """The probability that one model has a smaller error than another."""
+        gap, variance = self.compare(first, second)
         return float(ndtr(gap / np.sqrt(variance))) if variance > 0 else 0.5 + 0.5 * float(np.sign(round(gap, 12)))
+
+    def expect_gain(self, number: int, rivals: np.ndarray, *, is_measured: bool) -> float:
+        """By how much measuring a model lowers the expected error of the one chosen (expected improvement).
+
+        Without that, the best of its (E) `rivals` is chosen; where these were not measured either, the better one.
+        """
+        if not (rivals := rivals & (np.arange(len(rivals)) != number)).any():
+            return 0.0
+        gap, variance = self.compare(number, int(np.argmin(np.where(rivals, self.mean, np.inf))))
+        learned = variance / np.sqrt(max(variance + self.noise, 1e-12))
+        ratio = (gap := gap if is_measured else -abs(gap)) / max(learned, 1e-12)
+        return float(learned * np.exp(-(ratio**2) / 2) / np.sqrt(2 * np.pi) + gap * ndtr(ratio))
 
 
 # --- the strategy ----------------------------------------------------------------------------------------------------
@@ -532,34 +562,44 @@ def mean_errors(errors: Sequence[MeasuredError]) -> tuple[float, float, float]:
 
 
 def predict_conditioned(
-    metatask: MetaTask, embedding: Embedding, query: Query, measured: Mapping[str, Sequence[MeasuredError]]
+    metatask: MetaTask,
+    embedding: Embedding,
+    query: Query,
+    measured: Mapping[str, Sequence[MeasuredError]],
+    shift: float = 0.0,
 ) -> Prediction:
     """The combined strategy given the task's own head and measured errors.
+
+    A transferability score of the query, which every candidate has that was measured, counts as well. Errors measured
+    on a sample of the task are higher, for classifiers are trained on fewer images: by `shift` on the
+    scale of the model, give or take a half of it, for all models alike.
 
     It abstains unless another than the average-best model has the smallest error by half a point, and something similar
     is known. Once something was measured on the task itself, the probability of being better counts instead, and the
     best measured candidate is ranked first, unless another is better with a probability of 0.8.
     """
-    fitted = fit_with_heads(metatask)
+    score = next((name for name in query.scores if np.isfinite(metatask.scores.get(name, np.nan)).any()), None)
+    fitted = fit_with_heads(metatask, score)
     names = [model.name for model in metatask.models]
     known = {names.index(name): own for name, own in measured.items() if name in names}
     # Of a model without any error nothing is known: the average of others says nothing about it.
     is_known = np.isfinite(metatask.mean).any(0) | np.isin(np.arange(len(names)), list(known))
-    query = replace(query, is_candidate=np.append(query.is_candidate & is_known, False))
+    scores = {name: np.append(each, np.nan) for name, each in query.scores.items()}
+    query = replace(query, is_candidate=np.append(query.is_candidate & is_known, False), scores=scores)
     posterior, given = fitted.posterior(query), {}
     for number, variance in zip(known, estimate_noise(fitted, list(known.values())), strict=True):
-        error = mean_errors(known[number])[0]
-        given[number] = error, (1 - _COMMON) * variance, np.sqrt(_COMMON * variance)
+        off = shift if known[number][0].task != embedding.provenance.get("task_fingerprint") else 0.0
+        value = float(scale_errors(np.array(mean_errors(known[number])[0]))) - off
+        given[number] = value, (1 - _COMMON) * variance, np.sqrt(_COMMON * variance + (off / 2) ** 2)
     if np.isfinite(head := read_head(embedding)):
         images = embedding.provenance.get("counts", {}).get("images") or np.inf
-        share = (head + 1 / images) / (1 + 2 / images)  # Laplace's: no error of few images is not no error
-        sampled = share * (1 - share) / images / (share + _OFFSET) ** 2
+        sampled = float(binomial_noise(np.array(head), images))
         common = _COMMON * sampled if known else 0.0  # with what was measured on these images
         alone = max(posterior.noise + find_head_miss(fitted), sampled) - common
-        given[len(names)] = head, alone, np.sqrt(common)
+        given[len(names)] = float(scale_errors(np.array(head))), alone, np.sqrt(common)
     if given:
         values, noises, shared = np.array(list(given.values())).T
-        posterior = posterior.condition(np.array(list(given)), scale_errors(values) - fitted.centre, noises, shared)
+        posterior = posterior.condition(np.array(list(given)), values - fitted.centre, noises, shared)
     described = fitted.describe(query, posterior)
     values = (getattr(described, name)[:-1] for name in ("errors", "low", "high", "p_best"))
     errors, low, high, p_best = (np.where(is_known, each, np.nan) for each in values)
@@ -577,6 +617,8 @@ def predict_conditioned(
             is_confident = is_confident and float(errors[best] - errors[first]) >= LEAST_GAIN
             first = first if is_confident or (is_tried.any() and not is_tried[best]) else best
         loss[first] = np.nanmin(loss[candidates]) - 1e-6
+    rivals = np.append(is_tried if is_tried.any() else candidates, False)
+    gains = [posterior.expect_gain(one, rivals, is_measured=bool(is_tried.any())) for one in range(len(names))]
     return Prediction(
         loss,
         errors=errors,
@@ -586,6 +628,7 @@ def predict_conditioned(
         average_best=best,
         p_better=p_better,
         abstains=not is_confident,
+        gains=gains / find_slopes(unscale(posterior.mean[:-1] + fitted.centre)),
     )
 
 
@@ -623,7 +666,7 @@ def estimate_noise(fitted: CombinedModel, measured: Sequence[Sequence[MeasuredEr
 
 
 @lru_cache(maxsize=4)
-def fit_with_heads(metatask: MetaTask) -> CombinedModel:
+def fit_with_heads(metatask: MetaTask, score: str | None = None) -> CombinedModel:
     """The combined strategy on the known tasks and their heads as one more model, fitted once for many queries."""
     blanks = {"errors": np.nan, "low": np.nan, "high": np.nan, "shares_images": 0, "shares_labels": False}
     fields = {}
@@ -633,7 +676,9 @@ def fit_with_heads(metatask: MetaTask) -> CombinedModel:
     heads = [read_head(one) for one in metatask.embeddings[metatask.space or ""][: len(metatask.tasks)]]
     fields["errors"][:, -1, 0, 0] = heads  # once: it is not measured on several splits, and has not their noise
     models = (*metatask.models, ModelInfo("the probe's own head"))
-    return fit_combined(replace(metatask, models=models, **fields, scores={}, halves=None))
+    known = {} if score is None else {score: metatask.scores[score]}
+    scores = {name: np.pad(each, [(0, 0), (0, 1), (0, 0)], constant_values=np.nan) for name, each in known.items()}
+    return fit_combined(replace(metatask, models=models, **fields, scores=scores, halves=None), score=score)
 
 
 def read_head(embedding: Embedding) -> float:

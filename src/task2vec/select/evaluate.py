@@ -15,6 +15,9 @@ The columns of `Evaluation.rows`; errors and what is derived from them in percen
 * gap, gap_low, gap_high, p: points above the average-best model, an interval over samples of tasks, and Wilcoxon's p.
 * gap_group_low, gap_group_high, p_group: the same over whole datasets, which is fairer and shows less: the interval
   over samples of datasets, and the p of flipping the signs of the datasets' means, exact where there are few.
+* fixed_gap, fixed_gap_low, ..., p_fixed, p_fixed_group: the same against the best fixed model, which has the smallest
+  mean error over all datasets, the predicted one included. It is known in hindsight only, and harder to beat than the
+  average-best model, which changes against the task where two are close.
 * seconds: to fit and to predict, per task.
 """
 
@@ -60,6 +63,8 @@ _COLUMNS = (
     ("over average-best", "gap", "{:+.1f}"),
     ("p", "p", "{:.2g}"),
     ("p datasets", "p_group", "{:.2g}"),
+    ("over best fixed", "fixed_gap", "{:+.1f}"),
+    ("p fixed", "p_fixed_group", "{:.2g}"),
     ("ms", "ms", "{:.1f}"),
 )
 
@@ -109,6 +114,8 @@ class Evaluation:
         optimum: (T) error of the best candidate where it was selected on other images or splits than it is measured on;
             None where there is only one split.
         chosen_on: what that was selected on: "halves" of the test images, or "seeds" of the splits.
+        fixed: (T) error of the best fixed model; None if no model has an error on every task.
+        fixed_model: its name.
         outcomes: of the strategies, by name.
         left_out: strategies that cannot be fitted, and why.
         resamples: how many samples of tasks intervals are made of.
@@ -122,6 +129,8 @@ class Evaluation:
     smallest: np.ndarray
     optimum: np.ndarray | None
     chosen_on: Literal["halves", "seeds"] | None
+    fixed: np.ndarray | None
+    fixed_model: str | None
     outcomes: Mapping[str, Outcome]
     left_out: Mapping[str, str]
     resamples: int
@@ -155,12 +164,17 @@ class Evaluation:
         row |= {name: float(getattr(outcome, name).mean()) for name in ("tau", "top1", "top3", "fidelity")}
         means = {"coverage": (100, outcome.covered), "width": (100, outcome.widths), "brier": (1, outcome.brier)}
         row |= {name: None if each is None else factor * float(each.mean()) for name, (factor, each) in means.items()}
-        row |= dict.fromkeys(("gap", "gap_low", "gap_high", "p", "gap_group_low", "gap_group_high", "p_group"))
         baseline = self.outcomes.get(AVERAGE_BEST)
-        if baseline is not None and outcome.name != AVERAGE_BEST:
-            gaps = errors - baseline.errors
-            row |= _compare("gap", gaps, ones, draws) | {"p": compare_paired(gaps)}
-            row["p_group"] = compare_groups(gaps, np.array(self.datasets)) if "_group" in draws else None
+        others = {"": None if baseline is None or baseline is outcome else baseline.errors, "fixed_": self.fixed}
+        for prefix, other in others.items():
+            names = ("gap", "gap_low", "gap_high", "gap_group_low", "gap_group_high")
+            row |= dict.fromkeys(f"{prefix}{name}" for name in names)
+            p = f"p_{prefix}".rstrip("_")
+            row |= {p: None, f"{p}_group": None}
+            if other is not None:
+                gaps = errors - other
+                row |= _compare(f"{prefix}gap", gaps, ones, draws) | {p: compare_paired(gaps)}
+                row[f"{p}_group"] = compare_groups(gaps, np.array(self.datasets)) if "_group" in draws else None
         return row | {"seconds": outcome.seconds}
 
     def to_dict(self) -> dict[str, Any]:
@@ -179,6 +193,7 @@ class Evaluation:
             "smallest": self.smallest.tolist(),
             "optimum": None if self.optimum is None else self.optimum.tolist(),
             "optimum_chosen_on": self.chosen_on,
+            "fixed_model": self.fixed_model,
             "rows": self.rows,
             "choices": choices,
             "left_out": dict(self.left_out),
@@ -221,6 +236,8 @@ class Evaluation:
         if AVERAGE_BEST in self.outcomes and 1 < datasets < count and len(self.outcomes) > 1:
             least = f"; with {datasets} of them it cannot be below {2 / 2**datasets:.2g}" if datasets <= _COARSE else ""
             lines.append(f"p treats tasks as independent; 'p datasets' counts each dataset once{least}.")
+        if self.fixed_model is not None:
+            lines.append(f"Best fixed model: {self.fixed_model}, selected with the errors of all tasks.")
         if len(self.left_out) <= 2:
             return [*lines, *(f"Left out: {name} ({reason.split('. ')[0]})" for name, reason in self.left_out.items())]
         what = f"{len(self.left_out)} strategies, '{next(iter(self.left_out))}' and others"
@@ -323,6 +340,8 @@ def evaluate(
             step(1)
     errors = np.where(allowed, selected.mean, np.nan)[rows]
     optimum, chosen_on = _find_optimum(selected, rows, allowed[rows])
+    means = np.array([errors[datasets[rows] == one].mean(0) for one in np.unique(datasets[rows])]).mean(0)
+    fixed = int(np.nanargmin(means)) if np.isfinite(means).any() else None
     outcomes = {}
     for name in (name for name in found if name not in left_out):
         scores = [_score(found[name][row], own) for row, own in zip(rows, errors, strict=True)]
@@ -337,6 +356,8 @@ def evaluate(
         np.nanmin(errors, axis=1),
         optimum,
         chosen_on,
+        None if fixed is None else errors[:, fixed],
+        None if fixed is None else selected.models[fixed].name,
         outcomes,
         left_out,
         resamples,

@@ -2,7 +2,8 @@
 
 A CSV table of errors has one error in a row, with columns in any order (`task2vec error-matrix --out` writes it):
 
-    task,model,error[,seed][,protocol][,dataset][,source_task][,has_seen][,shares_images][,shares_labels]
+    task,model,error[,seed][,protocol][,dataset][,classes][,source_task][,has_seen][,shares_images][,shares_labels]
+        [,error_a,error_b][,logme][,parc]...
 
 or a row for each task and a column for each model:
 
@@ -11,7 +12,9 @@ or a row for each task and a column for each model:
 Errors are shares, from 0 to 1; empty cells, `nan`, `NA` and `-` are unknown. `dataset` is that of the task, and
 `source_task` what the model was fine-tuned on; without it, a model that has the name of a task was fine-tuned on that
 task. A model is no candidate for its own source task, nor where `has_seen`, `shares_images` or `shares_labels` is above
-0. The first model with `generic` in its name is the generic one.
+0. The first model with `generic` in its name is the generic one. `classes` is the number of classes of the task,
+`error_a` and `error_b` are errors on two halves of the test images, and a column with the name of a transferability
+score (`task2vec.select.SCORE_NAMES`) has that of the model on the task.
 
 A CSV table of distances has a row for each task and a column for each task, model or source task; its first column has
 the names of the tasks.
@@ -56,6 +59,7 @@ from task2vec.experts.metatask import (
     stack_vectors,
 )
 from task2vec.library import EmbeddingEntry, Expert, Library, MeasuredError, TaskEntry
+from task2vec.select.strategies import SCORE_NAMES
 from task2vec.text import pluralize
 
 # With so many images per class or fewer, errors by few shots are the better prediction: between the 5 of the bundle's
@@ -72,7 +76,8 @@ _USUAL = "logistic, usual"
 def choose_shots(per_class: Sequence[int], protocols: Iterable[str], shots: str | int | None = None) -> str:
     """What the classifiers of the errors should be trained on: "half" of the images, or so many per class.
 
-    Without `shots` the median class decides: up to ten images, the fewest shots that are known; else half.
+    Without `shots` the median class decides: up to ten images, the most shots that are known and leave half of it for
+    testing, or the fewest; else half.
 
     Args:
         per_class: images of each class; may be empty where that is not known.
@@ -88,13 +93,14 @@ def choose_shots(per_class: Sequence[int], protocols: Iterable[str], shots: str 
     if shots is not None:
         if str(shots) not in known:
             raise UsageError(
-                f"no error is known of classifiers trained on shots={shots} (--shots), and errors of others would be "
+                f"no error is known of classifiers trained on shots={shots} (--shots). Errors of others would be "
                 f"misleading. Choose one of: {', '.join(known) or 'none'}"
             )
         return str(shots)
     numbers = sorted((one for one in known if one.isdigit()), key=int)
-    if numbers and len(per_class) > 0 and float(np.median(per_class)) <= FEW:
-        return numbers[0]
+    median = float(np.median(per_class)) if len(per_class) > 0 else np.inf
+    if numbers and median <= FEW:
+        return max((one for one in numbers if int(one) <= median / 2), key=int, default=numbers[0])
     return HALF if HALF in known or not known else known[-1]
 
 
@@ -403,6 +409,8 @@ def add_models(metatask: MetaTask, models: Sequence[ModelInfo], library: Library
 
 _UNKNOWN = ("", "nan", "na", "n/a", "none", "-")
 _SEEN_COLUMNS = ("has_seen", "shares_images", "shares_labels")
+# Errors on two halves of the test images.
+_HALVES = ("error_a", "error_b")
 # The line of a table, and its cells by heading.
 _Row = tuple[int, dict[str, str]]
 
@@ -438,6 +446,8 @@ def metatask_from_csv(
     seen: set[tuple[str, str]] = set()
     datasets: dict[str, str] = {}
     sources: dict[str, str] = {}
+    classes: dict[str, int] = {}
+    more: dict[tuple[str, str, int], dict[str, float]] = {}
     for line, row in rows:
         if row.get("protocol", "") != protocol:
             continue
@@ -455,6 +465,11 @@ def metatask_from_csv(
                 )
             if any(_parse_number(row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS):
                 seen.add((task, model))
+            if np.isfinite(count := _parse_number(row.get("classes", ""), "number of classes")):
+                classes[task] = int(count)
+            halves = {name: _parse_error(row.get(name, "")) for name in _HALVES}
+            scores = {name: _parse_number(row[name], name, is_signed=True) for name in SCORE_NAMES if name in row}
+            more[task, model, int(seed)] = halves | scores
         datasets[task] = row.get("dataset") or datasets.get(task, task)
         sources[model] = row.get("source_task") or sources.get(model, "")
     sources = {model: source or (model if model in datasets else "") for model, source in sources.items()}
@@ -464,7 +479,7 @@ def metatask_from_csv(
     ]
     metatask = build_metatask(
         Path(errors).stem,
-        [TaskInfo(task, dataset=dataset, fingerprint=task) for task, dataset in datasets.items()],
+        [TaskInfo(task, "", one, task, classes=classes.get(task, 0)) for task, one in datasets.items()],
         mark_generic(models),
         [protocol],
         list(dict.fromkeys(seed for _, _, seed in found)),
@@ -476,7 +491,22 @@ def metatask_from_csv(
         has_seen={*seen, *((source, model) for model, source in sources.items())},
         space="",
     )
+    metatask = _add_columns(metatask, more)
     return metatask if distances is None else _add_distances(metatask, Path(distances))
+
+
+def _add_columns(metatask: MetaTask, columns: Mapping[tuple[str, str, int], Mapping[str, float]]) -> MetaTask:
+    """The meta-task with halves and scores, where a table has them; a score is that of the first seed."""
+    names = [[one.name for one in metatask.tasks], [one.name for one in metatask.models], metatask.seeds]
+    found: dict[str, np.ndarray] = {}
+    for (task, model, seed), values in columns.items():
+        place = (names[0].index(task), names[1].index(model), 0, names[2].index(seed))
+        for name, value in values.items():
+            found.setdefault(name, np.full(metatask.errors.shape, np.nan))[place] = value
+    halves = np.stack([found.pop(name) for name in _HALVES], axis=-1) if found else None
+    scores = {name: each[..., 0] for name, each in found.items()}
+    is_known = halves is not None and np.isfinite(halves).any()
+    return replace(metatask, scores=scores, halves=halves if is_known else None)
 
 
 def _read_errors(path: Path) -> list[_Row]:
@@ -536,8 +566,8 @@ def _at_line(path: str | Path, line: int) -> Iterator[None]:
         raise DataError(f"line {line} of '{path}' {error}") from error
 
 
-def _parse_number(text: str, what: str) -> float:
-    """A number of 0 or more, NaN for what is unknown."""
+def _parse_number(text: str, what: str, *, is_signed: bool = False) -> float:
+    """A number, of 0 or more unless it may have a sign; NaN for what is unknown."""
     if text.lower() in _UNKNOWN:
         return np.nan
     try:
@@ -546,7 +576,7 @@ def _parse_number(text: str, what: str) -> float:
         value = np.inf
     if not np.isfinite(value):
         raise ValueError(f"has the {what} '{text}', which is not a finite number. Correct it, or leave it empty.")
-    if value < 0:
+    if value < 0 and not is_signed:
         raise ValueError(f"has '{text}', and no {what} is below 0. Give 0 or more, or leave it empty.")
     return value
 

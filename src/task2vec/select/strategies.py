@@ -40,6 +40,7 @@ class Prediction:
         average_best: number of the candidate that is best on average, from strategies that compare with it.
         p_better: probability that the model with the smallest predicted error is better than that one; 0.5 if it is it.
         abstains: whether the evidence does not beat the average-best model, which then is ranked first.
+        gains: (M) by how much measuring a model on the task is expected to lower the error of the one chosen.
     """
 
     loss: np.ndarray
@@ -51,6 +52,7 @@ class Prediction:
     average_best: int | None = None
     p_better: float | None = None
     abstains: bool | None = None
+    gains: np.ndarray | None = None
 
     def order(self, is_candidate: np.ndarray) -> np.ndarray:
         """Numbers of the candidates, the best first; of equals the one that is listed first."""
@@ -223,6 +225,22 @@ def fit_size(metatask: MetaTask) -> Predict:
             "leave this strategy out."
         )
     prediction = Prediction(-params, fallback=order_on_average(metatask))
+    return lambda query: prediction
+
+
+def fit_imagenet(metatask: MetaTask) -> Predict:
+    """The model with the best ImageNet accuracy in the zoo; equals and others in the order of their mean errors."""
+    from task2vec.select.suggestions import find_in_zoo
+    from task2vec.select.zoo import load_zoo
+
+    found = [find_in_zoo(load_zoo(), model.location or "") for model in metatask.models]
+    top1 = np.array([np.nan if model is None else model.imagenet for model in found], dtype=np.float64)
+    if not np.isfinite(top1).any():
+        raise UndefinedScoreError(
+            f"the zoo has none of the {len(metatask.models)} models, so their ImageNet accuracies are not known. Give "
+            "their `location`, or leave this strategy out."
+        )
+    prediction = Prediction(-top1, fallback=order_on_average(metatask))
     return lambda query: prediction
 
 
@@ -433,6 +451,7 @@ _ALL = (
     Strategy("generic", fit_generic),
     Strategy(AVERAGE_BEST, fit_average_best),
     Strategy("size", fit_size),
+    Strategy("imagenet", fit_imagenet),
     Strategy(SYMMETRIC, fit_nearest),
     Strategy("asymmetric", fit_asymmetric),
     Strategy("asymmetric fitted", lambda metatask: fit_asymmetric(metatask, None)),

@@ -1,0 +1,108 @@
+"""Models of the zoo that are worth fine-tuning on a task, by what others published of them.
+
+The error of fine-tuning a network that we measured is known for the task, with its interval (`task2vec.select.curves`);
+how much better or worse another model is when it is fine-tuned, the zoo says (`task2vec.select.zoo`). On the scale of
+log-odds both add up. Only models that somebody has fine-tuned and measured are suggested: beyond these the zoo would go
+by size and ImageNet accuracy alone, and the best of a thousand such guesses is mostly luck.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from task2vec.experts.metatask import has_weights
+from task2vec.select.candidates import read_count
+from task2vec.select.combined import COVERAGE, scale_errors, unscale
+from task2vec.select.curves import Tuned
+from task2vec.select.zoo import Zoo, ZooModel, find_way, load_zoo
+
+BEST, WAY = 3, "fine-tuned"
+# Parameters of models that are suggested without a limit, and of a small one.
+USUAL, SMALL = 100e6, 10e6
+# The table whose noise is that of a model on a task: how much better it is than usual.
+_TABLE = "task2vec, fine-tuned, half"
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A model of the zoo for a task.
+
+    Attributes:
+        model: its name.
+        error: predicted test error of fine-tuning it.
+        low: lower end of its 90 % interval.
+        high: upper end.
+        p_better: the probability that it is better than fine-tuning the model that is recommended.
+        params: number of parameters.
+        size: side of its images, in pixels.
+        imagenet: top-1 accuracy on ImageNet.
+        cpu_speed: images per second on a processor, one at a time, as timm measured.
+        licence: of the weights.
+        tables: who measured it.
+        load: the line of Python that loads it.
+    """
+
+    model: str
+    error: float
+    low: float
+    high: float
+    p_better: float
+    params: int
+    size: int | None
+    imagenet: float | None
+    cpu_speed: float | None
+    licence: str
+    tables: tuple[str, ...]
+    load: str
+
+
+def suggest_models(
+    tuned: Tuned, location: str, *, max_params: str | float | None = None, offline: bool = False
+) -> tuple[Suggestion, ...]:
+    """The best other models of the zoo with at most so many parameters, and the best small one if not among them.
+
+    Args:
+        tuned: the error of fine-tuning one network on the task.
+        location: of that network, such as "torchvision:resnet34". If the zoo does not have it, nothing is suggested.
+        max_params: limit of parameters, such as "10M"; None takes 100 million.
+        offline: only models whose weights are on this machine.
+
+    Example:
+        >>> found = suggest_models(Tuned(0.2, 0.1, 0.3, 0.5), "torchvision:resnet34", max_params="30M")
+        >>> len(found), max(one.params for one in found) <= 30e6
+        (4, True)
+    """
+    zoo, limit = load_zoo(), USUAL if max_params is None else read_count(max_params)
+    anchor = find_in_zoo(zoo, location)
+    measured = {cell.model for cell in zoo.cells if find_way(cell.protocol) == WAY}
+    measured -= set() if anchor is None else {anchor.name}
+    models = [model for model in zoo.models if model.name in measured and 0 < (model.params or 0) <= limit]
+    models = [model for model in models if not offline or has_weights(model.location)]
+    if anchor is None or not models:
+        return ()
+    mean, covariance = zoo.compare([model.name for model in models], [anchor.name], WAY)
+    apart = np.diag(covariance) + 2 * zoo.variances.noise[_TABLE]
+    level, low, high = (float(scale_errors(np.array(one))) for one in (tuned.error, tuned.low, tuned.high))
+    width = ndtri((1 + COVERAGE) / 2)
+    half = np.hypot(width * np.sqrt(apart), (high - low) / 2)
+    errors, lows, highs = (unscale(level + mean + step) for step in (0, -half, half))
+    order = np.argsort(mean, kind="stable").tolist()
+    small = [place for place in order if (models[place].params or 0) <= SMALL][:1]
+    chances = ndtr(-mean / np.sqrt(apart))
+    found = []
+    for place in dict.fromkeys([*order[:BEST], *small]):
+        model = models[place]
+        error, low, high, p_better = (float(each[place]) for each in (errors, lows, highs, chances))
+        size = (model.params or 0, model.size, model.imagenet, model.cpu_speed)
+        found.append(Suggestion(model.name, error, low, high, p_better, *size, model.licence, model.tables, model.load))
+    return tuple(found)
+
+
+def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
+    """The network of a location, which may lack the tag of its weights: then those that the library loads."""
+    library, _, name = location.partition(":")
+    for known in (location, name, f"{name}.tv_in1k" if library == "torchvision" else f"{name}.in1k"):
+        if known in zoo.numbers:
+            return zoo.find(known)
+    return None

@@ -1,0 +1,401 @@
+"""The zoo: pretrained models that load by name, what others measured of them, and how good they probably are.
+
+`experiments/zoo.py` makes two tables from published ones: `zoo.csv`, every model of timm with ImageNet results and the
+models of published tables, and `published.csv.gz`, the errors of these tables; ours are one more. On the scale of
+log-odds y (`scale_errors`), for table k, of the way w (linear, fine-tuned, zero-shot), dataset d and model e,
+
+    y_kde = h_kd + x_e · beta + x_e · beta_w + u_e + v_ew + r_ke + noise_kde
+
+- h_kd: how hard the dataset is in this table;
+- x_e: what is known of the model: ImageNet, ReaL, R and Sketch errors, sizes, GMACs, kind of pretraining;
+- u_e, v_ew, r_ke: the model's own effect everywhere, in this way, and in this table only.
+
+All are independent Gaussians of mean zero, so the quality of a model for a way, x_e · (beta + beta_w) + u_e + v_ew, has
+an exact posterior: given h and beta models are independent. Variances (`variances.json`) have the highest likelihood.
+"""
+
+import csv
+import difflib
+import gzip
+import io
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from task2vec.errors import DataError, UsageError
+
+MODEL_COLUMNS = (
+    "name", "size", "params", "gmacs", "imagenet", "real", "r", "sketch", "cpu", "gpu", "licence", "pretraining"
+)  # fmt: skip
+CELL_COLUMNS = ("source", "protocol", "dataset", "model", "error")
+MODELS, CELLS, VARIANCES = "zoo.csv", "published.csv.gz", "variances.json"
+WAYS = ("linear", "fine-tuned", "zero-shot")
+PRETRAINING = ("in1k", "in21k", "web labels", "image-text", "masked images", "self-supervised")
+# Where the tables come from: repository, commit, and the licence where one is recorded. The figures are facts.
+SOURCES = {
+    "task2vec": "measured by us: the bundled meta-task, docs/results/networks",
+    "timm": "huggingface/pytorch-image-models aa4b585, Apache-2.0",
+    "MIEB": "embeddings-benchmark/results f4cc6c8, CC0",
+    "TransferGraph records": "zLizy/transferability_graph 9c22047",
+    "OpenCLIP": "mlfoundations/open_clip 89fb801, MIT",
+    "fastai_timm": "tcapelle/fastai_timm 2ef632d",
+    "SFDA group1": "TencentARC/SFDA 3b7edf7",
+}
+_WIDE = 4.0  # variance of h_kd
+# Values above the median of a dataset by more than so many robust standard deviations count as this far; the least one.
+_WORST, _LEAST = 3.0, 0.02
+# Covariates farther from the mean than so many standard deviations count as this far: few such models were measured.
+_FARTHEST = 2.0
+_ACCURACIES = ("imagenet", "real", "r", "sketch")
+
+
+@dataclass(frozen=True)
+class ZooModel:
+    """A pretrained model, and what is known of it.
+
+    Attributes:
+        name: of timm, or `torchvision:NAME`, or `open_clip:ARCHITECTURE/WEIGHTS`.
+        size, params: side of its images, in pixels, and number of parameters.
+        gmacs: billions of multiply-accumulate operations per image.
+        imagenet, real, r, sketch: top-1 accuracies on ImageNet, with ReaL labels, on ImageNet-R, and on Sketch.
+        cpu_speed, gpu_speed: images per second, one at a time on a processor, or on a GPU, as timm measured.
+        licence, pretraining: of the weights; one of `PRETRAINING`.
+        tables: the published tables that it is in.
+    """
+
+    name: str
+    size: int | None = None
+    params: int | None = None
+    gmacs: float | None = None
+    imagenet: float | None = None
+    real: float | None = None
+    r: float | None = None
+    sketch: float | None = None
+    cpu_speed: float | None = None
+    gpu_speed: float | None = None
+    licence: str = ""
+    pretraining: str = ""
+    tables: tuple[str, ...] = ()
+
+    @property
+    def location(self) -> str:
+        """Its name with the library: "timm:NAME", "torchvision:NAME" or "open_clip:ARCHITECTURE/WEIGHTS"."""
+        return self.name if ":" in self.name else f"timm:{self.name}"
+
+    @property
+    def load(self) -> str:
+        """The line of Python that loads it; of torchvision the first weights, which the tables have."""
+        library, _, name = self.location.partition(":")
+        first, _, second = name.partition("/")
+        return {
+            "timm": f'timm.create_model("{name}", pretrained=True)',
+            "torchvision": f'torchvision.models.get_model("{name}", weights="IMAGENET1K_V1")',
+            "open_clip": f'open_clip.create_model_and_transforms("{first}", pretrained="{second}")',
+        }[library]
+
+
+class Cell(NamedTuple):
+    """A published error: the table (source and protocol), the dataset, the model's name, and the error."""
+
+    source: str
+    protocol: str
+    dataset: str
+    model: str
+    error: float
+
+    @property
+    def table(self) -> str:
+        """The table that it is in."""
+        return f"{self.source}, {self.protocol}"
+
+
+class Variances(NamedTuple):
+    """Variances of u_e, v_ew and r_ke, of each of beta and of beta_w, and of the noise by table (else their median)."""
+
+    model: float
+    way: float
+    table: float
+    slope: float
+    way_slope: float
+    noise: dict[str, float]
+
+
+def find_way(protocol: str) -> str:
+    """Which of `WAYS` a protocol is, from its text."""
+    return "zero-shot" if "zero" in protocol else "linear" if "linear" in protocol else "fine-tuned"
+
+
+# --- the posterior ---------------------------------------------------------------------------------------------------
+
+
+class Posterior:
+    """The exact posterior of the model at the top of this file; beside it what the likelihood needs.
+
+    There are C cells in K tables, and P pairs of a model and a table that has it, in buckets of models with equally
+    many. The S shared effects are h, beta and beta_w.
+
+    Attributes:
+        scaled, design: (C) values y, and (C, S) how they depend on shared effects, whose variances are `prior`.
+        between: (K, K) covariance of the effects of one model in two tables.
+        sums, sums_y: (P, S) and (P) sums of `design` and `scaled` over the cells of pairs, divided by the noise.
+        pull, pull_y: (P, S) and (P) effects of pairs, given the cells, by shared effects and by values.
+        spread, shared: (S, S) covariance and (S) mean of the shared effects, given the cells; `evidence` is for them.
+        log_det: of the covariance of the cells, given the shared effects.
+    """
+
+    def __init__(self, covariates: np.ndarray, numbers: dict[str, int], cells: Sequence[Cell], variances: Variances):
+        from task2vec.select.combined import scale_errors
+
+        self.covariates, self.variances = covariates, variances
+        self.columns = sorted({(cell.table, cell.dataset) for cell in cells})
+        self.tables = list(dict.fromkeys(table for table, _ in self.columns))
+        places = {column: at for at, column in enumerate(self.columns)}
+        self.ways = np.array([WAYS.index(find_way(table.partition(", ")[2])) for table in self.tables], dtype=int)
+        usual = float(np.median([*variances.noise.values()]))
+        self.noise = np.array([variances.noise.get(table, usual) for table in self.tables])
+        self.column_of = np.array([places[cell.table, cell.dataset] for cell in cells], dtype=int)
+        self.table_of = np.array([self.tables.index(table) for table, _ in self.columns])[self.column_of]
+        models = np.array([numbers[cell.model] for cell in cells], dtype=int)
+        self.scaled = scale_errors(np.array([cell.error for cell in cells]))
+        for column in range(len(self.columns)):  # a failed run tells that, but not how good the model is elsewhere
+            own = self.column_of == column
+            middle = np.median(self.scaled[own])
+            spread = 1.4826 * np.median(np.abs(self.scaled[own] - middle)) + _LEAST
+            self.scaled[own] = np.minimum(self.scaled[own], middle + _WORST * spread)
+        width, start = covariates.shape[1], len(self.columns)
+        self.design = np.zeros((len(cells), start + width * (1 + len(WAYS))))
+        self.design[np.arange(len(cells)), self.column_of] = 1
+        self.design[:, start:] = self.spread_covariates(models, self.ways[self.table_of])
+        sizes = [(start, _WIDE), (width, variances.slope), (width * len(WAYS), variances.way_slope)]
+        self.prior = np.concatenate([np.full(size, value) for size, value in sizes])
+        pairs, self.pair_of = np.unique(models * len(self.tables) + self.table_of, return_inverse=True)
+        self.pair_model, self.pair_table = np.divmod(pairs, len(self.tables))
+        self.counts = np.bincount(self.pair_of).astype(float)
+        _, first, many = np.unique(self.pair_model, return_index=True, return_counts=True)
+        self.buckets = [first[many == count][:, None] + np.arange(count) for count in np.unique(many)]
+        self._solve()
+
+    def spread_covariates(self, models: np.ndarray, ways: np.ndarray) -> np.ndarray:
+        """(N, B) how the qualities of models for ways depend on beta and every beta_w."""
+        own = self.covariates[models]
+        return np.hstack([own, *(own * (ways == way)[:, None] for way in range(len(WAYS)))])
+
+    def _solve(self) -> None:
+        """Posterior of the shared effects, models integrated out one by one (equally many tables at a time)."""
+        self.between = self.covary(self.ways) + self.variances.table * np.eye(len(self.tables))
+        weights = 1 / self.noise[self.table_of]
+        weighted = self.design * weights[:, None]
+        order, counts = np.argsort(self.pair_of, kind="stable"), self.counts.astype(int)
+        starts = np.cumsum(counts) - counts
+        self.sums = np.add.reduceat(weighted[order], starts)
+        self.sums_y = np.add.reduceat((self.scaled * weights)[order], starts)
+        self.pull, self.pull_y = np.empty_like(self.sums), np.empty_like(self.sums_y)
+        self.log_det = float(np.log(self.noise[self.table_of]).sum())
+        for rows in self.buckets:
+            spread, log_det = self.spread_pairs(rows)
+            self.log_det += log_det
+            self.pull[rows] = spread @ self.sums[rows]
+            self.pull_y[rows] = np.einsum("eij,ej->ei", spread, self.sums_y[rows])
+        self.evidence = weighted.T @ self.scaled - self.sums.T @ self.pull_y
+        information = self.design.T @ weighted - self.sums.T @ self.pull
+        self.spread = np.linalg.inv(information + np.diag(1 / self.prior))
+        self.shared = self.spread @ self.evidence
+
+    def covary(self, ways: np.ndarray) -> np.ndarray:
+        """(N, K) covariance of the effects of a model for these ways with those in every table."""
+        return self.variances.model + self.variances.way * (ways[:, None] == self.ways)
+
+    def spread_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
+        """(M, n, n) covariances of effects given the cells and `shared`, for M models of n pairs; log determinant."""
+        tables, weights = self.pair_table[rows], self.counts[rows] / self.noise[self.pair_table[rows]]
+        prior = self.between[tables[:, :, None], tables[:, None, :]]
+        matrices = np.eye(rows.shape[1]) + prior * weights[:, None, :]
+        return np.linalg.solve(matrices, prior), float(np.linalg.slogdet(matrices)[1].sum())
+
+    def predict(self, models: np.ndarray, way: str, table: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (N) and covariance (N, N) of the qualities of models for a way, or in a table."""
+        number = WAYS.index(way)
+        mean, own = np.zeros(len(models)), np.full(len(models), self.variances.model + self.variances.way)
+        lean = np.zeros((len(models), len(self.prior)))
+        lean[:, len(self.columns) :] = self.spread_covariates(models, np.full(len(models), number))
+        likeness = self.covary(np.array([number]))[0]
+        if table is not None:
+            own += self.variances.table
+            likeness = likeness + self.variances.table * (np.array(self.tables) == table)
+        rows_of = {int(self.pair_model[rows[0]]): rows for bucket in self.buckets for rows in bucket}
+        for at, model in enumerate(models.tolist()):
+            if (rows := rows_of.get(model)) is not None:
+                tables = self.pair_table[rows]
+                weights, prior = self.counts[rows] / self.noise[tables], self.between[np.ix_(tables, tables)]
+                gain = np.linalg.solve(np.eye(len(rows)) + prior * weights, likeness[tables])
+                mean[at] = gain @ self.sums_y[rows]
+                lean[at] -= gain @ self.sums[rows]
+                own[at] -= gain @ (weights * likeness[tables])
+        return mean + lean @ self.shared, lean @ self.spread @ lean.T + np.diag(own)
+
+
+# --- the zoo ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Zoo:
+    """Models that load by name, published errors of some of them, and variances of what the errors are made of."""
+
+    models: tuple[ZooModel, ...]
+    cells: tuple[Cell, ...]
+    variances: Variances
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The places of the models by their names."""
+        return {model.name: at for at, model in enumerate(self.models)}
+
+    @cached_property
+    def covariates(self) -> np.ndarray:
+        """(models, covariates) scaled errors, sizes, kind of pretraining, and whether ImageNet results are missing."""
+        from task2vec.select.combined import scale_errors
+
+        values = np.array(
+            [[*(getattr(one, name) for name in _ACCURACIES), one.params, one.gmacs, one.size] for one in self.models],
+            dtype=float,
+        ).reshape(len(self.models), -1)  # None is NaN
+        is_missing = np.isnan(values[:, :1])
+        values = np.hstack([scale_errors(1 - values[:, :4]), np.log(values[:, 4:])])
+        is_known = ~np.isnan(values)
+        counts = np.maximum(is_known.sum(0), 1)
+        values = np.where(is_known, values - np.where(is_known, values, 0).sum(0) / counts, 0)
+        values /= np.maximum(np.sqrt((values**2).sum(0) / counts), 1e-9)
+        values = np.clip(values, -_FARTHEST, _FARTHEST)
+        kinds = np.array([[one.pretraining == kind for kind in PRETRAINING] for one in self.models], dtype=float)
+        return np.hstack([values, kinds.reshape(len(self.models), -1), is_missing])
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """What the published errors say about the models."""
+        return Posterior(self.covariates, self.numbers, self.cells, self.variances)
+
+    def find(self, name: str) -> ZooModel:
+        """The model of that name; a UsageError for an unknown one names the nearest."""
+        return self.models[self._number(name)]
+
+    def _number(self, name: str) -> int:
+        if (number := self.numbers.get(name.removeprefix("timm:"))) is not None:
+            return number
+        names = difflib.get_close_matches(name, self.numbers, n=3, cutoff=0.5)
+        near = f" Did you mean {' or '.join(names)}?" if names else ""
+        what = f"there is no model '{name}' in the zoo, so nothing is known of it."
+        raise UsageError(f"{what}{near} List them: task2vec models")
+
+    def compare(self, names: Sequence[str], anchors: Sequence[str], way: str) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (N) and covariance (N, N) of the quality of models minus the mean quality of anchors; lower is better.
+
+        Qualities are for one of `WAYS`, on the scale of log-odds: -0.1 means about 10 % fewer errors if these are few.
+
+        Example:
+            >>> mean, _ = load_zoo().compare(["convnext_base.fb_in22k"], ["resnet50.tv_in1k"], "fine-tuned")
+            >>> bool(mean[0] < 0)
+            True
+        """
+        if way not in WAYS or not anchors:
+            raise UsageError(
+                f"way={way!r} with {len(anchors)} anchors is not possible: a quality is that for a way, compared with "
+                f"anchors. Pass a way ({', '.join(WAYS)}) and at least one anchor."
+            )
+        unique, where = np.unique([self._number(name) for name in (*names, *anchors)], return_inverse=True)
+        with threadpool_limits(1):  # matrices are small, and threads would wait for one another
+            mean, covariance = self.posterior.predict(unique, way)
+        own, others = where[: len(names)], where[len(names) :]
+        cross = covariance[np.ix_(own, others)].mean(1)
+        covariance = covariance[np.ix_(own, own)] + covariance[np.ix_(others, others)].mean()
+        return mean[own] - mean[others].mean(), covariance - cross[:, None] - cross
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def load_zoo() -> Zoo:
+    """The zoo that comes with the package.
+
+    Example:
+        >>> zoo = load_zoo()
+        >>> zoo.find("resnet50.a1_in1k").load
+        'timm.create_model("resnet50.a1_in1k", pretrained=True)'
+    """
+    with resources.as_file(resources.files("task2vec.select") / "data") as folder:
+        return read_zoo(folder)
+
+
+def read_zoo(folder: Path) -> Zoo:
+    """The zoo in a folder; a DataError for a wrong header, a share above 1, or a model listed twice has the line."""
+
+    def make_cell(row: dict[str, str]) -> Cell:
+        error = _read_number(row["error"] or "nothing", "error")
+        return Cell(row["source"], row["protocol"], row["dataset"], row["model"], error or 0.0)
+
+    cells = _read_rows(folder / CELLS, CELL_COLUMNS, make_cell, lambda cell: cell[:4])
+    known: dict[str, dict[str, None]] = defaultdict(dict)
+    for cell in cells:
+        known[cell.model][cell.source] = None
+
+    def make_model(row: dict[str, str]) -> ZooModel:
+        values: dict[str, Any] = {name: _read_number(row[name], name) for name in MODEL_COLUMNS[1:8]}
+        values |= {name: values[name] and int(values[name]) for name in ("size", "params")}
+        values |= {f"{name}_speed": _read_number(row[name], name) for name in ("cpu", "gpu")}
+        values |= {name: row[name] for name in ("name", "licence", "pretraining")}
+        return ZooModel(**values, tables=tuple(known.pop(row["name"], ())))
+
+    models = _read_rows(folder / MODELS, MODEL_COLUMNS, make_model, lambda model: model.name)
+    if known:
+        raise DataError(
+            f"'{folder / CELLS}' has errors of '{next(iter(known))}', which is not in '{folder / MODELS}', so they say "
+            "nothing about a model that can be loaded. Add the model, or remove its errors."
+        )
+    return Zoo(tuple(models), tuple(cells), Variances(**json.loads((folder / VARIANCES).read_text("utf-8"))))
+
+
+def _read_number(text: str, column: str) -> float | None:
+    if not text:
+        return None
+    value = float(text)
+    if column in (*_ACCURACIES, "error") and not 0 <= value <= 1:
+        why = ", which looks like percent" if 1 < value <= 100 else ""
+        raise ValueError(f"{column} is {text}, not between 0 and 1{why}")
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{column} is {text}")
+    return value
+
+
+def _read_rows(
+    path: Path, columns: tuple[str, ...], make: Callable[[dict[str, str]], Any], identify: Callable[[Any], Any]
+) -> list[Any]:
+    """The rows of a CSV file, checked; a mistake is reported with file and line."""
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
+    reader = csv.reader(io.StringIO(text))
+    found: dict[Any, Any] = {}
+    try:
+        if (header := tuple(next(reader, ()))) != columns:
+            raise ValueError(f"the header is {','.join(header)}, not {','.join(columns)}")
+        for row in reader:
+            if len(row) != len(columns):
+                raise ValueError(f"there are {len(row)} values for {len(columns)} columns")
+            made = make(dict(zip(columns, row, strict=True)))
+            if (key := identify(made)) in found:
+                raise ValueError(f"{' / '.join(key) if isinstance(key, tuple) else key} is listed twice")
+            found[key] = made
+    except ValueError as error:
+        raise DataError(
+            f"'{path}', line {reader.line_num}: {error}, so the table cannot be trusted. Correct this line, or restore "
+            "the file that was installed: pip install --force-reinstall task2vec"
+        ) from error
+    return list(found.values())

@@ -1,0 +1,207 @@
+"""Learning curves: exact posteriors, curves that are recovered, and what a recommendation says about them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import multivariate_normal
+
+from task2vec.distance import symmetric
+from task2vec.experts import bundled_metatask
+from task2vec.library import Library, MeasuredError
+from task2vec.select.curves import (
+    _SHIFTS,
+    Curves,
+    count_train_images,
+    fit_curves,
+    fit_lines,
+    scale_to_chance,
+    unscale_chance,
+)
+from task2vec.select.recommend import recommend
+from task2vec.select.report import format_labels
+from tests.oracles import curves as oracle
+from tests.select.material import FIVE, HALF, embed, fill_library, fingerprint, make_world
+
+SPACE = "net robust"
+MEAN, SPREAD, REST = np.array([-0.3, -0.5]), np.array([[0.8, 0.03], [0.03, 0.02]]), 0.004
+
+
+@pytest.fixture(scope="module")
+def world():
+    """The small world with errors of fine-tuning: far lower on tasks of the first kind, higher on the others."""
+    whole, points = make_world(), []
+    for row in range(8):
+        for train, size in (("5", 0), ("half", 1)):
+            linear = whole.errors[row, 1, size, 2]
+            error = float(linear * (1.3 if row % 2 else 0.4))
+            points.append({"task": f"task {row}", "expert": whole.models[1].name, "way": "tuned", "train": train})
+            points[-1] |= {"seed": 2, "images": 10, "error": error}
+    return replace(whole, info={"curves": points})
+
+
+@pytest.fixture(scope="module")
+def exact(world):
+    """Curves with the mean and covariance above."""
+    return replace(fit_curves(world, SPACE), mean=MEAN, spread=SPREAD, rest=REST)
+
+
+def around(images, error, half=0.01):
+    return (images, error, error - half, error + half)
+
+
+def test_the_scale_can_be_undone_and_is_zero_in_the_middle():
+    errors = np.array([0.0, 0.01, 0.2, 0.49, 0.7])
+    for classes in (2, 5, 100):
+        assert unscale_chance(scale_to_chance(errors, classes), classes) == pytest.approx(errors, abs=1e-12)
+    assert scale_to_chance(0.4, 5) == pytest.approx(0) and unscale_chance(-9.0, 5) == 0
+
+
+def test_small_classes_give_half_of_what_they_have():
+    assert count_train_images([60, 41], "half") == 25.5
+    assert count_train_images([60, 41, 6], "5") == pytest.approx(13 / 3)
+    assert count_train_images([60, 5], "20") == 11.5
+
+
+@pytest.mark.parametrize("known", [[around(5, 0.4)], [around(5, 0.4, 0.05), around(10, 0.3), around(3, 0.44, 0.2)]])
+def test_predictions_are_the_dense_posterior(exact, known):
+    wanted, classes = np.array([1.0, 8.0, 20.0, 300.0]), 7
+    sizes, errors, low, high = np.array(known).T
+    noise = ((scale_to_chance(high, classes) - scale_to_chance(low, classes)) / (2 * 1.6448536269514722)) ** 2
+    values = scale_to_chance(errors, classes)
+    expected = oracle.predict_curve(MEAN, SPREAD, REST, sizes, values, noise, wanted)
+    found = exact.predict(wanted, known, classes)
+    assert found[0] == pytest.approx(expected[0], abs=1e-8) and found[1] == pytest.approx(expected[1], abs=1e-8)
+
+
+def test_the_number_is_where_a_known_curve_comes_down_to_the_target(exact):
+    sure = replace(exact, spread=np.diag([4.0, 1e-8]), rest=1e-8)
+    start = float(scale_to_chance(0.3, 10))
+    target = float(unscale_chance(start - 0.5 * np.log(3), 10))
+    labels = sure.labels_needed(target, [around(12, 0.3, 1e-5)], 10)
+    assert labels.images == pytest.approx(36, abs=2) and labels.low == pytest.approx(36, abs=1) == labels.high
+    assert (labels.present, labels.limit, labels.target) == (12, 80, target)
+    beyond = sure.labels_needed(0.02, [around(12, 0.3, 1e-5)], 10)
+    assert (beyond.images, beyond.low, beyond.high) == (None, None, None)
+    assert sure.labels_needed(target, [around(100, 0.3, 1e-5)], 10).limit == 400
+
+
+def test_the_number_is_most_probably_right_within_a_factor_of_two_and_its_interval_holds_nine_of_ten(exact):
+    rng, known, target, classes = np.random.default_rng(0), [around(10, 0.3, 0.03)], 0.22, 10
+    labels = exact.labels_needed(target, known, classes)
+    images = np.geomspace(1, 3000, 2000)
+    mean, variance = exact.predict(images, known, classes)
+    enough = np.maximum.accumulate(ndtr((scale_to_chance(target, classes) - mean) / np.sqrt(variance)))
+    drawn = images[np.minimum(np.searchsorted(enough, rng.random(20_000)), len(images) - 1)]
+    assert np.mean(drawn <= labels.low - 1) <= 0.05 <= np.mean(drawn <= labels.low + 0.1)
+    assert labels.low < labels.images < labels.limit
+
+    def share(number):
+        return np.mean((drawn >= number / 2) & (drawn <= 2 * number))
+
+    assert share(labels.images) >= max(share(one) for one in images[::50]) - 0.02
+    lower = exact.labels_needed(0.17, known, classes)
+    assert (lower.images or lower.limit) > labels.images
+
+
+def test_lines_are_recovered_and_are_the_most_probable():
+    rng, count = np.random.default_rng(1), 1500
+    steps = np.log(np.array([2, 5, 10, 20, 100]) / 5)
+    bases = np.repeat(np.stack([np.ones(5), steps], axis=1)[None], count, axis=0)
+    noise = rng.uniform(0.001, 0.02, size=(count, 5))
+    values = np.einsum("uki,ui->uk", bases, rng.multivariate_normal(MEAN, SPREAD, size=count))
+    values += rng.normal(size=noise.shape) * np.sqrt(noise + REST)
+    known = rng.random((count, 5)) < 0.8
+    mean, spread, rest = fit_lines(bases, np.where(known, values, 99), noise, known, np.ones(count), rounds=300)
+    assert mean == pytest.approx(MEAN, abs=0.06) and spread == pytest.approx(SPREAD, abs=0.06)
+    assert rest == pytest.approx(REST, abs=0.001) and spread[1, 1] == pytest.approx(0.02, abs=0.004)
+
+    def weigh(mean, spread, rest):
+        total = 0.0
+        for unit in range(0, count):
+            own = known[unit]
+            if own.any():
+                basis = bases[unit, own]
+                covariance = basis @ spread @ basis.T + np.diag(noise[unit, own] + rest)
+                total += multivariate_normal.logpdf(values[unit, own], basis @ mean, covariance)
+        return total
+
+    best = weigh(mean, spread, rest)
+    for other in ((mean + 0.02, spread, rest), (mean, spread * 1.05, rest), (mean, spread, rest * 1.1)):
+        assert weigh(*other) < best
+
+
+def test_weights_count_like_repeated_lines():
+    rng = np.random.default_rng(2)
+    bases = np.repeat(np.stack([np.ones(3), [-1.0, 0.0, 1.0]], axis=1)[None], 6, axis=0)
+    parts = (bases, rng.normal(size=(6, 3)), np.full((6, 3), 0.01), np.ones((6, 3), dtype=bool))
+    weighted = fit_lines(*parts, np.array([2.0, 1, 1, 1, 1, 1]), rounds=20)
+    repeated = fit_lines(*(each[[0, 0, 1, 2, 3, 4, 5]] for each in parts), np.ones(7), rounds=20)
+    for one, other in zip(weighted, repeated, strict=True):
+        assert one == pytest.approx(other, abs=1e-10)
+
+
+def test_fine_tuning_is_predicted_by_the_dense_posterior(world):
+    curves, own = fit_curves(world, SPACE), embed("mine", 30)
+    known = [*world.embeddings[SPACE][:8], own]
+    distances = np.array([[symmetric(one, other) * (one is not other) for other in known] for one in known])
+    inside = distances[:8, :8]
+    width = np.median(inside[inside > 0])
+    points = [(row, "tf_efficientnet_lite0") for row in range(8) for _ in range(2)]
+    values = []
+    for one, (row, _) in zip(world.info["curves"], points, strict=True):
+        linear = world.errors[row, 1, 0 if one["train"] == "5" else 1, 2]
+        values.append(float(scale_to_chance(one["error"], 2) - scale_to_chance(linear, 2)))
+    for network in ("tf_efficientnet_lite0", "another"):
+        shift, variance = oracle.predict_shift(points, values, distances, width, _SHIFTS, network)
+        found = curves.tuned(own, network, 0.3, 0.3, 0.3, 2)
+        level, half = float(scale_to_chance(0.3, 2)) + shift, 1.6448536269514722 * variance**0.5
+        expected = [float(unscale_chance(level + step, 2)) for step in (0, -half, half)]
+        assert [found.error, found.low, found.high] == pytest.approx(expected, abs=1e-5)
+        assert found.p_better == pytest.approx(float(ndtr(-shift / variance**0.5)), abs=1e-5)
+        wide = curves.tuned(own, network, 0.3, 0.2, 0.4, 2)
+        assert wide.low < found.low and wide.high > found.high and wide.error == found.error
+    kinds = [embed("mine", 30, kind=kind) for kind in (0, 1)]
+    near, far = (curves.tuned(one, "tf_efficientnet_lite0", 0.3, 0.2, 0.4, 2) for one in kinds)
+    assert near.p_better > 0.7 > 0.4 > far.p_better and near.error < 0.3 < far.error
+
+
+def test_curves_of_the_bundle_fall_and_one_size_gives_none(world):
+    curves = fit_curves(bundled_metatask(), "tf_efficientnet_lite0 robust")
+    assert isinstance(curves, Curves) and -0.7 < curves.mean[1] < -0.3 and len(curves.shifts) == 152
+    assert fit_curves(bundled_metatask(), "tf_efficientnet_lite0 robust") is curves
+    assert fit_curves(replace(world, protocols=(HALF,), **world._take(P=[1])), SPACE) is None
+    assert not len(fit_curves(make_world(), SPACE).shifts)
+
+
+def test_a_recommendation_predicts_fine_tuning_without_the_errors_of_the_task_itself(world):
+    advice = recommend(embed("mine", 30), evidence=world)
+    assert advice.tuned.low < advice.tuned.error < advice.tuned.high and advice.labels is None
+    assert "Fine-tuning the whole network: predicted test error" in advice.to_text()
+    assert advice.to_dict()["tuned"]["p_better"] == advice.tuned.p_better > 0.5
+    changed = [one | ({"error": 0.9} if one["task"] == "task 0" else {}) for one in world.info["curves"]]
+    worlds = (world, replace(world, info={"curves": changed}))
+    one, other = (recommend(world.embeddings[SPACE][0], evidence=each).tuned for each in worlds)
+    assert one == other
+    plain = recommend(embed("mine", 30), evidence=make_world())
+    assert plain.tuned is None and "Fine-tuning" not in plain.to_text()
+
+
+@pytest.mark.parametrize("protocol", [HALF, FIVE])
+def test_labels_are_counted_once_the_model_was_measured(world, tmp_path, protocol):
+    shots = "5" if protocol == FIVE else "half"
+    with Library.open(tmp_path) as library:
+        fill_library(library, protocol=protocol)
+        options = {"evidence": world, "library": library, "shots": shots, "candidates": ["tf_efficientnet_lite0"]}
+        advice = recommend(embed("own 3", 53), **options)
+        row = advice.rows[0]
+        assert row.measured is not None and advice.labels.target == pytest.approx(row.error * 2 / 3)
+        assert advice.labels.present == (5 if shots == "5" else round((30 + np.ceil(93 / 2)) / 2))
+        assert format_labels(advice.labels) in " ".join(advice.to_text(width=200).split())
+        for seed in range(2):
+            library.add(MeasuredError(fingerprint(50), "small", 0.01, protocol, seed, 0.0, 0.02), replace=True)
+        assert recommend(embed("own 0", 50), **options).rows[0].measured == pytest.approx(0.01)
+    attributes = embed("mine", 53)
+    attributes = replace(attributes, provenance=attributes.provenance | {"is_multilabel": True})
+    assert recommend(attributes, evidence=world).tuned is None

@@ -1,0 +1,126 @@
+"""Models of the zoo to fine-tune: against a slow obvious computation, within limits, and where nothing is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from task2vec.errors import UsageError
+from task2vec.select import suggestions
+from task2vec.select.curves import Tuned
+from task2vec.select.recommend import recommend
+from task2vec.select.suggestions import SMALL, Suggestion, find_in_zoo, suggest_models
+from task2vec.select.zoo import Cell, Variances, Zoo, ZooModel, load_zoo
+from tests.oracles.zoo import predict_densely
+from tests.select.material import embed
+from tests.select.test_curves import world  # noqa: F401
+
+TUNED = Tuned(0.2, 0.1, 0.35, 0.6)
+TABLE = "task2vec, fine-tuned, half"
+
+
+@pytest.fixture
+def zoo(monkeypatch):
+    """Ten models; the last two were never fine-tuned, and better ones the larger they are, up to one of 200 M."""
+    rng = np.random.default_rng(0)
+    params = [3e6, 5e6, 9e6, 20e6, 30e6, 50e6, 90e6, 200e6, 40e6, 8e6]
+    models = [
+        ZooModel(f"m{n}.in1k", 224, int(one), 1.0, 0.7, cpu_speed=9.0, licence="mit") for n, one in enumerate(params)
+    ]
+    cells = [
+        Cell(source, protocol, f"d{dataset}", model.name, float(0.4 - 0.03 * n + rng.uniform(0, 0.02)))
+        for source, protocol in (("task2vec", "fine-tuned, half"), ("other", "linear"))
+        for dataset in range(4)
+        for n, model in enumerate(models)
+        if n < 8 or protocol == "linear"
+    ]
+    made = Zoo(
+        tuple(models), tuple(cells), Variances(0.05, 0.02, 0.03, 0.04, 0.01, {TABLE: 0.02, "other, linear": 0.03})
+    )
+    monkeypatch.setattr(suggestions, "load_zoo", lambda: made)
+    return made
+
+
+def compute_slowly(zoo, name, anchor, tuned):
+    """The numbers of a suggestion from a dense posterior, one model at a time."""
+    mean, covariance = predict_densely(zoo, [name, anchor], "fine-tuned")
+    gap, variance = mean[0] - mean[1], covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1] + 2 * 0.02
+
+    def odds(error):
+        return np.log((error + 0.03) / (1.03 - error))
+
+    def error(odds):
+        return min(max(1.06 / (1 + np.exp(-odds)) - 0.03, 0), 1)
+
+    middle = odds(tuned.error) + gap
+    half = np.sqrt(norm.ppf(0.95) ** 2 * variance + ((odds(tuned.high) - odds(tuned.low)) / 2) ** 2)
+    return error(middle), error(middle - half), error(middle + half), norm.cdf(-gap / np.sqrt(variance))
+
+
+def test_numbers_are_those_of_a_dense_posterior_and_the_best_come_first(zoo):
+    found = suggest_models(TUNED, "timm:m1.in1k")
+    assert [one.model for one in found] == ["m6.in1k", "m5.in1k", "m4.in1k", "m2.in1k"]  # the last one is small
+    for one in found:
+        slow = compute_slowly(zoo, one.model, "m1.in1k", TUNED)
+        assert (one.error, one.low, one.high, one.p_better) == pytest.approx(slow, abs=1e-8)
+        assert one.low < one.error < one.high and one.p_better > 0.5 and one.error < TUNED.error
+    model = zoo.find("m6.in1k")
+    assert found[0] == Suggestion("m6.in1k", found[0].error, found[0].low, found[0].high, found[0].p_better, 90_000_000,
+                                  224, model.imagenet, 9.0, "mit", model.tables, model.load)  # fmt: skip
+
+
+def test_the_model_itself_and_those_that_nobody_fine_tuned_are_not_suggested(zoo):
+    every = suggest_models(TUNED, "timm:m6", max_params=1e9)
+    assert [one.model for one in every] == ["m7.in1k", "m5.in1k", "m4.in1k", "m2.in1k"]
+    names = {one.model for most in (4e6, 9e6, 45e6) for one in suggest_models(TUNED, "timm:m2", max_params=most)}
+    assert names.isdisjoint({"m2.in1k", "m8.in1k", "m9.in1k"}) and "m0.in1k" in names
+
+
+@pytest.mark.parametrize(("limit", "models"), [("100M", 4), ("25M", 3), (9_000_000, 2), ("4M", 1), ("1M", 0)])
+def test_limits_of_parameters(zoo, limit, models):
+    found = suggest_models(TUNED, "timm:m2.in1k", max_params=limit)
+    assert len(found) == models == len({one.model for one in found})
+    most = {"100M": 100e6, "25M": 25e6, "4M": 4e6, "1M": 1e6}.get(limit, limit)
+    assert all(one.params <= most for one in found) and (not found or min(one.params for one in found) <= SMALL)
+
+
+def test_unknown_networks_and_limits(zoo):
+    assert suggest_models(TUNED, "timm:unheard_of") == () == suggest_models(TUNED, "")
+    with pytest.raises(UsageError, match="many"):
+        suggest_models(TUNED, "timm:m1", max_params="many")
+
+
+def test_locations_of_the_bundle_are_found():
+    zoo = load_zoo()
+    names = {"torchvision:resnet34": "resnet34.tv_in1k", "torchvision:mobilenet_v2": "torchvision:mobilenet_v2"}
+    names |= {"timm:tf_efficientnet_lite0": "tf_efficientnet_lite0.in1k", "resnet34.tv_in1k": "resnet34.tv_in1k"}
+    for location, name in names.items():
+        assert find_in_zoo(zoo, location).name == name
+    assert find_in_zoo(zoo, "torchvision:unheard_of") is None
+
+
+def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
+    advice = recommend(embed("mine", 30), evidence=world)
+    assert advice.choice == "tf_efficientnet_lite0"
+    assert advice.zoo == suggest_models(advice.tuned, "timm:tf_efficientnet_lite0") and len(advice.zoo) == 4
+    lines = advice.to_text(width=120).splitlines()
+    (head,) = [number for number, line in enumerate(lines) if line.startswith("Models of the zoo to fine-tune")]
+    table = lines[lines.index("", head) + 1 :]
+    assert table[0].split() == ["model", "predicted", "90", "%", "params", "pixels", "images/s", "ImageNet"]
+    for line, one in zip(table[1:5], advice.zoo, strict=True):
+        assert line.startswith(one.model) and f" {100 * one.error:.1f} %" in line
+        assert f"{100 * one.low:.0f} to {100 * one.high:.0f} %" in line and f"{one.params / 1e6:.1f} M" in line
+    assert table[6] == f"    {advice.zoo[0].load}"
+    narrow = advice.to_text(width=60)
+    assert "ImageNet" not in narrow and advice.zoo[0].model[:12] in narrow
+    values = advice.to_dict()["zoo"]
+    assert [one["model"] for one in values] == [one.model for one in advice.zoo]
+    assert set(values[0]) == set(Suggestion.__dataclass_fields__)
+    small = recommend(embed("mine", 30), evidence=world, max_params="10M")
+    assert small.zoo and all(one.params <= 10e6 for one in small.zoo)
+    bare = replace(world, info={})
+    assert (
+        recommend(embed("mine", 30), evidence=bare).zoo == ()
+        and "zoo" not in recommend(embed("mine", 30), evidence=bare).to_text()
+    )

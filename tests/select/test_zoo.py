@@ -1,0 +1,183 @@
+"""The zoo: its files are checked, its posterior is that of a dense Gaussian model, and its models load by name."""
+
+import gzip
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import task2vec as t2v
+from task2vec.errors import DataError, UsageError
+from task2vec.select.zoo import (
+    CELL_COLUMNS,
+    MODEL_COLUMNS,
+    PRETRAINING,
+    SOURCES,
+    WAYS,
+    Cell,
+    Variances,
+    Zoo,
+    ZooModel,
+    find_way,
+    load_zoo,
+    read_zoo,
+)
+from tests.oracles.zoo import predict_densely
+
+TABLES = [("a", "linear"), ("b", "fine-tuned 1"), ("c", "fine-tuned 2"), ("d", "zero-shot")]
+VARIANCES = Variances(0.05, 0.02, 0.03, 0.04, 0.01, {"a, linear": 0.02, "b, fine-tuned 1": 0.05})
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Nine models, of which two are in no table, and four tables of which none has all."""
+    rng = np.random.default_rng(0)
+    models = [
+        ZooModel(f"m{n}.x", 224, int(1e6 * (n + 1)), 1.0 + n, *rng.uniform(0.5, 0.9, 4), pretraining=PRETRAINING[n % 6])
+        for n in range(8)
+    ]
+    cells = [
+        Cell(*TABLES[k], f"d{d}", f"m{e}.x", float(rng.uniform(0.25, 0.35)))
+        for k in range(4)
+        for d in range(k, k + 4)
+        for e in range(7)
+        if (k + e) % 3
+    ]
+    return Zoo((*models, ZooModel("bare")), tuple(cells), VARIANCES)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_posterior_is_that_of_a_dense_gaussian_model(small, way):
+    odds = [(cell.error + 0.03) / (1.03 - cell.error) for cell in small.cells]
+    assert np.allclose(small.posterior.scaled, np.log(odds), rtol=1e-12)
+    names, anchors = ["m0.x", "m7.x", "bare", "m3.x"], ["m1.x", "m3.x"]
+    mean, covariance = predict_densely(small, [*names, *anchors], way)
+    contrast = np.hstack([np.eye(4), np.full((4, 2), -0.5)])
+    found = small.compare(names, anchors, way)
+    np.testing.assert_allclose(found[0], contrast @ mean, atol=1e-8, rtol=0)
+    np.testing.assert_allclose(found[1], contrast @ covariance @ contrast.T, atol=1e-8, rtol=0)
+
+
+def test_a_prediction_for_a_table_includes_its_own_effect(small):
+    numbers = np.arange(len(small.models))
+    names = [model.name for model in small.models]
+    found = small.posterior.predict(numbers, "fine-tuned", "b, fine-tuned 1")
+    expected = predict_densely(small, names, "fine-tuned", "b, fine-tuned 1")
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-8, rtol=0)
+
+
+def test_a_failed_run_counts_as_bad_and_no_more(small):
+    cells = [small.cells[0]._replace(error=0.99), *small.cells[1:]]
+    scaled = replace(small, cells=tuple(cells)).posterior.scaled
+    assert scaled[1:].tolist() == small.posterior.scaled[1:].tolist()
+    assert small.posterior.scaled[1:].max() < scaled[0] < np.log(1.02 / 0.04) - 0.1
+
+
+def test_a_model_in_no_table_is_predicted_from_what_is_known_of_it():
+    zoo = load_zoo()
+    names = ["resnet152.a1_in1k", "lcnet_050.ra2_in1k"]
+    assert not any(zoo.find(name).tables for name in names)
+    mean, covariance = zoo.compare(names, ["resnet50.tv_in1k"], "fine-tuned")
+    assert mean[0] < mean[1] and (np.linalg.eigvalsh(covariance) > 0).all()
+    measured = zoo.compare(["convnext_base.fb_in22k"], ["resnet50.tv_in1k"], "fine-tuned")[1]
+    assert measured[0, 0] < covariance[0, 0]
+
+
+def test_what_cannot_be_compared_is_refused(small):
+    with pytest.raises(UsageError, match="linear, fine-tuned, zero-shot"):
+        small.compare(["m0.x"], ["m1.x"], "few-shot")
+    with pytest.raises(UsageError, match="anchors"):
+        small.compare(["m0.x"], [], "linear")
+
+
+def test_unknown_names_get_the_nearest_known_ones():
+    with pytest.raises(UsageError, match=r"Did you mean resnet50\.a1_in1k or .* task2vec models"):
+        t2v.load_zoo().find("resnet5O.a1_in1k")
+    with pytest.raises(UsageError, match=r"no model 'convnext_base.fb_in23k'.*convnext_base.fb_in22k"):
+        load_zoo().compare(["convnext_base.fb_in23k"], ["resnet50.tv_in1k"], "linear")
+    with pytest.raises(UsageError, match=r"no model '%%%' in the zoo, so nothing is known of it. List them"):
+        load_zoo().find("%%%")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("resnet50.tv_in1k", 'timm.create_model("resnet50.tv_in1k", pretrained=True)'),
+        ("torchvision:googlenet", 'torchvision.models.get_model("googlenet", weights="IMAGENET1K_V1")'),
+        (
+            "open_clip:ViT-B-16/laion400m_e31",
+            'open_clip.create_model_and_transforms("ViT-B-16", pretrained="laion400m_e31")',
+        ),
+    ],
+)
+def test_every_model_has_a_line_that_loads_it(name, line):
+    assert load_zoo().find(name).load == line
+
+
+def test_names_of_timm_and_torchvision_exist():
+    timm, torchvision = pytest.importorskip("timm"), pytest.importorskip("torchvision")
+    if timm.__version__ != "1.0.30":
+        pytest.skip("the names were checked with timm 1.0.30")
+    homes = {"timm": set(timm.list_pretrained()), "torchvision": set(torchvision.models.list_models())}
+    for model in load_zoo().models:
+        library, _, name = model.location.partition(":")
+        assert library == "open_clip" or name in homes[library], name
+
+
+def test_the_tables_of_the_package_are_whole_small_and_quick():
+    begin = time.process_time()
+    zoo = load_zoo.__wrapped__()
+    zoo.compare([model.name for model in zoo.models], ["resnet50.tv_in1k"], "fine-tuned")
+    assert time.process_time() - begin < 1  # 0.15 s on an idle machine; 0.3 s is promised
+    assert len(zoo.models) > 1300 and len(zoo.cells) > 5000
+    assert {cell.source for cell in zoo.cells} == set(SOURCES) - {"timm"}
+    assert all(model.pretraining in PRETRAINING for model in zoo.models)
+    assert set(zoo.variances.noise) == {cell.table for cell in zoo.cells}
+    assert {find_way(cell.protocol) for cell in zoo.cells} == set(WAYS)
+    one = zoo.find("vit_base_patch16_siglip_224.webli")
+    assert one.tables == ("MIEB", "OpenCLIP") and one.imagenet is None and one.pretraining == "image-text"
+    files = t2v.select.zoo.resources.files("task2vec.select").joinpath("data").iterdir()
+    assert sum(len(file.read_bytes()) for file in files) <= 400_000
+
+
+GOOD = {"name": "m.x", "size": "224", "params": "1000", "imagenet": "0.7", "pretraining": "in1k"}
+CELL = ("MIEB", "linear", "pets", "m.x", "0.1")
+
+
+def write(folder, models=(GOOD,), cells=(CELL,), header=MODEL_COLUMNS, cell_header=CELL_COLUMNS):
+    rows = [",".join(header), *(",".join(one.get(name, "") for name in MODEL_COLUMNS) for one in models)]
+    (folder / "zoo.csv").write_text("\n".join(rows) + "\n")
+    text = "\n".join([",".join(cell_header), *map(",".join, cells)]) + "\n"
+    (folder / "published.csv.gz").write_bytes(gzip.compress(text.encode()))
+    (folder / "variances.json").write_text(json.dumps(VARIANCES._asdict()))
+    return folder
+
+
+def test_a_folder_is_read(tmp_path):
+    zoo = read_zoo(write(tmp_path))
+    assert zoo.models == (ZooModel("m.x", 224, 1000, imagenet=0.7, pretraining="in1k", tables=("MIEB",)),)
+    assert zoo.cells == (Cell("MIEB", "linear", "pets", "m.x", 0.1),) and zoo.variances == VARIANCES
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"header": ("model", *MODEL_COLUMNS[1:])}, r"zoo.csv', line 1: the header is model,.*, not name,"),
+        ({"cell_header": CELL_COLUMNS[:4]}, r"published.csv.gz', line 1: the header is"),
+        ({"models": (GOOD, GOOD | {"name": "n.x", "imagenet": "70.1"})}, r"line 3: imagenet is 70.1.*like percent"),
+        ({"models": (GOOD, GOOD)}, r"zoo.csv', line 3: m.x is listed twice"),
+        ({"models": (GOOD | {"params": "-1"},)}, r"line 2: params is -1"),
+        ({"models": (GOOD | {"params": "many"},)}, r"line 2: .*'many'"),
+        ({"cells": (CELL, (*CELL[:4], "0.2"))}, r"line 3: MIEB / linear / pets / m.x is listed twice"),
+        ({"cells": ((*CELL[:4], "12.5"),)}, r"line 2: error is 12.5, not between 0 and 1, which looks like percent"),
+        ({"cells": ((*CELL[:4], ""),)}, r"line 2: .*'nothing'"),
+        ({"cells": (CELL[:3],)}, r"line 2: there are 3 values for 5 columns"),
+        ({"cells": ((*CELL[:3], "n.x", "0.1"),)}, r"errors of 'n.x', which is not in"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_file_and_line(tmp_path, wrong, words):
+    with pytest.raises(DataError, match=words):
+        read_zoo(write(tmp_path, **wrong))
