@@ -144,10 +144,10 @@ def test_nearest_includes_the_bundled_tasks_of_the_same_space(call, read, near_b
 
 def test_the_map_has_the_bundled_tasks_too(call, read, near_bundled, tmp_path, no_figures):
     report = read("map", "--out", tmp_path / "a")
-    assert report["tasks"] == 72 and report["bundled"] == 71
+    assert report["tasks"] == 104 and report["bundled"] == 103
     page = read_page(tmp_path / "a" / "map.html")
     assert page["groups"] == ["library", "bundled"] and page["tasks"][0]["name"] == "mine"
-    assert "72 tasks, 71 of them bundled," in call("map", "--out", tmp_path / "b").stdout
+    assert "104 tasks, 103 of them bundled," in call("map", "--out", tmp_path / "b").stdout
     with Library.open(read_only=True) as opened:
         assert len(opened.tasks()) == 1
 

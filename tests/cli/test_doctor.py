@@ -1,4 +1,4 @@
-"""`task2vec doctor`, `task2vec probes` and `task2vec demo`."""
+"""`task2vec doctor`, `task2vec models` and `task2vec demo`."""
 
 import os
 import re
@@ -90,10 +90,39 @@ def test_the_network_is_never_used(call, no_probe, monkeypatch):
     assert call("doctor").exit_code == 0
 
 
-def test_probes_lists_what_is_available_offline(call, read):
-    assert read("probes")["probes"][0]["name"] == "tf_efficientnet_lite0"
-    shown = call("probes").stdout
+def test_models_lists_what_is_available_offline(call, read, monkeypatch):
+    (first, *_) = read("models", "--offline")["models"]
+    assert first["name"] == "tf_efficientnet_lite0" and first["is_local"] and first["source"].startswith("offline")
+    assert first["imagenet"] == pytest.approx(0.7483, abs=1e-3)  # of the zoo, where the name has a tag
+    shown = call("models", "--offline").stdout
     assert "tf_efficientnet_lite0" in shown and "--download" in shown
+    own = [
+        {"name": "own", "source": "hub cache x/own", "is_local": True},
+        {"name": "x", "source": "", "is_local": False},
+    ]
+    monkeypatch.setattr(task2vec, "list_probes", lambda: own)
+    assert [row["name"] for row in read("models", "--offline")["models"]] == ["own"]
+    assert read("models", "--offline", "resnet")["models"] == []
+
+
+def test_models_lists_the_zoo_with_evidence_and_citations(call, read):
+    found = read("models", "-k", "3")
+    accuracies = [row["imagenet"] for row in found["models"]]
+    assert found["count"] > 1300 and accuracies == sorted(accuracies, reverse=True) and accuracies[0] > 0.9
+    found = read("models", "*siglip_224.webli", "--max-params", "100M")
+    (row,) = found["models"]
+    assert row["name"] == "vit_base_patch16_siglip_224.webli" and row["tables"] == ["MIEB", "OpenCLIP"]
+    assert row["load"] == 'timm.create_model("vit_base_patch16_siglip_224.webli", pretrained=True)'
+    assert not row["is_local"] and "f4cc6c8" in found["sources"]["MIEB"]
+    shown = call("models", "convnext_base.fb", "-k", "2").stdout
+    for words in ("88.6 M", "TransferGraph records", "2 of 4 models", "9c22047", "ImageNet", "images/s", "no"):
+        assert words in shown, words
+    assert call("models", "lite0.in1k").stdout.splitlines()[1].split()[-1] == "yes"  # of the package
+
+
+def test_models_names_the_nearest_ones_and_refuses_nonsense(refuse):
+    refuse("Did you mean resnet50.a1_in1k", "models", "resnet5O.a1_in1k")
+    refuse("not a number of parameters", "models", "--max-params", "few")
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ def test_mistakes_are_reported(refuse, saved, tmp_path):
         refuse(value, "recommend", saved, "--no-library", option, value)
     refuse("many", "recommend", saved, "--no-library", "--max-params", "many")
     refuse("--measure-top needs images", "recommend", saved, "--no-library", "--measure-top", "2")
+    refuse("--budget needs images", "recommend", saved, "--no-library", "--budget", "60s")
     refuse("-k", "recommend", saved, "--no-library", "-k", "0")
     refuse("net", "recommend", make("other", 1).save(tmp_path / "other.t2v.safetensors"), "--no-library")
     refuse("no folder or file 'nothing'", "recommend", "nothing", "--no-library")
@@ -82,6 +83,19 @@ def test_an_interrupt_prints_what_is_known(call, read, photos, known, monkeypatc
     assert result.exit_code == 130 and "Run the same command again" in result.stderr and done.choice in result.stdout
 
 
+def test_a_budget_is_spent_on_measuring(call, read, refuse, photos, own_library):
+    args = ("recommend", photos, "--model", "tf_efficientnet_lite0", "--budget")
+    report = read(*args, "5m")
+    (row,) = report["rows"]
+    assert row["model"] == report["choice"] == "tf_efficientnet_lite0" and row["measured"] is not None
+    assert report["budget"] == 300 and 0 < report["spent"]["measuring"] < 300 and report["spent"]["embedding"] == 0
+    assert report["measured_images"] == 16 and report["is_embedded"] is False and report["library"] == own_library
+    shown = call(*args, "90")
+    assert shown.exit_code == 0 and "on 16 of 16 images) of 90 s" in shown.stdout
+    for text in ("soon", "-1", "0"):
+        refuse("is not a time above 0", *args, text)
+
+
 def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, known, own_library, monkeypatch):
     monkeypatch.chdir(photos.parent)
     with Library.open(own_library) as opened:
@@ -90,8 +104,10 @@ def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, kn
         opened.add(replace(known, task="photos", provenance=about))
     done, given = task2vec.recommend(known), []
     monkeypatch.setattr(task2vec, "recommend", lambda what, **how: given.append(what) or done)
-    assert call("recommend", "photos").exit_code == call("recommend", "photos", "--measure-top", 1).exit_code == 0
-    assert isinstance(given[0], task2vec.Embedding) and isinstance(given[1], task2vec.Task) and len(given[1]) == 16
+    for options in ((), ("--measure-top", 1), ("--budget", "60s")):
+        assert call("recommend", "photos", *options).exit_code == 0
+    assert isinstance(given[0], task2vec.Embedding)
+    assert all(isinstance(one, task2vec.Task) and len(one) == 16 for one in given[1:])
 
 
 def test_models_that_could_not_be_measured_end_it_with_their_exit_code(call, read, photos, known, monkeypatch):

@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import shlex
+from dataclasses import asdict, replace
 from pathlib import Path
 from string import Template
 
@@ -14,7 +15,10 @@ from scipy.cluster.hierarchy import leaves_list
 import task2vec
 from task2vec import ErrorProtocol, Expert, Library, MeasuredError
 from task2vec.distance import asymmetric, find_floor, symmetric, with_error
-from task2vec.web import Limits
+from task2vec.select.curves import Labels, Tuned
+from task2vec.select.report import format_labels, format_tuned
+from task2vec.select.suggestions import suggest_models
+from task2vec.web import Limits, routes
 from tests.cli.material import FILTERS, make
 from tests.select.material import MODELS, TASKS, make_world
 from tests.web.serving import API, GOOD, HOME, WICKED, ask, fill, find_id, keep_report, serving
@@ -111,11 +115,28 @@ def test_a_recommendation_is_that_of_the_package(client, shots):
     found = ask(client, f"/tasks/{find_id(client, 'own 3')}/recommendation", shots=shots)
     expected = task2vec.recommend(embedding_of("own 3"), evidence=make_world(), shots=shots).to_dict()
     assert found["shots"] == shots and found["rows"]
-    for name in found.keys() - {"task", "rows", "others", "seconds"}:
+    assert found["curves"] == []  # nobody fine-tuned anything here
+    for name in found.keys() - {"task", "rows", "others", "seconds", "curves"}:
         assert json.dumps(found[name]) == json.dumps(expected[name]), name
     for part in ("rows", "others"):
         for one, row in zip(found[part], expected[part], strict=True):
             assert one == pytest.approx({name: row[name] for name in one})
+
+
+def test_a_recommendation_has_the_sentences_of_the_command_line_and_the_zoo(library, monkeypatch):
+    labels, tuned = Labels(0.1, 33, 20, None, present=10, limit=80), Tuned(0.2, 0.1, 0.3, 0.6)
+    zoo = suggest_models(tuned, "torchvision:resnet34")
+    advice = replace(
+        task2vec.recommend(embedding_of("own 3"), evidence=make_world()), labels=labels, tuned=tuned, zoo=zoo
+    )
+    monkeypatch.setattr(routes, "recommend", lambda *given, **options: advice)
+    with serving(library) as client:
+        found = ask(client, f"/tasks/{find_id(client, 'own 3')}/recommendation")
+        fields = ask(client, "/openapi.json")["components"]["schemas"]
+    assert found["curves"] == [format_labels(labels), format_tuned(tuned)]
+    assert all(sentence in " ".join(advice.to_text(width=400).split()) for sentence in found["curves"])
+    assert json.dumps(found["zoo"]) == json.dumps([asdict(one) for one in zoo]) and len(zoo) >= 3
+    assert {"curves", "zoo"} <= fields["Advice"]["properties"].keys() and "load" in fields["Suggestion"]["properties"]
 
 
 def test_two_tasks_side_by_side(client):
@@ -177,7 +198,7 @@ def test_a_model_measured_on_few_tasks_is_listed_after_the_others(tmp_path):
 MISTAKES = {
     404: "/tasks/l-00000000000000000000 /tasks/x/nearest /tasks/x/recommendation /map?space=s-0 /tasks?space=s-0 "
     "/compare?first=a&second=b /matrix?ids=a /jobs/j-0/events /folders?root=f-0 /nothing",
-    422: f"/compare /tasks?limit=201 /tasks?q={201 * 'a'} /models?shots=7",
+    422: f"/compare /tasks?limit=201 /tasks?q={201 * 'a'} /models?shots=7 /models?shots=many",
 }
 
 

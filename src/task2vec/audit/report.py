@@ -58,7 +58,7 @@ PAIRS = 8
 MAX_THUMBNAILS = 200
 # The penalty of heads that judge labels. A twentieth of it ranks wrong labels among 40 classes worse (areas of 0.945,
 # 0.92 and 0.86 instead of 0.95, 0.94 and 0.90 on flowers, pets and birds), and the error is no lower.
-_L2 = 1e-3
+_PENALTY = 1e-3
 COLUMNS = ("image", "label", "predicted", "probability", "label_quality", "is_suspected", "copies", "outlier")
 
 
@@ -467,7 +467,7 @@ def _hold_out(job: "Job", features: "Tensor", copies: Sequence[CopyGroup]) -> tu
             own = fold[[number for number, name in pairs if name == label and number < len(fold)]]
             fold[np.isin(fold, own)] = own.min(initial=len(fold))
     groups = torch.from_numpy(np.unique(fold, return_inverse=True)[1]).to(features.device)
-    how = {"classes": len(job.task.classes), "l2": _L2, "balance": job.settings.balance, "groups": groups}
+    how = {"classes": len(job.task.classes), "penalty": _PENALTY, "balance": job.settings.balance, "groups": groups}
     predicted = (one.cpu().numpy() for one in predict_held_out(features, job.targets, **how))
     return *predicted, fold == np.arange(len(fold))
 

@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "library": ("library", "", "Manage the library: list, edit, verify, share."),
     "serve": ("serve", "serve", "Open the library in the browser."),
     "tasks": ("embed", "tasks", "List the tasks of a dataset."),
-    "probes": ("doctor", "probes", "List the probes that are available offline."),
+    "models": ("doctor", "models", "List pretrained models: size, speed, accuracy, evidence."),
     "doctor": ("doctor", "doctor", "Check the installation, devices, folders and library."),
 }
 LIBRARY_COMMANDS: dict[str, tuple[str, str, str]] = {

@@ -1,6 +1,7 @@
-"""`task2vec doctor` and `task2vec probes`: what is installed and available on this machine, and how to fix problems."""
+"""`task2vec doctor` and `task2vec models`: what is installed, which models there are, and how to fix problems."""
 
 import importlib.metadata
+import math
 import os
 import platform
 import shlex
@@ -8,11 +9,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument
 
 import task2vec
 from task2vec.cli import inputs, options, output
@@ -24,19 +27,64 @@ EXTRAS = {"plot": "figures", "map": "maps of tasks", "web": "task2vec serve", "h
 EXTRAS |= {"ray": "--backend ray", "table": "Parquet tables"}
 LITTLE_SPACE = 200_000_000  # bytes: a few thousand embeddings, or the weights of one probe
 SIZE = 64  # pixels of the images that the probe is checked with
+MODEL_COLUMNS = "model, params, pixels, images/s, ImageNet, evidence, local, source"
+MODEL_DROP = "source, pixels, images/s, params, evidence, local"
 HOW_TO = """
 Any timm or torchvision classifier can be a probe:
   task2vec embed FOLDER --probe resnet34 --download    downloads its weights once
   task2vec embed FOLDER --probe resnet34 --weights resnet34.safetensors"""
 
 
-def probes() -> None:
-    """List the probes that are available offline."""
-    rows = task2vec.list_probes()
-    if not output.print_json({"probes": rows}):
-        states = {True: "available offline", False: "not installed"}
-        output.print_facts((row["name"], f"{states[row['is_local']]}: {row['source']}") for row in rows)
-        print(HOW_TO)
+def models(
+    pattern: Annotated[str | None, Argument(metavar="PATTERN", help="Part of a name, or with * as in timm.")] = None,
+    max_params: options.MaxParams = None,
+    offline: options.Offline = False,
+    k: options.K = 20,
+) -> None:
+    """List pretrained models with their size, speed, accuracy, and where errors of them were published.
+
+    The best by ImageNet accuracy come first, then those without. Images per second are those of timm on one processor.
+    """
+    from task2vec.experts.metatask import has_weights
+    from task2vec.select.candidates import read_count
+    from task2vec.select.zoo import SOURCES, ZooModel
+
+    zoo, most = task2vec.load_zoo(), read_count(max_params) if max_params else math.inf
+    found, sources = {model.name: model for model in zoo.models}, dict[str, str]()
+    if offline:
+        sources = {row["name"]: row["source"] for row in task2vec.list_probes() if row["is_local"]}
+        known = {model.name.partition(".")[0]: model for model in reversed(zoo.models)} | found
+        found = {name: replace(known.get(name, ZooModel(name)), name=name) for name in sources}
+    wanted = pattern if pattern and any(sign in pattern for sign in "*?[") else f"*{pattern or ''}*"
+    kept = [one for one in found.values() if fnmatchcase(one.name, wanted)]
+    if not kept and pattern and not offline:
+        zoo.find(pattern)
+    kept = [one for one in kept if (one.params or 0) <= most]
+    kept.sort(key=lambda one: -(one.imagenet or 0))
+    rows = [
+        asdict(one)
+        | {"load": one.load, "is_local": offline or has_weights(one.location), "source": sources.get(one.name)}
+        for one in kept[:k]
+    ]
+    cited = {"timm": SOURCES["timm"]} | {name: SOURCES[name] for row in rows for name in row["tables"]}
+    if output.print_json({"models": rows, "count": len(kept), "sources": cited}):
+        return
+    output.print_table([_format_model(row) for row in rows], MODEL_COLUMNS, drop=MODEL_DROP)
+    output.print_text(
+        f"{len(rows)} of {pluralize(len(kept), 'model')}. Published by: "
+        + "; ".join(f"{name} ({where})" for name, where in cited.items())
+    )
+    print(HOW_TO)
+
+
+def _format_model(row: dict[str, Any]) -> dict[str, Any]:
+    """A model as it is printed."""
+    shown = {"model": row["name"], "pixels": row["size"], "evidence": ", ".join(row["tables"]), "source": row["source"]}
+    shown |= {
+        "params": row["params"] and f"{row['params'] / 1e6:.1f} M",
+        "local": "yes" if row["is_local"] else "no",
+    }
+    return shown | {"images/s": row["cpu_speed"] and f"{row['cpu_speed']:.0f}", "ImageNet": row["imagenet"]}
 
 
 @dataclass(frozen=True)

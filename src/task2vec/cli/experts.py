@@ -15,7 +15,6 @@ from task2vec.text import pluralize, printable
 
 RECIPE = "Classifier: logistic regression, or that of the paper."
 SEVERAL_SHOTS = f"{options.SHOTS} Can be repeated."
-METRIC = "Error rate, balanced error rate, or 1 - precision (attributes)."
 
 
 def train_expert(
@@ -123,7 +122,6 @@ def error_matrix(
     shots: Annotated[list[str] | None, Option("--shots", metavar="half|N", help=SEVERAL_SHOTS)] = None,
     seeds: options.Seeds = 1,
     recipe: Annotated[Literal["logistic", "achille2019"], Option("--recipe", help=RECIPE)] = "logistic",
-    metric: Annotated[Literal["usual", "balanced", "precision"], Option(help=METRIC)] = "usual",
     out: options.OutFile = None,
     force: options.Force = False,
     size: options.Size = None,
@@ -140,7 +138,7 @@ def error_matrix(
     sizes: list[Any] = [
         int(one) if one.isascii() and one.isdigit() else one for one in dict.fromkeys(shots or ["half"])
     ]
-    protocols = [task2vec.ErrorProtocol(one, recipe, metric) for one in sizes]
+    protocols = [task2vec.ErrorProtocol(one, recipe) for one in sizes]
     sorts = inputs.sort_paths(paths, reading)
     matrix, is_interrupted = None, False
     computed, failed = 0, []

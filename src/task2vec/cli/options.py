@@ -37,6 +37,7 @@ Evidence = Annotated[str | None, Option(metavar="bundle|library|FILE", help=EVID
 
 # Settings that do not.
 AllowBad = Annotated[bool, Option("--allow-bad", help="Continue if over 5 % of the images are unreadable.")]
+Offline = Annotated[bool, Option("--offline", help="Only models that are on this machine.")]
 Download = Annotated[bool, Option("--download", help="Download weights that are not on this machine.")]
 
 # Where results go, and what is shown.
@@ -47,6 +48,7 @@ Tag = Annotated[str | None, Option(help="Only tasks with this tag.")]
 OutFile = Annotated[Path | None, Option("--out", metavar="FILE", help="Write the table to this CSV file.")]
 Out = Annotated[Path, Option(metavar="DIR", help="Folder for the results.")]
 Force = Annotated[bool, Option("--force", help="Overwrite existing results.")]
+MaxParams = Annotated[str | None, Option(metavar="N", help="At most N parameters per model, e.g. 10M.")]
 K = Annotated[int, Option("-k", min=1, metavar="N", help="Number of results to print.")]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
@@ -70,8 +72,7 @@ class SettingsOptions:
     max_samples: Annotated[int | None, Option(help="Maximum number of (image, label) gradients. Default: 400.")] = None
     rel_tol: Annotated[float | None, Option(help="Stop at this relative error per filter, e.g. 0.05.")] = None
     split_half: Annotated[bool, Option("--split-half", help="Also embed two halves to estimate noise. Slower.")] = False
-    l2: Annotated[float | None, Option("--l2", help="L2 penalty of the head. Default: 1e-3.")] = None
-    beta: Annotated[float | None, Option(help="Weight of the prior. Default: 1e-7.")] = None
+    l2: Annotated[float | None, Option("--l2", help="L2 penalty of the head per class. Default: 2e-3.")] = None
     seed: Seed = None
     dtype: Annotated[str | None, Option(help="float32, float64 or bfloat16. Default: float32.")] = None
 
@@ -115,7 +116,7 @@ GROUPS = {
     "Tables": "path_column label_columns root",
     "Published datasets": "task_names kind layout max_images labels one_vs_rest",
     "Probe": "probe weights size download",
-    "Settings that affect the results": "method epochs max_samples split_half rel_tol l2 beta seed dtype recipe shots "
+    "Settings that affect the results": "method epochs max_samples split_half rel_tol l2 seed dtype recipe shots "
     "metric seeds",
     "Speed and memory": "device num_workers batch_size backend jobs",
     "Library": "library no_library tags",

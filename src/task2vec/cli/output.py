@@ -219,8 +219,8 @@ def format_bytes(size: int) -> str:
 
 
 # Columns of text, by their headings: aligned to the left, and shortened in the middle where they do not fit.
-TEXT = {"task", "expert", "stage", "dataset", "strategy", "kind", "group", "tags", "probe", "method", "embedding"}
-TEXT |= {"best", "state", "trained on", "protocol", "location", "nearest (distance)", BAR}
+TEXT = {BAR, "task", "expert", "stage", "dataset", "strategy", "kind", "group", "tags", "probe", "method", "embedding"}
+TEXT |= {"best", "state", "trained on", "protocol", "location", "nearest (distance)", "model", "evidence", "source"}
 
 
 def _count(what: Any) -> str:
@@ -232,7 +232,7 @@ def _count(what: Any) -> str:
 
 # How values that are not text yet are printed, by the headings of their columns.
 FORMATS: dict[str, Callable[[Any], str]] = {
-    **dict.fromkeys(("error", "train error", "median", "share of norm"), format_percent),
+    **dict.fromkeys(("error", "train error", "median", "share of norm", "ImageNet"), format_percent),
     **dict.fromkeys(("images", "classes", "positive"), _count),
     **dict.fromkeys(("distance", "noise", "loss"), "{:.3f}".format),
     "embeddings": lambda entries: str(len(entries)) if len(entries) > 1 else "-",
@@ -257,7 +257,7 @@ def print_table(rows: Iterable[Any], columns: str, *, drop: str = "") -> None:
     table = [{head: _format_cell(head, row, field) for head, field in fields.items()} for row in rows]
     empty = [head for head in fields if all(cells[head] in ("-", "") for cells in table)]
     table = [{head: cell for head, cell in cells.items() if head not in empty} for cells in table]
-    lines, dropped = format_table(table, width=find_width(), text=TEXT, shorten=TEXT, drop=drop.split(", "))
+    lines, dropped = format_table(table, width=find_width(), text=TEXT, shorten=TEXT - {"model"}, drop=drop.split(", "))
     has_dots = (sys.stdout.encoding or "").lower().startswith("utf")
     for line in lines:
         print(line if has_dots else line.replace("…", "."))

@@ -22,10 +22,12 @@ def recommend(
     query: options.Query,
     models: Annotated[list[str] | None, Option("--model", help="Rank only these models or files: A,B.")] = None,
     measure_top: Annotated[int, Option(min=0, metavar="K", help="Measure the top K models on your images.")] = 0,
+    budget: Annotated[str | None, Option(metavar="TIME", help="Measure models for this long, e.g. 60s or 2m.")] = None,
     seeds: options.Seeds = 3,
     shots: options.Shots = None,
-    max_params: Annotated[str | None, Option(metavar="N", help="At most N parameters per model, e.g. 10M.")] = None,
+    max_params: options.MaxParams = None,
     max_time: Annotated[float | None, Option(metavar="S", help="At most S seconds for 1,000 images.")] = None,
+    offline: options.Offline = False,
     evidence: options.Evidence = None,
     strategy: Annotated[str | None, Option(help="Prediction strategy; see task2vec evaluate.")] = None,
     probe: options.AnyProbe = None,
@@ -42,16 +44,18 @@ def recommend(
     The prediction uses errors measured on other tasks: bundled ones, and those of your library. If they do not favour
     any model over the one that is best on average, the report says so. A folder is embedded first and added to the
     library. --measure-top K also measures the top K models on your images, and saves their errors to the library. If
-    one of them cannot be measured, the others are used, and the exit code is not 0.
+    one of them cannot be measured, the others are used, and the exit code is not 0. --budget 60s measures those that
+    promise most in that time, on a sample of many images, and embeds the folder only where that is of use.
     """
     inputs.check_output(out, is_forced=force)
-    how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "seeds": seeds}
-    how |= {"shots": shots, "strategy": strategy, "max_params": max_params, "max_time": max_time, "download": download}
+    how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "budget": budget}
+    how |= {"seeds": seeds, "shots": shots, "strategy": strategy, "download": download}
+    how |= {"max_params": max_params, "max_time": max_time, "offline": offline}
     how["candidates"] = [one for text in models or () for one in text.split(",") if one] or None
     with ExitStack() as stack:
         opened = None
         if not no_library:
-            is_kept = measure_top or Path(query).is_dir()
+            is_kept = measure_top or budget or Path(query).is_dir()
             opened = stack.enter_context(task2vec.Library.open(library) if is_kept else inputs.open_if_any(library))
         what = _find_task(query, opened, how, allow_bad=allow_bad)
         advice = task2vec.recommend(what, library=opened, progress=output.is_watched(), **how)
@@ -80,10 +84,11 @@ def _find_task(
     from task2vec.select import choose_space, find_embedding, find_metatask
 
     origin = inputs.find_origin(query, library)
-    if origin == inputs.PATH or (how["measure_top"] and origin == inputs.LIBRARY and Path(query).exists()):
+    option = "--budget" if how["budget"] else "--measure-top" if how["measure_top"] else None
+    if origin == inputs.PATH or (option and origin == inputs.LIBRARY and Path(query).exists()):
         return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
-    if how["measure_top"]:
-        raise UsageError(f"--measure-top needs images, and '{query}' is an embedding. Name the folder of its images.")
+    if option:
+        raise UsageError(f"{option} needs images, and '{query}' is an embedding. Name the folder of its images.")
     if origin == inputs.FILE:
         return task2vec.load_embedding(query)
     if library is not None:
@@ -106,7 +111,7 @@ def evaluate(
     distances: Annotated[Path | None, Option(metavar="CSV", help="Distances, for --evidence FILE.csv.")] = None,
     leave: Annotated[Literal["task", "dataset", "domain"], Option(help="What to leave out in turn.")] = "task",
     strategies: Annotated[list[str] | None, Option("--strategy", help=STRATEGY)] = None,
-    family: Annotated[str | None, Option("--kind", help="Bundled tasks of one kind: taxa or labels.")] = None,
+    family: Annotated[str | None, Option("--kind", help="Bundled tasks of one kind: sources, taxa or labels.")] = None,
     shots: options.Shots = None,
     probe: options.AnyProbe = None,
     method: options.Method = None,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequenc
 from dataclasses import replace
 from functools import partial, wraps
 from importlib.util import find_spec
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -21,7 +21,7 @@ from task2vec.experts import ModelInfo, find_shots, wilson_interval
 from task2vec.plots.layout import link_tasks, order_leaves
 from task2vec.select.evidence import choose_shots, describe_entry, image_size, list_library_errors
 from task2vec.select.recommend import recommend
-from task2vec.select.report import Recommendation, Row
+from task2vec.select.report import Row
 from task2vec.web import schemas
 from task2vec.web.schemas import Job
 from task2vec.web.security import REPORT_HEADERS, RequestError, hide_paths
@@ -50,8 +50,11 @@ TaskId = Annotated[str, Path(description="Id of a task: 'l-...' or 'm-...'.")]
 JobId = Annotated[str, Path(description="Id of a job: 'j-...'.")]
 SpaceId = Annotated[str | None, Query(description="Id of a space: 's-...'; by default the default one.")]
 Shots = Annotated[
-    Literal["half", "5"] | None,
-    Query(description="Training images: 'half' of them, or 5 per class; by default chosen by the task."),
+    str | None,
+    Query(
+        description="Training images: 'half' of them, or so many per class; by default chosen by the task.",
+        pattern="^(half|[0-9]{1,4})$",
+    ),
 ]
 
 
@@ -255,12 +258,13 @@ def read_matrix(
 
 @router.get("/tasks/{task}/recommendation", summary="Which model to start from")
 @cached(is_slow=True)
-def recommend_model(state: Here, view: Now, task: TaskId, shots: Shots = None) -> Recommendation:
+def recommend_model(state: Here, view: Now, task: TaskId, shots: Shots = None) -> schemas.Advice:
     """Models with their predicted test errors, and whether there is evidence for another than the average-best one."""
     library = state.open_library() if view.has_errors else None  # without errors it adds nothing
     found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, shots=shots)
     rows, others = (tuple(map(_hide_file, part)) for part in (found.rows, found.others))
-    return replace(found, task=task, rows=rows, others=others)
+    changed = {"task": task, "rows": rows, "others": others, "curves": tuple(found.format_curves())}
+    return schemas.Advice(**vars(found) | changed)
 
 
 def _hide_file(row: Row) -> Row:

@@ -3,9 +3,12 @@
 NaN and infinity become null, which is what JSON has for them.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from task2vec.select.report import Recommendation
 
 Origin = Literal["library", "bundled"]
 JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -176,6 +179,13 @@ class Matrix(BaseModel):
     values: list[list[float]] = Field(description="Symmetric distances, rows and columns in the order of `ids`.")
     order: list[int] = Field(description="Rows in the order of the leaves of the tree.")
     merges: list[list[float]] = Field(description="The tree in SciPy's format: two clusters, height, size.")
+
+
+@dataclass(frozen=True, repr=False)
+class Advice(Recommendation):
+    """A recommendation; `curves` are the sentences on labels and fine-tuning that the command line prints."""
+
+    curves: tuple[str, ...] = ()
 
 
 class Model(BaseModel):

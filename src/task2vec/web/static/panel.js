@@ -2,12 +2,14 @@
 
 import { readNearest, readRecommendation, readTask, reportAddress } from "./api.js";
 import { showComparison } from "./compare.js";
-import { button, count, distance, facts, get, isNumber, make, percent, plural, range, short } from "./dom.js";
-import { announce, bring, empty, explain, fill, formatOrigin, intervalBar, shareBar, withCode } from "./parts.js";
+import { button, count, distance, facts, get, isNumber, make, millions, percent, plural, range, short } from "./dom.js";
+import { announce, bring, empty, explain, fill, formatOrigin, intervalBar, shareBar, sortable, withCode } from "./parts.js";
+import { scatter } from "./scatter.js";
 import { TABS, address, go, open, state, watch } from "./state.js";
 
 const CLASSES = 12,
-  MODELS = 6;
+  MODELS = 6,
+  LETTERS = "abcdefgh";
 const SHOTS = [
   ["half", "half of the images"],
   ["5", "5 images per class"],
@@ -203,28 +205,35 @@ function showModels(answer) {
     models = predicted.slice(0, MODELS),
     baseline = predicted.find((one) => one.is_average_best);
   if (baseline && !models.includes(baseline)) models.push(baseline);
-  const top = Math.max(...models.map(({ high, error }) => high ?? error)) * 1.02 || 1;
   const tags = (one) => [
     ...(one.is_average_best ? ["average best"] : []),
     ...(isNumber(one.measured) ? ["measured"] : []),
     ...(answer.others.includes(one) ? ["train it"] : []),
   ];
+  const key = (one) => String(one.rank + (answer.others.includes(one) ? answer.rows.length : 0));
+  const candidates = models.map((one) => ({ ...one, key: key(one), training: "linear head", tags: tags(one) })),
+    zoo = answer.zoo.map((one, number) => ({ ...one, key: LETTERS[number], training: "fine-tuned", isZoo: true, tags: [] })),
+    all = [...candidates, ...zoo],
+    top = Math.max(...all.map(({ high, error }) => high ?? error)) * 1.02 || 1;
   const row = (one) => {
     const interval = range(one.low, one.high);
     const label = `${one.model}: test error ${percent(one.error)}, ${interval ? `90 % interval ${interval}` : "no interval"}`;
     return make(
       "li",
-      { value: one.rank },
-      make("span.word", one.model, tags(one).map((text) => make("span.tag", text))),
+      mark(one),
+      make("span.word", one.model, one.tags.map((text) => make("span.tag", text))),
       make("span.number", { title: interval ?? "" }, percent(one.error)),
-      intervalBar(one, top, label, one.rank === 1),
+      intervalBar(one, top, label, one.key === "1"),
     );
   };
   const generic = models.some(({ model }) => model.startsWith("generic")) ? ["generic"] : [],
     trained = SHOTS.find(([value]) => value === answer.shots)?.[1] ?? `${answer.shots} images per class`;
+  const code = (title, lines) =>
+    make("details", make("summary", title), make("pre", { tabIndex: 0 }, make("code", lines.join("\n"))));
   return [
     make(answer.is_confident ? "p.sentence" : "p.sentence.is-unsure", withCode(answer.verdict)),
-    make("ol.models", models.map(row)),
+    ...answer.curves.map((text) => make("p.curve", text)),
+    make("ol.models", candidates.map(row)),
     make(
       "p.quiet",
       `Dot: predicted test error; bar: its 90 % interval; the scale ends at ${percent(top, 0)}. `,
@@ -232,13 +241,46 @@ function showModels(answer) {
       make("a", { href: address("models") }, `All ${answer.rows.length + answer.others.length} models in a table`),
     ),
     explain([...new Set(models.flatMap(tags)), ...generic]),
+    models.length ? code(`How to get ${models[0].model}`, [models[0].load]) : null,
+    ...(zoo.length
+      ? [
+          make("h3", "Models of the zoo to fine-tune"),
+          make("ol.models.zoo", zoo.map(row)),
+          make("p.quiet", `By errors that others published: they were not measured on tasks like yours. Predicted with ${trained}.`),
+          code("How to get them", zoo.map(({ load }) => load)),
+        ]
+      : []),
+    ...showSizes(all, top),
     answer.notes.length ? make("ul.notes.quiet", answer.notes.map((text) => make("li", withCode(text)))) : null,
-    models.length
-      ? make(
-          "details",
-          make("summary", `How to get ${models[0].model}`),
-          make("pre", { tabIndex: 0 }, make("code", models[0].load)),
-        )
-      : null,
+  ];
+}
+
+const mark = ({ key, isZoo }) => make(isZoo ? "span.mark.is-zoo" : "span.mark", key);
+
+/** Errors against parameters as a figure, and the same as a table. */
+function showSizes(all, top) {
+  const sized = all.filter(({ params }) => params > 0),
+    kinds = [sized.find(({ isZoo }) => !isZoo), sized.find(({ isZoo }) => isZoo)].filter(Boolean),
+    numbers = (name, read, show) => ({ name, value: read, cell: (one) => show(read(one)) });
+  if (sized.length < 2) return [];
+  const columns = [
+    { name: "model", value: (one) => one.model, isText: true },
+    numbers("error", (one) => one.error, percent),
+    { name: "90 % interval", value: (one) => one.low, cell: (one) => range(one.low, one.high) },
+    numbers("params", (one) => one.params, millions),
+    { name: "training", value: (one) => one.training, isText: true },
+    numbers("pixels", (one) => one.size, count),
+    numbers("images/s", (one) => one.cpu_speed, short),
+  ];
+  const label = `Predicted test errors of ${sized.length} models against their parameters; the table below has the numbers`;
+  return [
+    make("h3", "Error and size"),
+    scatter(sized, top, label),
+    make(
+      "p.quiet",
+      kinds.flatMap((one) => [mark(one), one.isZoo ? " zoo, fine-tuned. " : " candidates, linear head. "]),
+      "Height: predicted test error; line: its 90 % interval. Models of almost equal size stand side by side.",
+    ),
+    make("details", make("summary", "These models in a table"), sortable(columns, all, { caption: "Errors and sizes", by: 1 })),
   ];
 }
