@@ -22,7 +22,8 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 import numpy as np  # noqa: E402
 
 from benchmarks.measure import show_table  # noqa: E402
-from task2vec.experts.metatask import DOMAIN, SYMMETRIC, MetaTask, Query, bundled_metatask  # noqa: E402
+from experiments.report import load_bundle  # noqa: E402
+from task2vec.experts.metatask import DOMAIN, SYMMETRIC, MetaTask, Query  # noqa: E402
 from task2vec.select.combined import fit_combined, scale_errors  # noqa: E402
 from task2vec.select.evaluate import Leave, evaluate  # noqa: E402
 from task2vec.select.strategies import (  # noqa: E402
@@ -139,7 +140,7 @@ def compare_candidates() -> Iterator[dict[str, object]]:
 
 def _compare(setting: tuple[str, str, Leave]) -> list[dict[str, object]]:
     family, shots, leave = setting
-    metatask = bundled_metatask().select(shots, family=family)
+    metatask = load_bundle(None).select(shots, family=family)
     found = evaluate(metatask, CANDIDATES, leave=leave, resamples=1)
     average, best = found.outcomes[AVERAGE_BEST].errors, found.optimum.mean()
     rows = []
@@ -169,7 +170,7 @@ def count_abstaining() -> Iterator[dict[str, object]]:
 
 def _count(asked: tuple[str | None, tuple[str, str, Leave]]) -> dict[str, object]:
     score, (family, shots, leave) = asked
-    metatask = bundled_metatask().select(shots, family=family)
+    metatask = load_bundle(None).select(shots, family=family)
     mean, datasets, fits = metatask.mean, np.array(metatask.datasets), {}
     gains: dict[bool, list[float]] = {True: [], False: []}
     for row, dataset in enumerate(datasets):

@@ -153,7 +153,7 @@ def measure(population: Population, probe: t2v.Probe, arguments: argparse.Namesp
     for number in range(arguments.draws):
         found = draw_once(population, sample=arguments.sample, pairs=arguments.pairs, seed=arguments.seed + number)
         found = smooth(found, probe.layers, share)
-        fisher, stderr = found.fisher.numpy(), found.stderr.numpy()
+        fisher, stderr = found.fisher.cpu().numpy(), found.stderr.cpu().numpy()
         counts = {"counts": {"images_used": found.images}}
         own = t2v.Embedding("draw", probe.name, fisher, stderr, np.ones_like(fisher), probe.layers, counts).interval()
         for kind, (low, high) in zip(KINDS, ((fisher - 1.96 * stderr, fisher + 1.96 * stderr), own), strict=True):

@@ -2,7 +2,7 @@
 
     python benchmarks/kinds.py [--binary DIR] [--json docs/measured/kinds.json]
 
-Of the bundled tasks, those of one group of species or breeds; and, if given, separable binary tasks that
+The tasks of the experts' meta-task that are one group of species or breeds; and, if given, separable binary tasks that
 `benchmarks/steadiness.py gather` has embedded below DIR (DATASET/TASK.safetensors), the four with the lowest error of
 the head of each dataset. For every kind of distance: how many tasks have their nearest neighbour in their own dataset;
 the chance that two tasks of one dataset are nearer than two of different ones; and the rank correlation of the distance
@@ -23,6 +23,7 @@ from scipy.stats import mannwhitneyu, spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import show_table  # noqa: E402
+from experiments.report import load_bundle  # noqa: E402
 from task2vec.distance import KINDS, pairwise  # noqa: E402
 
 USED = 4
@@ -65,10 +66,10 @@ def main() -> int:
     parser.add_argument("--binary", type=Path, help="folder of separable binary tasks, by dataset")
     parser.add_argument("--json", type=Path, help="where to write the tables")
     arguments = parser.parse_args()
-    bundle = t2v.bundled_metatask()
+    bundle = load_bundle(None)
     own = [n for n, task in enumerate(bundle.tasks) if task.family == "taxa" and task.name != task.dataset]
     sets = {
-        f"{len(own)} bundled tasks, {space}": (
+        f"{len(own)} groups, {space}": (
             [every[number] for number in own],
             [bundle.tasks[number].dataset for number in own],
         )

@@ -27,10 +27,10 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from scipy.stats import spearmanr  # noqa: E402
 
-import task2vec as t2v  # noqa: E402
 from benchmarks.measure import show_table  # noqa: E402
 from experiments.metatask.build import Studio, make_once, name_file  # noqa: E402
 from experiments.metatask.plan import plan_metatask  # noqa: E402
+from experiments.report import load_bundle  # noqa: E402
 from task2vec.experts import recipes  # noqa: E402
 
 GRID = [(rate, epochs) for epochs in (5, 10) for rate in (0.005, 0.002, 0.001)]
@@ -71,7 +71,7 @@ def average(table: dict[str, Any], tasks: list[str], train: str) -> np.ndarray:
 
 def find_unseen(experts: list[str], tasks: list[str]) -> np.ndarray:
     """(experts, tasks) whether an expert was trained on neither images nor labels of a task."""
-    metatask = t2v.bundled_metatask()
+    metatask = load_bundle(None)
     rows, columns = ([one.name for one in side] for side in (metatask.tasks, metatask.models))
     places = np.ix_([rows.index(task) for task in tasks], [columns.index(expert) for expert in experts])
     return ((metatask.shares_images[places] == 0) & ~metatask.shares_labels[places]).T

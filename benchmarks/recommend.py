@@ -1,133 +1,215 @@
-"""How far `recommend` can be relied upon, and what it takes: `python -m benchmarks.recommend [--every 1]`.
+"""What `recommend` is worth on an unknown source of images: `python -m benchmarks.recommend [--json FILE]`.
 
-Every task of the bundle is predicted as if nothing of it were known (leave one task out), or nothing of its dataset
-(leave one dataset out); candidates are the networks that anybody can load. Shown are how far predictions miss, how many
-errors the intervals cover and how wide they are, what following the recommendation gains over the average-best model,
-and the same after two candidates were measured; then how far the best of three that were measured once can be relied
-upon. Before that the seconds of one recommendation.
+Every whole dataset of the bundle is a task; all tasks of its source are left out in turn. The labelled images of a user
+are one half of the test images (on which models are measured, on three splits), and what is chosen is judged on the
+other half; then the other way round. Shown are points of error over the network that is the best on average over all
+sources, the asked one included, and over the one with the best ImageNet accuracy: means over sources, with standard
+errors and p-values of a sign-flip test over sources. Then how far predictions miss, how many errors the 90 % intervals
+cover and how wide they are, by thirds of difficulty; and the seconds of one recommendation.
 """
 
 import argparse
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
 import task2vec as t2v
+from benchmarks.measure import show_table
+from task2vec.experts import wilson_interval
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
 from task2vec.library import MeasuredError
+from task2vec.plots import COLOURS, GREY, import_figure, save_picture
 from task2vec.select.combined import fit_with_heads, predict_conditioned
 from task2vec.select.recommend import select_space
 from task2vec.select.strategies import Prediction
 
-PROBE, METHOD = "tf_efficientnet_lite0", "robust"
+PROBE, METHOD, SCORE = "tf_efficientnet_lite0", "robust", "logme"
+WHOLE = ("cub200", "flowers102", "dogs", "clothing10", "dtd10", "cifar10")
+SPLITS = 3
+# Processor seconds on one x86 core for 100 images: features of a network at its own size (`--time IMAGES WEIGHTS`), a
+# classifier, an embedding (docs/how-to/scale.md).
+SECONDS = {"tf_efficientnet_lite0": 6.9, "tf_efficientnet_lite1": 9.0, "tf_efficientnet_lite2": 14.4, "resnet34": 7.1,
+           "mobilenet_v2": 5.7, "resnet50_keras": 13.4, "vgg16_features": 33.2}  # fmt: skip
+CLASSIFIER, EMBEDDING = 1.4, 27.0
+# Top-1 accuracy on ImageNet: of timm's results, torchvision's first weights and Keras' documentation.
+IMAGENET = {"tf_efficientnet_lite0": 74.8, "tf_efficientnet_lite1": 76.6, "tf_efficientnet_lite2": 77.5,
+            "resnet34": 73.3, "mobilenet_v2": 71.9, "resnet50_keras": 74.9, "vgg16_features": 71.6}  # fmt: skip
 
 
-def leave_out(whole: MetaTask, row: int, *, leave: str) -> MetaTask:
-    """The meta-task without a task, or without all tasks of its dataset."""
-    datasets = np.array(whole.datasets)
-    is_gone = np.arange(len(datasets)) == row if leave == "task" else datasets == datasets[row]
-    return whole.only(np.flatnonzero(~is_gone))
-
-
-def make_query(known: MetaTask, embedding: t2v.Embedding, is_candidate: np.ndarray) -> Query:
+def make_query(known: MetaTask, embedding: t2v.Embedding, is_candidate: np.ndarray, **more) -> Query:
     """The query of `recommend` for the task of an embedding, whose dataset is not known."""
-    distances = known.distances_from(embedding)
-    return Query(
-        embedding.task,
-        is_candidate,
-        distances={SYMMETRIC: distances[: len(known.tasks)]},
-        to_sources={SYMMETRIC: known.pick_sources(distances)},
-        vector=embedding.vector,
-        classes=embedding.provenance["counts"]["classes"],
-    )
+    distances = known.distances_from(embedding)[: len(known.tasks)]
+    counts = embedding.provenance["counts"]
+    return Query(embedding.task, is_candidate, distances={SYMMETRIC: distances}, classes=counts["classes"], **more)
 
 
-def list_measured(whole: MetaTask, row: int, column: int, seeds: slice = slice(None)) -> list[MeasuredError]:
-    """The errors of a model on a task, as if they had just been measured."""
-    task, model = whole.tasks[row].fingerprint, whole.models[column].name
-    error, *ends = (each[row, column, 0, seeds].tolist() for each in (whole.errors, whole.low, whole.high))
-    found = zip(error, whole.seeds[seeds], *ends, strict=True)
-    return [MeasuredError(task, model, one, whole.protocols[0], *more) for one, *more in found]
-
-
-def score(prediction: Prediction, true: np.ndarray, columns: np.ndarray) -> dict[str, float]:
-    """How good one prediction for the candidates in `columns` is."""
-    is_confident = prediction.abstains is False
-    assert prediction.errors is not None and prediction.low is not None and prediction.high is not None
-    own, low, high = true[columns], prediction.low[columns], prediction.high[columns]
-    first = int(prediction.order(np.isin(np.arange(len(true)), columns))[0])
-    average_best = first if prediction.average_best is None else prediction.average_best
-    return {
-        "square": float(np.square(prediction.errors[columns] - own).mean()),
-        "covered": float(((low <= own) & (own <= high)).mean()),
-        "width": float((high - low).mean()),
-        "confident": float(is_confident),
-        "gain": float(true[average_best] - true[first]) if is_confident else 0.0,
-        "regret": float((true[first] if is_confident else true[average_best]) - own.min()),
-    }
-
-
-def measure_all(shots: str, leave: str, *, every: int) -> Mapping[str, list[dict[str, float]]]:
-    """The scores of all tasks: before anything is measured, and for the other candidates after two were."""
-    whole = t2v.bundled_metatask().select(shots, probe=PROBE, method=METHOD)
-    is_candidate = np.array([model.is_named for model in whole.models])
-    columns = np.flatnonzero(is_candidate)
-    found: dict[str, list[dict[str, float]]] = {"nothing": [], "two models": []}
-    for row in range(0, len(whole.tasks), every):
-        known, true, embedding = leave_out(whole, row, leave=leave), whole.mean[row], _embedding(whole, row)
-        query = make_query(known, embedding, is_candidate)
-        before = predict_conditioned(known, embedding, query, {})
-        found["nothing"].append(score(before, true, columns))
-        tried = before.order(is_candidate)[:2]
-        measured = {whole.models[one].name: list_measured(whole, row, one) for one in tried}
-        after = predict_conditioned(known, embedding, query, measured)
-        found["two models"].append(score(after, true, np.setdiff1d(columns, tried)))
+def list_measured(whole: MetaTask, row: int, column: int, half: int) -> list[MeasuredError]:
+    """The errors of a model on half of the test images of a task, as if they had just been measured."""
+    assert whole.halves is not None
+    count, found = whole.tasks[row].images / 4, []
+    for seed in whole.seeds[:SPLITS]:
+        error = float(whole.halves[row, column, 0, seed, half])
+        ends = wilson_interval(error * count, count)
+        names = (whole.tasks[row].fingerprint, whole.models[column].name)
+        found.append(MeasuredError(*names, error, whole.protocols[0], seed, ends.low, ends.high))
     return found
 
 
-def measure_one_split(shots: str, *, every: int, count: int = 3) -> dict[str, float]:
-    """What relying on one split costs: `count` candidates are measured on the first, and compared on the others.
+def choose(whole: MetaTask, row: int, half: int, is_candidate: np.ndarray) -> tuple[dict[str, int], Prediction]:
+    """What every strategy chooses for a task without its source, and the prediction before anything is measured."""
+    datasets = np.array(whole.datasets)
+    known = whole.only(np.flatnonzero(datasets != datasets[row]))
+    embedding = whole.embeddings[f"{PROBE} {METHOD}"][row]
+    blind = t2v.Embedding(embedding.task, embedding.probe, embedding.fisher, embedding.stderr, embedding.prior,
+                          embedding.layers, {**embedding.provenance, "head": None})  # fmt: skip
+    scores = np.where(is_candidate, whole.scores[SCORE][row, :, 0], np.nan)
+    query = make_query(known, embedding, is_candidate)
+    nothing = Query(query.name, is_candidate, classes=query.classes)
+    scored = Query(query.name, is_candidate, classes=query.classes, scores={SCORE: scores})
+    measured = {whole.models[one].name: list_measured(whole, row, one, half) for one in np.flatnonzero(is_candidate)}
+    means = [np.mean([one.error for one in measured[model.name]]) if model.name in measured else np.inf
+             for model in whole.models]  # fmt: skip
+    before = predict_conditioned(known, embedding, query, {})
+    top = [whole.models[one].name for one in before.order(is_candidate)[:2]]
 
-    By how much the error of the choice is larger than it was thought to be, and that error, where the smallest measured
-    error is chosen, and where the smallest predicted one is, given all that is known.
-    """
+    def first(found: Prediction) -> int:
+        return int(found.order(is_candidate)[0])
+
+    assert before.average_best is not None
+    return {
+        "average-best of the other sources": before.average_best,
+        "LogME": int(np.nanargmax(scores)),
+        "embedding: combined": first(before),
+        "smallest measured error": int(np.argmin(means)),
+        "all measured, posterior": first(predict_conditioned(known, blind, nothing, measured)),
+        "the same with LogME (--budget)": first(predict_conditioned(known, blind, scored, measured)),
+        "embedding, two measured": first(
+            predict_conditioned(known, embedding, query, {name: measured[name] for name in top})
+        ),
+    }, before
+
+
+def time_networks(folder: Path, weights: Path) -> dict[str, float]:
+    """Processor seconds on one core for the features of 100 images of a folder, by network: the `SECONDS` above."""
+    import torch
+
+    from experiments.metatask.networks import NETWORKS, load_network
+
+    torch.set_num_threads(1)
+    task, found = t2v.read_folder(folder), {}
+    for name in NETWORKS:
+        probe, begin = load_network(name, weights), time.process_time()
+        for start in range(0, 100, 20):
+            pixels = torch.stack([probe.preprocess(task.images.load(row)) for row in range(start, start + 20)])
+            with torch.inference_mode():
+                probe.network(probe.preprocess.normalise(pixels, torch.float32))
+        found[name] = time.process_time() - begin
+    return found
+
+
+def count_seconds(strategy: str, models: Sequence[str]) -> float:
+    """Processor seconds of a strategy for 100 images."""
+    features = sum(SECONDS[name] for name in models)
+    found = EMBEDDING if "embedding" in strategy else 0.0
+    if "two measured" in strategy:
+        return found + 2 * (features / len(models) + CLASSIFIER)
+    if "measured" in strategy or "--budget" in strategy:
+        return found + features + CLASSIFIER * len(models)
+    return found + (features if "LogME" in strategy else 0.0)
+
+
+def draw(tables: Sequence[dict], path: Path) -> None:
+    """Points over the average-best network against processor seconds, of the networks that anybody can load."""
+    figure = import_figure()(figsize=(7.2, 3.2), dpi=110, layout="constrained")
+    both = figure.subplots(1, 2, sharey=True)
+    for axes, shots in zip(both, ("5", "half"), strict=True):
+        rows = [row for row in tables if row["shots"] == shots and row["candidates"] == 5]
+        rows = [row for row in rows if row["strategy"] != "embedding: combined" and "always" not in row["strategy"]]
+        for row in rows:
+            gain, error = row["over average-best"], row["± average-best"]
+            axes.errorbar(row["seconds"], gain, error, fmt="o", color=COLOURS[0], ms=4, lw=1)
+            side = {"ha": "right", "va": "baseline"} if row["seconds"] else {"ha": "left", "va": "top"}
+            where = {"textcoords": "offset points", "fontsize": 6.5, **side}
+            axes.annotate(row["strategy"], (row["seconds"], gain), (-6, -2), **where)
+        axes.axhline(0, color=GREY, lw=0.8)
+        axes.set_title("5 per class" if shots == "5" else "half of the images", fontsize=9)
+        axes.set_xlabel("processor seconds for 100 images", fontsize=8)
+        axes.tick_params(labelsize=7)
+    both[0].set_ylabel("points over the average-best", fontsize=8)
+    save_picture(figure, path)
+
+
+def flip_signs(gains: np.ndarray, *, draws: int = 20_000) -> float:
+    """The chance of a mean as low as this if signs were random."""
+    signs = np.random.default_rng(0).choice([-1, 1], (draws, len(gains)))
+    return float((1 + ((signs * gains).mean(1) <= gains.mean() + 1e-12).sum()) / (1 + draws))
+
+
+def compare(shots: str, is_loadable: bool) -> tuple[list[dict], list[dict]]:
+    """The table of strategies, and that of intervals, by one training size."""
     whole = t2v.bundled_metatask().select(shots, probe=PROBE, method=METHOD)
-    is_candidate = np.array([model.is_named for model in whole.models])
-    found: dict[str, list[float]] = {"measured bias": [], "measured error": [], "bias": [], "error": []}
-    for row in range(0, len(whole.tasks), every):
-        known, splits, embedding = leave_out(whole, row, leave="task"), whole.errors[row, :, 0], _embedding(whole, row)
-        true = splits[:, 1:].mean(1)
-        query = make_query(known, embedding, is_candidate)
-        tried = predict_conditioned(known, embedding, query, {}).order(is_candidate)[:count]
-        measured = {whole.models[one].name: list_measured(whole, row, one, slice(1)) for one in tried}
-        errors = predict_conditioned(known, embedding, query, measured).errors
-        assert errors is not None
-        for name, guesses in (("measured ", splits[:, 0]), ("", errors)):
-            chosen = int(tried[np.argmin(guesses[tried])])
-            found[f"{name}bias"].append(float(true[chosen] - guesses[chosen]))
-            found[f"{name}error"].append(float(true[chosen]))
-    return {name: float(np.mean(values)) for name, values in found.items()}
+    assert whole.halves is not None
+    is_candidate = np.array([model.is_named or not is_loadable for model in whole.models])
+    rows = [row for row, task in enumerate(whole.tasks) if task.family == "sources" or task.name in WHOLE]
+    sources = np.array([whole.tasks[row].dataset for row in rows])
+    names = list(dict.fromkeys(sources))
 
+    def average(values: Sequence[float] | np.ndarray) -> np.ndarray:
+        return np.array([np.asarray(values)[sources == name].mean() for name in names])
 
-def _embedding(whole: MetaTask, row: int) -> t2v.Embedding:
-    return whole.embeddings[f"{PROBE} {METHOD}"][row]
+    by_source = np.array([average(whole.mean[rows, column]) for column in range(len(whole.models))])
+    fixed = int(np.argmin(np.where(is_candidate, by_source.mean(1), np.inf)))
+    top1 = np.array([IMAGENET[model.name] for model in whole.models])
+    imagenet = int(np.argmax(np.where(is_candidate, top1, 0)))
+    found: dict[str, list[np.ndarray]] = {}
+    intervals = []
+    for row in rows:
+        judged = []
+        for half in (0, 1):
+            chosen, before = choose(whole, row, half, is_candidate)
+            errors = 100 * whole.halves[row, :, 0, :, 1 - half].mean(1)
+            others = np.array([errors[fixed], errors[imagenet], errors[is_candidate].min()])
+            judged.append({name: errors[one] - others for name, one in chosen.items()})
+        for name in judged[0]:
+            found.setdefault(name, []).append(np.mean([each[name] for each in judged], axis=0))
+        assert before.errors is not None and before.low is not None and before.high is not None
+        true, low, high = (each[is_candidate] for each in (whole.mean[row], before.low, before.high))
+        intervals.append([whole.mean[row, fixed], np.square(before.errors[is_candidate] - true).mean(),
+                          ((low <= true) & (true <= high)).mean(), (high - low).mean()])  # fmt: skip
+    found[f"always {whole.models[imagenet].name} (ImageNet)"] = [
+        100 * (whole.mean[row, imagenet] - np.array([whole.mean[row, fixed], *[whole.mean[row, imagenet]] * 2]))
+        for row in rows
+    ]
+    table = []
+    for name, values in found.items():
+        own = np.array([average(column) for column in np.array(values).T])
+        line = {"shots": shots, "candidates": int(is_candidate.sum()), "strategy": name}
+        for label, gains in zip(("average-best", "ImageNet"), own, strict=False):
+            line[f"over {label}"] = float(gains.mean())
+            line[f"± {label}"] = float(gains.std(ddof=1) / np.sqrt(len(gains)))
+            line[f"p {label}"] = flip_signs(gains)
+        line["seconds"] = count_seconds(name, [whole.models[one].name for one in np.flatnonzero(is_candidate)])
+        table.append(line | {"worst source": float(own[0].max()), "over the best": float(own[2].mean())})
+    parts, lines = np.array(intervals), []
+    order = np.argsort(parts[:, 0])
+    for label, some in (("all", order), *zip(("easy", "middle", "hard"), np.array_split(order, 3), strict=True)):
+        _, square, covered, _ = parts[some].mean(0)
+        lines.append({"shots": shots, "candidates": int(is_candidate.sum()), "third": label, "tasks": len(some),
+                      "RMSE": 100 * float(np.sqrt(square)), "coverage": 100 * float(covered),
+                      "median width": 100 * float(np.median(parts[some, 3]))})  # fmt: skip
+    return table, lines
 
 
 def time_recommendation(clock: Callable[[], float]) -> tuple[float, float]:
     """Seconds of the first recommendation after import, and of the next ones."""
     fit_with_heads.cache_clear()
     select_space.cache_clear()
-    embedding = _embedding(t2v.bundled_metatask(), 0)
-    new = t2v.Embedding(
-        "mine",
-        embedding.probe,
-        embedding.fisher * 1.01,
-        embedding.stderr,
-        embedding.prior,
-        embedding.layers,
-        embedding.provenance | {"task_fingerprint": "0" * 64},
-    )
+    known = t2v.bundled_metatask().embeddings[f"{PROBE} {METHOD}"][0]
+    parts = (known.fisher * 1.01, known.stderr, known.prior, known.layers)
+    new = t2v.Embedding("mine", known.probe, *parts, known.provenance | {"task_fingerprint": "0" * 64})
     spent = []
     for _ in range(6):
         begin = clock()
@@ -137,35 +219,32 @@ def time_recommendation(clock: Callable[[], float]) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Prints the seconds and both tables."""
+    """Prints the tables and the seconds."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=1, help="predict only every N-th task", metavar="N")
-    every = parser.parse_args().every
-    for name, clock in (("processor", time.process_time), ("wall clock", time.perf_counter)):
-        first, later = time_recommendation(clock)
+    parser.add_argument("--json", type=Path, help="also write the figures there")
+    parser.add_argument("--draw", type=Path, help="draw gains against seconds there")
+    parser.add_argument("--time", type=Path, nargs=2, metavar=("IMAGES", "WEIGHTS"), help="only time the networks")
+    arguments = parser.parse_args()
+    if arguments.time is not None:
+        return show_table(["network", "seconds"], list(time_networks(*arguments.time).items()))
+    tables, intervals = [], []
+    for shots in ("5", "half"):
+        for is_loadable in (True, False):
+            table, lines = compare(shots, is_loadable)
+            tables += table
+            intervals += lines
+    for rows in (tables, intervals):
+        cells = [[f"{one:.3g}" if isinstance(one, float) else str(one) for one in row.values()] for row in rows]
+        show_table(list(rows[0]), cells)
+    seconds = {name: time_recommendation(clock) for name, clock in
+               (("processor", time.process_time), ("wall clock", time.perf_counter))}  # fmt: skip
+    for name, (first, later) in seconds.items():
         print(f"one recommendation: {first:.2f} s the first time, {later:.3f} s after that, by the {name}")
-    print()
-    print("| shots | left out | measured | RMSE | coverage | width | departs from average-best | gain then | regret |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for shots in ("half", "5"):
-        for leave in ("task", "dataset"):
-            for measured, rows in measure_all(shots, leave, every=every).items():
-                mean = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
-                cells = [shots, leave, measured, f"{100 * mean['square'] ** 0.5:.1f}", f"{100 * mean['covered']:.0f} %"]
-                cells.append(f"{100 * mean['width']:.1f}")
-                if measured == "nothing":
-                    gain = mean["gain"] / mean["confident"] if mean["confident"] else 0.0
-                    cells += [f"{100 * mean['confident']:.0f} %", f"{100 * gain:+.1f}", f"{100 * mean['regret']:.1f}"]
-                else:  # about the candidates that were not measured: nothing is chosen among these alone
-                    cells += ["-", "-", "-"]
-                print(f"| {' | '.join(cells)} |", flush=True)
-    print("\nthree measured on one split, compared on the others; points")
-    print("| shots | chosen by | error underestimated by | error |")
-    print("|---|---|---|---|")
-    for shots in ("half", "5"):
-        found = {name: 100 * value for name, value in measure_one_split(shots, every=every).items()}
-        print(f"| {shots} | smallest measured | {found['measured bias']:+.1f} | {found['measured error']:.1f} |")
-        print(f"| {shots} | all that is known | {found['bias']:+.1f} | {found['error']:.1f} |", flush=True)
+    if arguments.draw is not None:
+        draw(tables, arguments.draw)
+    if arguments.json is not None:
+        found = {"strategies": tables, "intervals": intervals, "seconds": seconds}
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

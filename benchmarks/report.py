@@ -92,7 +92,9 @@ def judge_labels(features: torch.Tensor, truth: np.ndarray, rate: float, seed: i
     rng, classes = np.random.default_rng(seed), int(truth.max()) + 1
     given, wrong = truth.copy(), rng.permutation(len(truth))[: round(rate * len(truth))]
     given[wrong] = (given[wrong] + rng.integers(1, classes, len(wrong))) % classes
-    p, _, is_judged = (a.numpy() for a in predict_held_out(features, torch.from_numpy(given), classes=classes, l2=l2))
+    p, _, is_judged = (
+        a.numpy() for a in predict_held_out(features, torch.from_numpy(given), classes=classes, penalty=l2)
+    )
     ours = find_label_issues(p, given, is_judged)
     scores, suspected = {"ours": ours.score}, {"ours": ours.is_suspected}
     if find_spec("cleanlab"):

@@ -10,14 +10,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = (("taxa", "half"), ("taxa", "5"), ("labels", "half"), ("labels", "5"))
 ROWS = {
-    "chance": "a model chosen at random",
     "generic": "the generic ImageNet model",
-    "average_best": "**average-best baseline: the model that is best on average**",
-    "symmetric": "nearest source task, symmetric distance",
-    "asymmetric": "nearest source task, asymmetric distance (the paper)",
+    "average_best": "**average-best baseline**",
+    "asymmetric": "nearest source task, asymmetric (the paper)",
+    "kernel dataset": "errors of tasks of the same dataset, by its name alone",
     "model space": "model space (the paper's model2vec)",
-    "logme": "LogME, which runs *every* model on your images",
-    "combined": "`combined`, the strategy of `recommend`",
+    "logme": "LogME",
+    "combined": "`combined`",
     "combined + logme": "`combined` with LogME",
 }
 BLOCK = re.compile(r"(<!-- made by docs/tables\.py -->\n).*?(<!-- end -->)", re.DOTALL)

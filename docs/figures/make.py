@@ -1,4 +1,4 @@
-"""The figures of docs/explanation and docs/how-to, drawn from the measured meta-task that ships with the package.
+"""The figures of docs/explanation and docs/how-to, drawn from the meta-tasks that we measured.
 
     python docs/figures/make.py [FOLDER]
 
@@ -8,12 +8,15 @@ They need no images, weights or network access, and the same versions of the dep
 import sys
 from pathlib import Path
 
-import numpy as np
-
-import task2vec as t2v
-from task2vec.plots import COLOURS, GREY, INK, choose_looks, import_figure, save_picture
-
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+import numpy as np  # noqa: E402
+
+import task2vec as t2v  # noqa: E402
+from experiments.report import load_bundle  # noqa: E402
+from task2vec.plots import COLOURS, GREY, INK, choose_looks, import_figure, save_picture  # noqa: E402
+
 PROBE = "resnet34 robust"
 # docs/results/metatask describes the datasets of these tasks.
 SHOWN = ("cub_Parulidae", "flowers_Asparagales", "clothing10")
@@ -21,9 +24,9 @@ SHOWN = ("cub_Parulidae", "flowers_Asparagales", "clothing10")
 
 def draw_all(folder: Path) -> list[Path]:
     """The paths of all figures, drawn into a folder."""
-    metatask = t2v.bundled_metatask()
-    draw = (_draw_embeddings, _draw_norms, _draw_distances, _draw_errors, _draw_advice)
-    return [each(metatask, folder) for each in draw]
+    metatask = load_bundle(None)
+    draw = (_draw_embeddings, _draw_norms, _draw_distances, _draw_errors)
+    return [*(each(metatask, folder) for each in draw), _draw_advice(t2v.bundled_metatask(), folder)]
 
 
 def _open(width: float = 6.4, height: float = 2.9):
