@@ -4,7 +4,11 @@ import importlib
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from benchmarks import recommend
+from task2vec import bundled_metatask
 
 FILES = sorted(path.stem for path in Path(__file__).parents[1].joinpath("benchmarks").glob("*.py"))
 NEEDS = {"other_libraries": "backpack"}
@@ -15,3 +19,39 @@ def test_benchmark_imports(name):
     if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed: it belongs to `make bench`")
     importlib.import_module(f"benchmarks.{name}")
+
+
+def test_nothing_in_a_benchmark_looks_like_a_test():
+    for name in FILES:
+        if name not in NEEDS:
+            found = vars(importlib.import_module(f"benchmarks.{name}"))
+            assert not [one for one in found if one.startswith("test")], name
+
+
+def test_signs_are_flipped_one_sided():
+    assert recommend.flip_signs(np.full(10, -1.0)) == pytest.approx(2**-10, abs=0.001)
+    assert recommend.flip_signs(np.full(10, 1.0)) == 1
+    assert recommend.flip_signs(np.array([1.0, -1.0, 2.0, -2.0])) == pytest.approx(0.625, abs=0.02)  # 10 of 16
+
+
+def test_recommend_is_compared_on_a_part_of_the_bundle(monkeypatch):
+    whole = bundled_metatask()
+    rows = [row for row, task in enumerate(whole.tasks) if task.family == "sources"][:6]
+    part = whole.only(rows)
+    monkeypatch.setattr(recommend.t2v, "bundled_metatask", lambda: part)
+    table, intervals = recommend.compare("half", is_loadable=True)
+    lines = {row["strategy"]: row for row in table}
+    assert {"embedding: combined", "all measured, posterior", "the same with LogME (--budget)", "LogME"} <= set(lines)
+    datasets = np.array([part.tasks[row].dataset for row in range(6)])
+    names = [model.name for model in part.models]
+    candidates = [number for number, model in enumerate(part.models) if model.is_named]
+    means = part.select("half", probe=recommend.PROBE, method=recommend.METHOD).mean
+    by_source = np.array([means[datasets == one].mean(0) for one in dict.fromkeys(datasets)])
+    best = min(candidates, key=lambda number: by_source.mean(0)[number])
+    top = max(candidates, key=lambda number: recommend.IMAGENET[names[number]])
+    always = lines[f"always {names[top]} (ImageNet)"]
+    assert always["over average-best"] == pytest.approx(100 * (by_source[:, top] - by_source[:, best]).mean())
+    assert always["over ImageNet"] == 0 and {row["candidates"] for row in table} == {len(candidates)}
+    assert all(row["over the best"] >= -1e-9 and 0 < row["p average-best"] <= 1 for row in table)
+    assert [(row["third"], row["tasks"]) for row in intervals] == [("all", 6), ("easy", 2), ("middle", 2), ("hard", 2)]
+    assert all(0 <= row["coverage"] <= 100 and row["RMSE"] >= 0 for row in intervals)

@@ -8,6 +8,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import matplotlib
 import pytest
 import typer
 from PIL import Image
@@ -57,6 +58,8 @@ def test_snippets_run(page, tmp_path, monkeypatch):
     # A model is recommended for embeddings by the default probe at its own size; elsewhere a tiny probe will do.
     if "task2vec recommend" not in text:
         monkeypatch.setattr(t2v, "load_probe", lambda *args, **options: make_tiny())
+    if "experiments/" in text:
+        (tmp_path / "experiments").symlink_to(ROOT / "experiments")
     names: dict = {"__name__": "page"}
     for snippet in RUN[page]:
         if snippet.kind == "python":
@@ -109,12 +112,12 @@ def test_what_is_spelt_wrong_is_found():
 
 def test_snippets_that_nobody_runs_are_found():
     text = "Words.\n\n    ray start --head\n\n<!-- not run: it takes an hour -->\n```python\n1 / 0\n```\n\n    x = y\n"
-    text += "```\n$ task2vec ls; task2vec probes  # two\nnothing\n```\n"
+    text += "```\n$ task2vec ls; task2vec models  # two\nnothing\n```\n"
     ray, python, shown = read_snippets(ROOT / "x.md", text)
     with pytest.raises(AssertionError, match="nobody runs ray"):
         run_shell(ray)
     assert [ray.reason, python.reason, shown.reason] == [None, "it takes an hour", None]
-    assert shown.commands() == [["task2vec", "ls"], ["task2vec", "probes"]]
+    assert shown.commands() == [["task2vec", "ls"], ["task2vec", "models"]]
     with pytest.raises(ValueError, match="'bash'"):
         read_snippets(ROOT / "x.md", "```bash\nls\n```\n")
 
@@ -161,7 +164,8 @@ def test_make_help_names_every_target():
         assert re.search(rf"^{target}:.*## ", text, re.MULTILINE), target
 
 
-def test_every_figure_of_the_page_is_drawn_by_the_script(tmp_path):
+def test_every_figure_of_the_page_is_drawn_by_the_script(tmp_path, monkeypatch):
+    monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", "figure")  # other tests may draw small ones
     drawn = {path.name: path for path in load_script("docs/figures/make.py").draw_all(tmp_path)}
     page = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*/*.md"))
     assert set(re.findall(r"\]\(\.\./figures/(\S+?\.png)\)", page)) == set(drawn)

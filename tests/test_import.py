@@ -68,6 +68,12 @@ def test_what_is_in_the_library_is_found_without_torch_and_the_first_line_preced
     assert json.loads(report)["seconds"] < 2 * GENEROUS_SECONDS  # 1.2 s on an idle machine
 
 
+def test_models_are_listed_without_torch_and_timm(own_library):
+    shown = run_command("models", "resnet50", "-k", "2", python=NO_TORCH)
+    assert shown.returncode == 0 and "resnet50" in shown.stdout, shown.stderr
+    assert not {"torch", "torchvision", "timm", "scipy"} & set(json.loads(shown.stdout.splitlines()[-1])["heavy"])
+
+
 def test_public_names_are_there_and_no_others():
     assert all(getattr(task2vec, name) is not None for name in task2vec.__all__)
     assert set(task2vec.__all__) <= set(dir(task2vec))
@@ -84,7 +90,7 @@ def test_the_package_is_a_command_and_runs_no_code_of_the_folder_that_one_stands
 
 def test_commands_keep_their_names():
     first = ["demo", "embed", "report", "show", "nearest", "distance", "diversity", "map", "recommend", "evaluate"]
-    assert list(COMMANDS) == [*first, "train-expert", "error-matrix", "library", "serve", "tasks", "probes", "doctor"]
+    assert list(COMMANDS) == [*first, "train-expert", "error-matrix", "library", "serve", "tasks", "models", "doctor"]
 
 
 def test_a_name_is_looked_up_once_unless_a_module_has_it():

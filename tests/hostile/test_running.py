@@ -42,7 +42,7 @@ def test_help_without_a_terminal_fits_forty_columns():
 
 
 def test_a_table_without_a_terminal_in_forty_columns_and_ascii():
-    result = CliRunner(charset="ascii").invoke(app, ["probes"], env={"COLUMNS": "40", "NO_COLOR": "1"})
+    result = CliRunner(charset="ascii").invoke(app, ["models", "--offline"], env={"COLUMNS": "40", "NO_COLOR": "1"})
     assert result.exit_code == 0, result.stderr
     assert "efficientnet" in result.stdout
     assert result.stdout.isascii() and ESCAPE not in result.stdout
@@ -151,7 +151,7 @@ task2vec.load_probe = lambda *args, **options: make_tiny()
 embed_many = task2vec.embed_many
 def embed_slowly(*args, **options):  # so that a signal comes while there is still something to do
     for result in embed_many(*args, **options):
-        time.sleep(0.03)
+        time.sleep(0.1)
         yield result
 task2vec.embed_many = embed_slowly
 """

@@ -162,8 +162,8 @@ def _unknown_model(library: str, name: str) -> ProbeError:
         close = [f"{'torchvision' if library == 'timm' else 'timm'}:{name}"]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     return ProbeError(
-        f"there is no model '{name}' in {library or 'timm or torchvision'}.{hint} List the probes on this machine: "
-        "task2vec probes"
+        f"there is no model '{name}' in {library or 'timm or torchvision'}.{hint} List the models on this machine: "
+        "task2vec models --offline"
     )
 
 
