@@ -284,19 +284,22 @@ def test_two_tasks_are_compared_from_the_list_and_the_distance_is_explained(read
 
 
 def test_a_cell_of_the_matrix_compares_and_the_choice_of_tasks_stays(reader):
+    reader.point("mouseMoved", 640, 500)  # where the matrix appears: a pointer at rest marks no cell
     reader.read("#view=matrix", height=1000)
     reader.wait_until("window.task2vec?.state.points.length > 0")  # then it is drawn anew
-    said = ""
-    for _ in range(5):  # a job of another test that ends just now draws it anew, and the cell is forgotten
+    until, cell = time.monotonic() + PATIENCE, "document.querySelector('.cell-note')?.textContent.includes(' and ')"
+    while not reader.run(f"Boolean({cell})"):  # keys are lost while a job of another test, just ended, draws it anew
+        assert time.monotonic() < until, reader.text("#view-matrix")
         reader.wait_until(f"{CANVAS} === '60'")
-        reader.run("document.querySelector('#view-matrix canvas').focus()")
-        for key in ("ArrowDown", "ArrowDown"):
-            reader.press(key)
-        said = reader.text(".cell-note")
-        reader.press("Enter")
-        if reader.run("Boolean(task2vec.state.with)"):
-            break
-    assert " and " in said
+        reader.run("document.querySelector('#view-matrix canvas')?.focus()")
+        reader.press("ArrowDown")
+    said = reader.text(".cell-note")
+    reader.run("document.querySelector('#view-matrix canvas').isOld = true")
+    reader.run("(task2vec.state.status.revision = 'of yesterday', dispatchEvent(new Event('focus')))")
+    reader.wait_until("document.activeElement.dataset.drawn === '60' && !document.activeElement.isOld")
+    assert reader.text(".cell-note") == said, "a new drawing keeps the marked cell and the keyboard"
+    reader.press("Enter")
+    reader.wait_until("task2vec.state.with")
     reader.wait_until("document.querySelectorAll('#layers li').length > 0")
     assert reader.text("#panel .figure").startswith(said.rsplit(": ", 1)[1])
     reader.read(f"#task={reader.run('task2vec.state.points.at(-1).id')}&view=matrix")

@@ -16,7 +16,8 @@ const HINT = "Point at a cell or use the arrow keys; click to compare its two ta
 const place = get("view-matrix");
 let which = "first", // tasks: "first", "around" the open one, "own", or "of DATASET"
   matrix = null,
-  at = null, // the marked cell, as [row, column] on the screen
+  marked = null, // the ids of the two tasks of the marked cell
+  isFocused = false, // whether the canvas has the keyboard, which a new drawing keeps
   parts = null;
 
 /** Returns a function that paints the matrix again. */
@@ -73,6 +74,7 @@ function show() {
   );
   const body = make("div.matrix"),
     label = make("label", { htmlFor: "which" }, "tasks");
+  isFocused ||= Boolean(parts) && document.activeElement === parts.canvas;
   place.replaceChildren(make("h2", "Distances between tasks"), make("p.row", label, choice), body);
   matrix = null;
   const read = async (signal) =>
@@ -85,15 +87,22 @@ function build(answer) {
   const off = answer.values.flatMap((row, k) => row.filter((_, other) => other !== k)).sort((a, b) => a - b),
     [low, high] = [0.01, 0.99].map((share) => off[Math.floor(share * (off.length - 1))]);
   matrix = { ...answer, tree: layTree(answer.merges, answer.order), low, high };
-  at = null;
-  const on = { pointermove: (event) => mark(cellOf(event)), pointerleave: () => mark(null), click: choose, keydown: onKey };
+  // Under a pointer at rest the page may scroll to the cell that the keyboard marked.
+  const point = (event) => (event.movementX || event.movementY) && mark(event.type === "pointerleave" ? null : cellOf(event));
+  const on = { pointermove: point, pointerleave: point, click: choose, keydown: onKey };
   const label = "Matrix of distances. Arrow keys move from cell to cell, Enter compares the two tasks.";
   const canvas = make("canvas", { tabIndex: 0, role: "application", "aria-label": label, on }),
-    note = make("p.cell-note", { role: "status" }, HINT),
+    note = make("p.cell-note", { role: "status" }),
     bar = ramp((share) => mix(isDark() ? DARK : LIGHT, share), "from near to far"),
     scale = make("div.scale", make("span", distance(low)), bar, make("span", distance(high)));
   parts = { canvas, note };
-  queueMicrotask(paint);
+  if (!locate()) marked = null;
+  note.textContent = describe();
+  queueMicrotask(() => {
+    paint();
+    if (isFocused && document.activeElement === document.body) canvas.focus();
+    isFocused = false;
+  });
   return [note, scale, make("div.wide", canvas)];
 }
 
@@ -148,8 +157,7 @@ function paint() {
   drawLabels(pen, shape);
   pen.strokeStyle = resolve("--accent");
   pen.lineWidth = 2;
-  const open = [state.task, state.with].map((id) => order.indexOf(matrix.ids.indexOf(id)));
-  for (const [down, right] of [at, open].filter((one) => one && !one.includes(-1)))
+  for (const [down, right] of [locate(), locate([state.task, state.with])].filter(Boolean))
     pen.strokeRect(left + right * cell + 1, top + down * cell + 1, cell - 2, cell - 2);
   canvas.dataset.drawn = total;
 }
@@ -172,12 +180,12 @@ function drawTree(pen, { tree, top, cell }) {
 function drawLabels(pen, { cell, left, top, total, tree, names }) {
   const size = Math.min(12, cell - 1),
     longest = Math.floor(names / (0.54 * size)),
-    [ink, accent] = [resolve("--ink"), resolve("--accent")];
+    [ink, accent] = [resolve("--ink"), resolve("--accent")],
+    strong = [state.task, state.with, ...(marked ?? [])];
   pen.font = `${size}px system-ui, sans-serif`;
   pen.textBaseline = "middle";
   matrix.order.forEach((leaf, row) => {
-    const isOpen = [state.task, state.with].includes(matrix.ids[leaf]);
-    pen.fillStyle = isOpen || at?.includes(row) ? accent : ink;
+    pen.fillStyle = strong.includes(matrix.ids[leaf]) ? accent : ink;
     const name = cut(matrix.names[leaf], longest);
     pen.fillText(name, tree + 4, top + (row + 0.5) * cell, names - 8);
     pen.save();
@@ -196,19 +204,29 @@ function cellOf(event) {
   return right >= 0 && down >= 0 && right < total && down < total ? [down, right] : null;
 }
 
+/** The row and column of two tasks on the screen, null where one is not in the matrix. */
+function locate(pair = marked) {
+  const cell = pair?.map((id) => matrix.order.indexOf(matrix.ids.indexOf(id)));
+  return cell && !cell.includes(-1) ? cell : null;
+}
+
+function describe() {
+  if (!marked) return HINT;
+  const [row, column] = marked.map((id) => matrix.ids.indexOf(id)),
+    [first, second] = [matrix.names[row], matrix.names[column]];
+  return row === column ? first : `${first} and ${second}: ${distance(matrix.values[row][column])}`;
+}
+
 function mark(cell) {
-  if (String(cell) === String(at)) return;
-  at = cell;
-  if (cell) {
-    const [row, column] = cell.map((one) => matrix.order[one]),
-      [first, second] = [matrix.names[row], matrix.names[column]];
-    parts.note.textContent = row === column ? first : `${first} and ${second}: ${distance(matrix.values[row][column])}`;
-  }
+  const pair = cell?.map((one) => matrix.ids[matrix.order[one]]) ?? null;
+  if (String(pair) === String(marked)) return;
+  marked = pair;
+  if (pair) parts.note.textContent = describe();
   paint();
 }
 
 function choose(event) {
-  const cell = event.clientX === undefined ? at : cellOf(event);
+  const cell = event.clientX === undefined ? locate() : cellOf(event);
   if (!cell) return;
   const [first, second] = cell.map((one) => matrix.ids[matrix.order[one]]);
   go({ task: first, with: first === second ? null : second });
@@ -216,7 +234,8 @@ function choose(event) {
 
 function onKey(event) {
   const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] },
-    last = matrix.order.length - 1;
+    last = matrix.order.length - 1,
+    at = locate();
   if (moves[event.key])
     mark(at ? at.map((value, k) => Math.max(0, Math.min(last, value + moves[event.key][k]))) : [0, 0]);
   else if (event.key === "Enter" || event.key === " ") choose({});
