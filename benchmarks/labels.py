@@ -115,6 +115,7 @@ def list_cases(
                 "noise alone": truth
                 * (truth / last) ** min(float(scale(first, classes) - scale(start, classes)) / own, 99),
                 "is_covered": abs(scale(target, classes) - mean) <= WIDTH * sd,
+                "is_within": (found.low or np.inf) - 0.5 <= truth <= (found.high or np.inf) + 0.5,
                 "is_open": found.high is None,
                 "width": np.nan if found.high is None or found.low is None else found.high / found.low,
                 "is_third_less": target <= first * 2 / 3,
@@ -146,7 +147,8 @@ def summarise(cases: list[Case]) -> dict[str, float]:
     for name, guess in guesses.items():
         is_right = np.abs(np.log2(np.maximum(guess, 1e-9) / truth)) <= 1 + 1e-9
         found[name] = float(np.average(is_right, weights=weights))
-    for name, key in (("coverage", "is_covered"), ("open upper ends", "is_open")):
+    parts = {"coverage": "is_covered", "coverage of the number": "is_within", "open upper ends": "is_open"}
+    for name, key in parts.items():
         found[name] = float(np.average([case[key] for case in cases], weights=weights))
     widths = np.array([case["width"] for case in cases])
     return found | {"median high / low": float(np.nanmedian(widths)) if np.isfinite(widths).any() else -1}

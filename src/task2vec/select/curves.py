@@ -25,6 +25,9 @@ from task2vec.select.combined import COVERAGE
 # Predictions end at so many times the largest known size, of the task or of most: beyond, intervals are too narrow.
 _REACH, _USUAL = 4, 20
 _OFFSET, _WIDTH = 0.03, ndtri((1 + COVERAGE) / 2)
+# Before a curve is known, a target takes about so many times the present images, give or take a factor of e (Student's t
+# with three degrees of freedom): nobody asks for errors out of reach, and without it one noisy error decides.
+_TIMES, _FREEDOM = 4, 3
 # Variances of shifts, close to the most probable ones: mean, network, near, task, residual.
 _SHIFTS = (0.5, 0.05, 0.15, 0.03, 0.1)
 # What is known of a curve: training images per class, error, and both ends of its 90 % interval.
@@ -100,9 +103,12 @@ class Curves:
         images = np.geomspace(1, 1000 * limit, 3000)
         mean, variance = self.predict(images, known, classes)
         chance = ndtr((scale_to_chance(target, classes) - mean) / np.sqrt(variance))  # that so many are enough
-        chance = np.maximum.accumulate(chance)
+        chance = np.append(np.maximum.accumulate(chance), 1.0)  # in the end, that they never are
+        prior = (1 + np.log(images / (_TIMES * present)) ** 2 / _FREEDOM) ** (-(_FREEDOM + 1) / 2)
+        chance = np.cumsum(np.diff(chance, prepend=0) * np.append(prior, prior[-1]))
+        chance = chance[:-1] / chance[-1]
         within = np.interp(2 * images, images, chance) - np.interp(images / 2, images, chance)
-        best = int(np.median(np.flatnonzero(within >= 0.99 * within.max()))) if within.any() else len(images)
+        best = int(np.median(np.flatnonzero(within >= 0.99 * within.max())))
         places = [best, *np.searchsorted(chance, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])]
         numbers = [int(np.ceil(one)) if one <= limit else None for one in np.append(images, np.inf)[places]]
         return Labels(target, *numbers, present=round(present), limit=round(limit))
