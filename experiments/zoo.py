@@ -26,7 +26,17 @@ import numpy as np
 from scipy.optimize import minimize
 
 import task2vec as t2v
-from task2vec.select import CELL_COLUMNS, MODEL_COLUMNS, VARIANCES, Posterior, Variances, Zoo, read_zoo
+from task2vec.select import (
+    CELL_COLUMNS,
+    LORA,
+    LORA_COLUMNS,
+    MODEL_COLUMNS,
+    VARIANCES,
+    Posterior,
+    Variances,
+    Zoo,
+    read_zoo,
+)
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "task2vec" / "select" / "data"
 RESULTS = {"imagenet": "imagenet", "real": "imagenet-real", "r": "imagenet-r", "sketch": "sketch"}
@@ -39,6 +49,9 @@ START = np.log([0.03, 0.003, 0.01, 0.05, 0.005, 0.05])
 SPREAD = 2.0
 # Tables of one network tuned in many ways say nothing about models.
 ONE_NETWORK = ("V-PETL",)
+# Its datasets of which all images were used, and how it calls the training of all weights.
+WHOLE_DATASETS = ("CUB-200-2011", "NABirds", "Oxford Flowers", "Stanford Dogs", "Stanford Cars")
+FULL = "Full fine-tuning"
 # Worst region and F1: no accuracies, although the source puts them into the same table.
 OTHER_METRICS = {("OpenCLIP", "FMoW"), ("OpenCLIP", "iWildCam")}
 # How tables spell the name of a dataset, in lower case, without blanks and hyphens, where it is not the usual one.
@@ -215,6 +228,20 @@ def read_cells(path: Path, known: set[str], dropped: Counter[str]) -> Iterator[d
             cell = {key: row[key] for key in ("source", "protocol")}
             cell["dataset"] = SPELLINGS.get(dataset, dataset)
             yield cell | {"model": name_model(row, known), "original": row["model"], "error": 1 - value}
+
+
+def lora_cells(path: Path) -> list[dict[str, Any]]:
+    """Errors of one network by fine-tuning all of its weights and by LoRA: on VTAB with 1,000 images, else with all."""
+    with path.open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["source"].startswith(ONE_NETWORK)]
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        found[row["dataset"]][row["model"]] = round(1 - float(row["value"]), 4)
+    return [
+        {"dataset": name, "images": "all" if name in WHOLE_DATASETS else "1000", "full": own[FULL], "lora": own["LoRA"]}
+        for name, own in sorted(found.items())
+        if {FULL, "LoRA"} <= own.keys()
+    ]
 
 
 def measured_cells() -> Iterator[dict[str, Any]]:
@@ -394,6 +421,8 @@ def main() -> int:
     (arguments.out / "zoo.csv").write_bytes(_to_csv(models, MODEL_COLUMNS))
     packed = gzip.compress(_to_csv(merged, CELL_COLUMNS), mtime=0)
     (arguments.out / "published.csv.gz").write_bytes(packed)
+    lora = lora_cells(arguments.tables / "public_cells.csv")
+    (arguments.out / LORA).write_bytes(_to_csv(lora, LORA_COLUMNS))
     if not arguments.no_fit:
         file, first = arguments.out / VARIANCES, Variances(*np.exp(START[:5]).tolist(), noise={})
         file.write_text(json.dumps(first._asdict()), encoding="utf-8")

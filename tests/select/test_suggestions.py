@@ -1,10 +1,13 @@
 """Models of the zoo to fine-tune: against a slow obvious computation, within limits, and where nothing is known."""
 
+import csv
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pytest
 from scipy.stats import norm
+from scipy.stats import t as student_t
 
 from task2vec.errors import UsageError
 from task2vec.select import suggestions
@@ -85,6 +88,30 @@ def test_limits_of_parameters(zoo, limit, models):
     assert all(one.params <= most for one in found) and (not found or min(one.params for one in found) <= SMALL)
 
 
+@pytest.mark.parametrize(("images", "kind"), [(300, "1000"), (2000, "1000"), (2001, "all")])
+def test_lora_moves_the_error_of_a_transformer_as_it_did_on_datasets_with_as_many_images(
+    zoo, monkeypatch, images, kind
+):
+    named = [replace(model, name=model.name.replace("m6", "vit6")) for model in zoo.models]
+    cells = [cell._replace(model=cell.model.replace("m6", "vit6")) for cell in zoo.cells]
+    monkeypatch.setattr(suggestions, "load_zoo", lambda: replace(zoo, models=tuple(named), cells=tuple(cells)))
+    vit, *others = suggest_models(TUNED, "timm:m1.in1k", train_images=images)
+    assert vit.model == "vit6.in1k" and all(one.lora is None for one in others)
+    file = resources.files("task2vec.select") / "data" / "lora.csv"
+    rows = [row for row in csv.DictReader(file.read_text().splitlines()) if row["images"] == kind]
+    odds = [[np.log((float(row[way]) + 0.03) / (1.03 - float(row[way]))) for way in ("lora", "full")] for row in rows]
+    shifts = np.array([lora - full for lora, full in odds])
+    middle, low, high = (np.log((error + 0.03) / (1.03 - error)) for error in (vit.error, vit.low, vit.high))
+    new = student_t(len(shifts) - 1, shifts.mean(), shifts.std(ddof=1) * np.sqrt(1 + 1 / len(shifts)))
+    half = np.sqrt(((high - low) / 2) ** 2 + (new.ppf(0.95) - new.mean()) ** 2)
+    slow = [1.06 / (1 + np.exp(-middle - shifts.mean() - step)) - 0.03 for step in (0, -half, half)]
+    lora = vit.lora
+    assert (lora.error, lora.low, lora.high, lora.p_better) == pytest.approx(
+        [*np.clip(slow, 0, 1), new.cdf(0)], abs=1e-6
+    )
+    assert (lora.error < vit.error) == (kind == "1000")
+
+
 def test_unknown_networks_and_limits(zoo):
     assert suggest_models(TUNED, "timm:unheard_of") == () == suggest_models(TUNED, "")
     with pytest.raises(UsageError, match="many"):
@@ -94,6 +121,7 @@ def test_unknown_networks_and_limits(zoo):
 def test_locations_of_the_bundle_are_found():
     zoo = load_zoo()
     names = {"torchvision:resnet34": "resnet34.tv_in1k", "torchvision:mobilenet_v2": "torchvision:mobilenet_v2"}
+    names |= {"timm:resnet34": "resnet34.a1_in1k"}  # what timm loads without a tag
     names |= {"timm:tf_efficientnet_lite0": "tf_efficientnet_lite0.in1k", "resnet34.tv_in1k": "resnet34.tv_in1k"}
     for location, name in names.items():
         assert find_in_zoo(zoo, location).name == name
@@ -114,6 +142,10 @@ def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
     assert table[6] == f"    {advice.zoo[0].load}"
     narrow = advice.to_text(width=60)
     assert "ImageNet" not in narrow and advice.zoo[0].model[:12] in narrow
+    vit = next(one for one in advice.zoo if one.lora)
+    (lora,) = [line for line in advice.format_curves() if line.startswith("LoRA")]
+    assert f"LoRA on {vit.model} of the zoo: predicted test error {100 * vit.lora.error:.1f} %" in lora
+    assert f"probability {vit.lora.p_better:.2f}" in lora and lora[:30] in advice.to_text(width=120)
     values = advice.to_dict()["zoo"]
     assert [one["model"] for one in values] == [one.model for one in advice.zoo]
     assert set(values[0]) == set(Suggestion.__dataclass_fields__)

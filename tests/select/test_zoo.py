@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -127,13 +126,10 @@ def test_names_of_timm_and_torchvision_exist():
         assert library == "open_clip" or name in homes[library], name
 
 
-def test_the_tables_of_the_package_are_whole_small_and_quick():
-    begin = time.process_time()
-    zoo = load_zoo.__wrapped__()
-    zoo.compare([model.name for model in zoo.models], ["resnet50.tv_in1k"], "fine-tuned")
-    assert time.process_time() - begin < 1  # 0.15 s on an idle machine; 0.3 s is promised
+def test_the_tables_of_the_package_are_whole_and_small():
+    zoo = load_zoo()
     assert len(zoo.models) > 1300 and len(zoo.cells) > 5000
-    assert {cell.source for cell in zoo.cells} == set(SOURCES) - {"timm"}
+    assert {cell.source for cell in zoo.cells} == set(SOURCES) - {"timm", "V-PETL"}
     assert all(model.pretraining in PRETRAINING for model in zoo.models)
     assert set(zoo.variances.noise) == {cell.table for cell in zoo.cells}
     assert {find_way(cell.protocol) for cell in zoo.cells} == set(WAYS)

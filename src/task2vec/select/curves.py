@@ -25,8 +25,8 @@ from task2vec.select.combined import COVERAGE
 # Predictions end at so many times the largest known size, of the task or of most: beyond, intervals are too narrow.
 _REACH, _USUAL = 4, 20
 _OFFSET, _WIDTH = 0.03, ndtri((1 + COVERAGE) / 2)
-# Before a curve is known, a target takes about so many times the present images, give or take a factor of e (Student's t
-# with three degrees of freedom): nobody asks for errors out of reach, and without it one noisy error decides.
+# Before a curve is known, a target takes about so many times the present images, give or take a factor of e: Student's
+# t with three degrees of freedom. Nobody asks for errors out of reach, and without it one noisy error decides.
 _TIMES, _FREEDOM = 4, 3
 # Variances of shifts, close to the most probable ones: mean, network, near, task, residual.
 _SHIFTS = (0.5, 0.05, 0.15, 0.03, 0.1)

@@ -36,7 +36,7 @@ from task2vec.select.evidence import (
 )
 from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
 from task2vec.select.strategies import Prediction, find_average_best, find_strategy
-from task2vec.select.suggestions import suggest_models
+from task2vec.select.suggestions import find_size, suggest_models
 from task2vec.tasks import to_task
 from task2vec.text import format_percent, pluralize
 
@@ -594,7 +594,8 @@ class Case:
                 self.embedding if self.is_embedded else None, row.model, *error, classes=classes
             )
             model = next(one for one in self.metatask.models if one.name == row.model)
-            limits = {"max_params": self.max_params, "offline": self.offline}
+            count = classes * count_train_images(self.per_class, self.shots) if len(self.per_class) else 0
+            limits = {"max_params": self.max_params, "offline": self.offline, "train_images": count}
             found["zoo"] = suggest_models(found["tuned"], model.location or "", **limits)
         return found
 
@@ -783,12 +784,12 @@ class Case:
                 "ranking, not as figures, and measure: --measure-top K."
             )
         models = [self.metatask.models[number] for number in order]
-        if sizes := sorted({str(model.size) for model in models if model.is_named and model.size}):
-            what = "Predicted and measured errors" if self.measured else "Predicted errors"
-            first = next(model for model in models if model.is_named)
+        if odd := [model for model in models if model.is_named and model.size not in (None, find_size(model.location))]:
+            what, first = "Predicted and measured errors" if self.measured else "Predicted errors", odd[0]
+            sizes = " or ".join(sorted({str(model.size) for model in odd}))
             expert = str(first.location).removeprefix("timm:") + ("" if first.is_available else " --download")
             yield (
-                f"{what} are those at {' or '.join(sizes)} pixels. The line above loads the model at its own input "
+                f"{what} are those at {sizes} pixels. The line above loads the model at its own input "
                 "size: larger images have lower errors as a rule, and that often matters more than the choice of the "
                 f"model. To measure a model at its own size: task2vec error-matrix FOLDER --expert {expert}"
             )

@@ -198,8 +198,9 @@ class Recommendation:
         return "\n".join(lines)
 
     def format_curves(self) -> list[str]:
-        """What is known of labels and of fine-tuning, a sentence each."""
-        return [*map(format_labels, filter(None, [self.labels])), *map(format_tuned, filter(None, [self.tuned]))]
+        """What is known of labels, of fine-tuning and of LoRA, a sentence each."""
+        found = [*map(format_labels, filter(None, [self.labels])), *map(format_tuned, filter(None, [self.tuned]))]
+        return found + [format_lora(one.model, one.lora) for one in self.zoo if one.lora is not None][:1]
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -263,6 +264,13 @@ def format_tuned(tuned: Tuned) -> str:
     ends = f"(90 % interval {100 * tuned.low:.1f} to {format_percent(tuned.high)})"
     words = f"Fine-tuning the whole network: predicted test error {format_percent(tuned.error)} {ends}, "
     return f"{words}better than a linear head with probability {tuned.p_better:.2f}."
+
+
+def format_lora(model: str, lora: Tuned) -> str:
+    """The predicted error of LoRA, in words."""
+    ends = f"(90 % interval {100 * lora.low:.1f} to {format_percent(lora.high)})"
+    words = f"LoRA on {model} of the zoo: predicted test error {format_percent(lora.error)} {ends}, "
+    return f"{words}better than fine-tuning all its weights with probability {lora.p_better:.2f}."
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

@@ -4,24 +4,32 @@ The error of fine-tuning a network that we measured is known for the task, with 
 how much better or worse another model is when it is fine-tuned, the zoo says (`task2vec.select.zoo`). On the scale of
 log-odds both add up. Only models that somebody has fine-tuned and measured are suggested: beyond these the zoo would go
 by size and ImageNet accuracy alone, and the best of a thousand such guesses is mostly luck.
+
+LoRA trains a few weights beside the frozen ones of a transformer. By how much that changes the error of fine-tuning all
+of them is known of one network, ViT-B/16 (V-PETL, `lora.csv`): lower on most datasets with 1,000 images, higher with
+many. A new dataset is like those: Student's t around their mean, on the scale of log-odds.
 """
 
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from task2vec.experts.metatask import has_weights
 from task2vec.select.candidates import read_count
 from task2vec.select.combined import COVERAGE, scale_errors, unscale
 from task2vec.select.curves import Tuned
-from task2vec.select.zoo import Zoo, ZooModel, find_way, load_zoo
+from task2vec.select.zoo import LORA, LORA_COLUMNS, Zoo, ZooModel, find_way, load_zoo, read_rows
 
 BEST, WAY = 3, "fine-tuned"
 # Parameters of models that are suggested without a limit, and of a small one.
 USUAL, SMALL = 100e6, 10e6
 # The table whose noise is that of a model on a task: how much better it is than usual.
 _TABLE = "task2vec, fine-tuned, half"
+# Names of transformers, which LoRA is for, begin so. With more training images, whole datasets are the evidence.
+_TRANSFORMERS, _FEW = ("vit", "deit", "beit", "eva", "swin", "cait", "xcit", "maxvit"), 2000
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class Suggestion:
         licence: of the weights.
         tables: who measured it.
         load: the line of Python that loads it.
+        lora: of a transformer, the error of LoRA, and the probability that it is lower than that of fine-tuning.
     """
 
     model: str
@@ -55,16 +64,23 @@ class Suggestion:
     licence: str
     tables: tuple[str, ...]
     load: str
+    lora: Tuned | None = None
 
 
 def suggest_models(
-    tuned: Tuned, location: str, *, max_params: str | float | None = None, offline: bool = False
+    tuned: Tuned,
+    location: str,
+    *,
+    train_images: float = 1000,
+    max_params: str | float | None = None,
+    offline: bool = False,
 ) -> tuple[Suggestion, ...]:
     """The best other models of the zoo with at most so many parameters, and the best small one if not among them.
 
     Args:
         tuned: the error of fine-tuning one network on the task.
         location: of that network, such as "torchvision:resnet34". If the zoo does not have it, nothing is suggested.
+        train_images: training images of the task.
         max_params: limit of parameters, such as "10M"; None takes 100 million.
         offline: only models whose weights are on this machine.
 
@@ -95,14 +111,56 @@ def suggest_models(
         model = models[place]
         error, low, high, p_better = (float(each[place]) for each in (errors, lows, highs, chances))
         size = (model.params or 0, model.size, model.imagenet, model.cpu_speed)
-        found.append(Suggestion(model.name, error, low, high, p_better, *size, model.licence, model.tables, model.load))
+        texts = (model.licence, model.tables, model.load)
+        lora = predict_lora(level + mean[place], half[place], train_images) if is_transformer(model.name) else None
+        found.append(Suggestion(model.name, error, low, high, p_better, *size, *texts, lora))
     return tuple(found)
+
+
+def is_transformer(name: str) -> bool:
+    """Whether a model of timm is one, by its name."""
+    return name.startswith(_TRANSFORMERS)
+
+
+def predict_lora(level: float, half: float, train_images: float) -> Tuned:
+    """The error of LoRA, given that of fine-tuning all weights and half its interval on the scale of log-odds."""
+    shifts = read_lora_shifts()["1000" if train_images <= _FEW else "all"]
+    mean, spread, freedom = shifts.mean(), shifts.std(ddof=1) * np.sqrt(1 + 1 / len(shifts)), len(shifts) - 1
+    ends = np.hypot(half, stdtrit(freedom, (1 + COVERAGE) / 2) * spread)
+    found = (float(unscale(level + mean + step)) for step in (0, -ends, ends))
+    return Tuned(*found, p_better=float(stdtr(freedom, -mean / spread)))
+
+
+@cache
+def read_lora_shifts() -> dict[str, np.ndarray]:
+    """By how much LoRA moves errors on the scale of log-odds, by images: "1000" or "all" of a dataset.
+
+    Example:
+        >>> {images: (len(shifts), int((shifts < 0).sum())) for images, shifts in read_lora_shifts().items()}
+        {'all': (5, 1), '1000': (19, 15)}
+    """
+    with resources.as_file(resources.files("task2vec.select") / "data") as folder:
+        rows = read_rows(folder / LORA, LORA_COLUMNS, lambda row: row, lambda row: row["dataset"])
+    pairs = {
+        images: [(row["lora"], row["full"]) for row in rows if row["images"] == images] for images in ("all", "1000")
+    }
+    return {images: -np.diff(scale_errors(np.array(each, dtype=float)))[:, 0] for images, each in pairs.items()}
 
 
 def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
     """The network of a location, which may lack the tag of its weights: then those that the library loads."""
     library, _, name = location.partition(":")
-    for known in (location, name, f"{name}.tv_in1k" if library == "torchvision" else f"{name}.in1k"):
-        if known in zoo.numbers:
-            return zoo.find(known)
-    return None
+    names = [location, name, f"{name}.tv_in1k" if library == "torchvision" else f"{name}.in1k"]
+    if library == "timm" and not zoo.numbers.keys() & names:
+        from timm.models import get_pretrained_cfg
+
+        config = get_pretrained_cfg(name, allow_unregistered=True)
+        names.append(f"{name}.{config and config.tag}")
+    known = next((one for one in names if one in zoo.numbers), None)
+    return None if known is None else zoo.find(known)
+
+
+def find_size(location: str | None) -> int | None:
+    """Side of the images, in pixels, that a network is loaded for, as far as the zoo knows it."""
+    model = find_in_zoo(load_zoo(), location or "")
+    return None if model is None else model.size

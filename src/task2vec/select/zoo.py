@@ -37,7 +37,8 @@ MODEL_COLUMNS = (
     "name", "size", "params", "gmacs", "imagenet", "real", "r", "sketch", "cpu", "gpu", "licence", "pretraining"
 )  # fmt: skip
 CELL_COLUMNS = ("source", "protocol", "dataset", "model", "error")
-MODELS, CELLS, VARIANCES = "zoo.csv", "published.csv.gz", "variances.json"
+LORA_COLUMNS = ("dataset", "images", "full", "lora")
+MODELS, CELLS, VARIANCES, LORA = "zoo.csv", "published.csv.gz", "variances.json", "lora.csv"
 WAYS = ("linear", "fine-tuned", "zero-shot")
 PRETRAINING = ("in1k", "in21k", "web labels", "image-text", "masked images", "self-supervised")
 # Where the tables come from: repository, commit, and the licence where one is recorded. The figures are facts.
@@ -49,6 +50,7 @@ SOURCES = {
     "OpenCLIP": "mlfoundations/open_clip 89fb801, MIT",
     "fastai_timm": "tcapelle/fastai_timm 2ef632d",
     "SFDA group1": "TencentARC/SFDA 3b7edf7",
+    "V-PETL": "synbol/Parameter-Efficient-Transfer-Learning-Benchmark c188fad",
 }
 _WIDE = 4.0  # variance of h_kd
 # Values above the median of a dataset by more than so many robust standard deviations count as this far; the least one.
@@ -342,7 +344,7 @@ def read_zoo(folder: Path) -> Zoo:
         error = _read_number(row["error"] or "nothing", "error")
         return Cell(row["source"], row["protocol"], row["dataset"], row["model"], error or 0.0)
 
-    cells = _read_rows(folder / CELLS, CELL_COLUMNS, make_cell, lambda cell: cell[:4])
+    cells = read_rows(folder / CELLS, CELL_COLUMNS, make_cell, lambda cell: cell[:4])
     known: dict[str, dict[str, None]] = defaultdict(dict)
     for cell in cells:
         known[cell.model][cell.source] = None
@@ -354,7 +356,7 @@ def read_zoo(folder: Path) -> Zoo:
         values |= {name: row[name] for name in ("name", "licence", "pretraining")}
         return ZooModel(**values, tables=tuple(known.pop(row["name"], ())))
 
-    models = _read_rows(folder / MODELS, MODEL_COLUMNS, make_model, lambda model: model.name)
+    models = read_rows(folder / MODELS, MODEL_COLUMNS, make_model, lambda model: model.name)
     if known:
         raise DataError(
             f"'{folder / CELLS}' has errors of '{next(iter(known))}', which is not in '{folder / MODELS}', so they say "
@@ -375,7 +377,7 @@ def _read_number(text: str, column: str) -> float | None:
     return value
 
 
-def _read_rows(
+def read_rows(
     path: Path, columns: tuple[str, ...], make: Callable[[dict[str, str]], Any], identify: Callable[[Any], Any]
 ) -> list[Any]:
     """The rows of a CSV file, checked; a mistake is reported with file and line."""
