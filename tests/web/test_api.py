@@ -16,7 +16,7 @@ import task2vec
 from task2vec import ErrorProtocol, Expert, Library, MeasuredError
 from task2vec.distance import asymmetric, find_floor, symmetric, with_error
 from task2vec.select.curves import Labels, Tuned
-from task2vec.select.report import format_labels, format_tuned
+from task2vec.select.report import format_labels, format_lora, format_tuned
 from task2vec.select.suggestions import suggest_models
 from task2vec.web import Limits, routes
 from tests.cli.material import FILTERS, make
@@ -133,7 +133,8 @@ def test_a_recommendation_has_the_sentences_of_the_command_line_and_the_zoo(libr
     with serving(library) as client:
         found = ask(client, f"/tasks/{find_id(client, 'own 3')}/recommendation")
         fields = ask(client, "/openapi.json")["components"]["schemas"]
-    assert found["curves"] == [format_labels(labels), format_tuned(tuned)]
+    vit = next(one for one in zoo if one.lora)
+    assert found["curves"] == [format_labels(labels), format_tuned(tuned), format_lora(vit.model, vit.lora)]
     assert all(sentence in " ".join(advice.to_text(width=400).split()) for sentence in found["curves"])
     assert json.dumps(found["zoo"]) == json.dumps([asdict(one) for one in zoo]) and len(zoo) >= 3
     assert {"curves", "zoo"} <= fields["Advice"]["properties"].keys() and "load" in fields["Suggestion"]["properties"]
