@@ -31,7 +31,7 @@ class TaskDefinition:
         kind: "order", "class", "family", "category", "attribute" or "attribute group".
         classes: The classes; of an attribute `("not NAME", "NAME")`.
         counts: The number of images by split; of attributes, those for which they are known.
-        members: Places of the classes or attributes in the catalog's table.
+        members: Places of the classes or attributes in the catalog's table, ascending.
         table: Which of the catalog's tables; most have one.
         group: What it belongs to: the taxonomic class of an order, the type of an attribute.
         is_multilabel: Whether an image may have any number of the classes.
@@ -82,10 +82,8 @@ class LabelTable:
         """The rows that belong to the definition (all of its attributes are known), and their labels."""
         members = list(definition.members)
         if self.values.ndim == 1:
-            place = np.full(len(self.names), -1, np.int64)
-            place[members] = np.arange(len(members))
-            labels = place[self.values[rows]]
-            return rows[labels >= 0], labels[labels >= 0]
+            rows = rows[np.isin(self.values[rows], members)]
+            return rows, np.searchsorted(members, self.values[rows])
         values = self.values[rows[:, None], members]
         is_known = (values >= 0).all(axis=1)
         labels = values[is_known].astype(np.uint8) if definition.is_multilabel else values[is_known, 0].astype(np.int64)
