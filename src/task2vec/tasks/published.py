@@ -34,7 +34,6 @@ some have no image.
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -524,7 +523,7 @@ def _index_categories(file: Path, content: Any) -> dict[int, dict]:
 def _merge_categories(files: Sequence[Path], parts: Sequence[dict[int, dict]], names: Path) -> dict[int, dict]:
     """The categories by ascending id, with their published names; all files must have the same species.
 
-    Where names are hidden, so are all ranks; then the published list can contradict in the supercategory alone.
+    Hidden names are not among the published words, so only words that are can contradict.
     """
     known, sources = parts[0], [(files[1], parts[1])]
     is_hidden = not any(" " in _text(one, "name") for one in known.values())
@@ -540,12 +539,14 @@ def _merge_categories(files: Sequence[Path], parts: Sequence[dict[int, dict]], n
         if found.keys() != known.keys():
             other = min(found.keys() ^ known.keys())
             raise damaged(file, f"its categories are not those of {files[0]}, such as id {other}")
-        fields = ("supercategory",) if is_hidden and file == names else ("name", "supercategory", *RANKS)
-        for key, field in product(known, fields):
-            mine, theirs = known[key].get(field), found[key].get(field)
-            if mine != theirs and None not in (mine, theirs):
-                what = f"the id {key} has {theirs!r} as its {field}, and in {files[0]} {mine!r}"
-                raise damaged(f"{file}, categories", what)
+        for field in ("name", "supercategory", *RANKS):
+            words = {_text(one, field) for one in found.values()}
+            for key, one in known.items():
+                mine, theirs = _text(one, field), _text(found[key], field)
+                is_given = field in one and field in found[key] and (not is_hidden or mine in words)
+                if mine != theirs and is_given:
+                    what = f"the id {key} has {theirs!r} as its {field}, and in {files[0]} {mine!r}"
+                    raise damaged(f"{file}, categories", what)
     return sources[-1][1]
 
 
