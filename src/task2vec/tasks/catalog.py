@@ -16,7 +16,7 @@ import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, TooFewClassesError, UsageError
 from task2vec.tasks.images import inspect_images, open_files
-from task2vec.tasks.sampling import make_rng
+from task2vec.tasks.sampling import make_rng, rank_within
 from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.tasks.taxonomy import Taxonomy
 from task2vec.text import quote
@@ -331,11 +331,7 @@ def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> 
     order = rng.permutation(len(labels))
     classes = rng.permutation(int(labels.max()) + 1)
     # The rank of every image within its class; the first of each class come before all second ones, and so on.
-    by_class = np.argsort(labels[order], kind="stable")
-    sizes = np.bincount(labels, minlength=len(classes))
-    starts = np.cumsum(sizes) - sizes
-    rank = np.empty(len(labels), np.int64)
-    rank[order[by_class]] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    rank = rank_within(labels[order])[np.argsort(order)]
     turn = np.argsort(classes)[labels]
     return np.sort(np.lexsort((turn, rank))[:images])
 
