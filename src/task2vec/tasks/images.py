@@ -63,15 +63,19 @@ class Images(Protocol):
     @property
     def is_threadsafe(self) -> bool:
         """Whether several threads may call `load` at once: true for files, false for the user's own datasets."""
+        ...
 
     def __len__(self) -> int:
         """The number of images."""
+        ...
 
     def load(self, index: int) -> Image.Image:
         """Image `index`, upright 8-bit RGB; `DataChangedError` if it changed after the task was read."""
+        ...
 
     def name(self, index: int) -> str:
         """The name of image `index` in messages: a path below the root, or "item 17"."""
+        ...
 
 
 @dataclass(frozen=True)
