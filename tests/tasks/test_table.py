@@ -156,11 +156,7 @@ def test_other_files_are_refused(tmp_path):
         ("table.xlsx", {}, r"\.xlsx"),
         ("absent.csv", {}, "not a file"),
         ("latin.csv", {}, "UTF-8"),
-        (
-            "table.csv",
-            {"label_columns": ["x", "x"]},
-            r"each once: path_column= and label_columns= \(--path-column, --l",
-        ),
+        ("table.csv", {"label_columns": ["x", "x"]}, r"each once: path_column= .*\(--path-column, --label-columns\)"),
         ("table.csv", {"label_columns": "z"}, "each once"),
         ("table.csv", {"path_column": "file"}, "each once"),
     ):

@@ -16,7 +16,7 @@ import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, TooFewClassesError, UsageError
 from task2vec.tasks.images import inspect_images, open_files
-from task2vec.tasks.sampling import make_rng
+from task2vec.tasks.sampling import make_rng, rank_within
 from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.tasks.taxonomy import Taxonomy
 from task2vec.text import quote
@@ -31,7 +31,7 @@ class TaskDefinition:
         kind: "order", "class", "family", "category", "attribute" or "attribute group".
         classes: The classes; of an attribute `("not NAME", "NAME")`.
         counts: The number of images by split; of attributes, those for which they are known.
-        members: Places of the classes or attributes in the catalog's table.
+        members: Places of the classes or attributes in the catalog's table, ascending.
         table: Which of the catalog's tables; most have one.
         group: What it belongs to: the taxonomic class of an order, the type of an attribute.
         is_multilabel: Whether an image may have any number of the classes.
@@ -82,10 +82,8 @@ class LabelTable:
         """The rows that belong to the definition (all of its attributes are known), and their labels."""
         members = list(definition.members)
         if self.values.ndim == 1:
-            place = np.full(len(self.names), -1, np.int64)
-            place[members] = np.arange(len(members))
-            labels = place[self.values[rows]]
-            return rows[labels >= 0], labels[labels >= 0]
+            rows = rows[np.isin(self.values[rows], members)]
+            return rows, np.searchsorted(members, self.values[rows])
         values = self.values[rows[:, None], members]
         is_known = (values >= 0).all(axis=1)
         labels = values[is_known].astype(np.uint8) if definition.is_multilabel else values[is_known, 0].astype(np.int64)
@@ -333,11 +331,7 @@ def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> 
     order = rng.permutation(len(labels))
     classes = rng.permutation(int(labels.max()) + 1)
     # The rank of every image within its class; the first of each class come before all second ones, and so on.
-    by_class = np.argsort(labels[order], kind="stable")
-    sizes = np.bincount(labels, minlength=len(classes))
-    starts = np.cumsum(sizes) - sizes
-    rank = np.empty(len(labels), np.int64)
-    rank[order[by_class]] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    rank = rank_within(labels[order])[np.argsort(order)]
     turn = np.argsort(classes)[labels]
     return np.sort(np.lexsort((turn, rank))[:images])
 

@@ -16,7 +16,7 @@ from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any, Protocol
 
 import numpy as np
@@ -121,32 +121,25 @@ class _RecentImages:
 
     def __init__(self):
         self.images: dict[tuple[Any, str], Image.Image] = {}
-        self.room, self.lock = _RECENT, Lock()
+        self.room, self.lock = _RECENT, RLock()
 
     def put(self, stamp: Any, checksum: str, image: Image.Image) -> None:
         """Keeps an image by the stamp and the checksum of its bytes, unless it has no stamp; forgets the oldest."""
         if stamp is None:
             return
         with self.lock:
-            self._forget((stamp, checksum))
+            self.take(stamp, checksum)
             self.images[stamp, checksum] = image
-            self.room -= _count_bytes(image)
+            self.room -= 4 * image.width * image.height  # a pixel of Pillow's takes four
             while self.room < 0:
-                self._forget(next(iter(self.images)))
+                self.take(*next(iter(self.images)))
 
     def take(self, stamp: Any, checksum: str) -> Image.Image | None:
         """An image that was kept and whose bytes are still the same; it is not kept any longer."""
         with self.lock:
-            return self._forget((stamp, checksum))
-
-    def _forget(self, key: tuple[Any, str]) -> Image.Image | None:
-        image = self.images.pop(key, None)
-        self.room += 0 if image is None else _count_bytes(image)
-        return image
-
-
-def _count_bytes(image: Image.Image) -> int:
-    return 4 * image.width * image.height  # a pixel of Pillow's takes four
+            image = self.images.pop((stamp, checksum), None)
+            self.room += 4 * image.width * image.height if image else 0
+            return image
 
 
 _recent = _RecentImages()
@@ -188,15 +181,15 @@ class StoredImages:
             return image
         try:
             data = self.read(self.keys[index])
-            reason = "" if hashlib.sha256(data).hexdigest() == self.checksums[index] else "its bytes are different"
+            if hashlib.sha256(data).hexdigest() == self.checksums[index]:
+                return decode(data)
+            reason = "its bytes are different"
         except DataError as error:
-            data, reason = b"", str(error)
-        if reason:
-            raise DataChangedError(
-                f"{os.path.join(self.root, self.names[index])} changed after the task was read ({reason}), so the "
-                "result would mix two states of the data. Read the task again when nothing writes to it."
-            )
-        return decode(data)
+            reason = str(error)
+        raise DataChangedError(
+            f"{os.path.join(self.root, self.names[index])} changed after the task was read ({reason}), so the result "
+            "would mix two states of the data. Read the task again when nothing writes to it."
+        )
 
     def name(self, index: int) -> str:
         """The path of the file below the root, or the row."""

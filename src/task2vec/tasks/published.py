@@ -126,11 +126,8 @@ def read_catalog(
 BIRD_FILES = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
 # The taxa above all birds, under the names that iNaturalist uses, so that the two trees can be joined.
 ABOVE_BIRDS = {"kingdom": "Animalia", "phylum": "Chordata", "class": "Aves"}
-# The columns of the table of orders and families, by taxonomy and rank.
-BIRD_RANKS = {
-    "traditional": {"order": "order", "family": "family"},
-    "paper": {"order": "order_paper", "family": "family_paper"},
-}
+# How the columns of orders and families end, by taxonomy.
+BIRD_TAXONOMIES = {"traditional": "", "paper": "_paper"}
 
 
 def read_cub200(folder: StrPath, *, taxonomy: str = "traditional") -> Catalog:
@@ -162,12 +159,13 @@ def read_cub200(folder: StrPath, *, taxonomy: str = "traditional") -> Catalog:
         >>> catalog.find("Corvidae")
         TaskDefinition(Corvidae, family, 3 classes, train 2, test 1)
     """
-    if taxonomy not in BIRD_RANKS:
-        raise UsageError(f"there is no taxonomy={taxonomy!r}. Choose one of {', '.join(BIRD_RANKS)}.")
+    if taxonomy not in BIRD_TAXONOMIES:
+        raise UsageError(f"there is no taxonomy={taxonomy!r}. Choose one of {', '.join(BIRD_TAXONOMIES)}.")
     root = find_file(Path(folder), "images.txt", "CUB_200_2011/images.txt", dataset="CUB-200-2011").parent
     places = [root / name for name in BIRD_FILES]
     images, classes = index_lines(read_lines(places[0])), index_lines(read_lines(places[3]))
-    species = read_taxonomy(Path(__file__).with_name("cub200_taxonomy.csv"), "class_dir", ranks=BIRD_RANKS[taxonomy])
+    ranks = {rank: rank + BIRD_TAXONOMIES[taxonomy] for rank in ("order", "family")}
+    species = read_taxonomy(Path(__file__).with_name("cub200_taxonomy.csv"), "class_dir", ranks=ranks)
     tree = Taxonomy.join({"birds": species}, above={"birds": ABOVE_BIRDS})
     for where, name in classes.values():
         if name not in tree.lineages:

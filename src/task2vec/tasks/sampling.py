@@ -178,12 +178,19 @@ class _Groups:
 
 def _first_of_each(strata: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """A mask of the first `counts[c]` groups of every class c; none of class -1."""
-    left = [*counts.tolist(), 0]
-    chosen = np.zeros(len(strata), dtype=bool)
-    for group, kind in enumerate(strata.tolist()):
-        chosen[group] = left[kind] > 0
-        left[kind] -= 1
-    return chosen
+    return (strata >= 0) & (rank_within(strata) < counts[strata])
+
+
+def rank_within(classes: np.ndarray) -> np.ndarray:
+    """Of every place, how many places before it have the same class.
+
+    Example:
+        >>> rank_within(np.array([5, 2, 5, 5, 2])).tolist()
+        [0, 0, 1, 2, 1]
+    """
+    sizes, ranks = np.unique(classes, return_counts=True)[1], np.empty(len(classes), np.int64)
+    ranks[np.argsort(classes, kind="stable")] = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return ranks
 
 
 def _cover(has: np.ndarray, wanted: int, *, leave_some: bool) -> np.ndarray:

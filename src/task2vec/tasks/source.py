@@ -1,12 +1,10 @@
 """Whatever labelled images come in becomes a task: the door of every public function that takes one."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from task2vec.errors import UsageError
 from task2vec.tasks.folder import HuggingFaceFilesError, read_folder
@@ -68,16 +66,17 @@ def to_task(
     elif is_frame(source):
         what, task = f"a table ({kind})", read_table(source, **options)
     elif isinstance(source, list | tuple):
-        images, labels = _split_pairs(source)
-        what = "a list of images and labels"
+        (images, labels), what = _split_pairs(source), "a list of images and labels"
         if all(isinstance(image, str | os.PathLike) for image in images):
-            what, task = "a list of paths and labels", read_table({"path": images, **labels}, **options)
-        elif all(isinstance(label, str) for label in labels.get("label", [0])):
-            numbers, classes = encode_labels(labels, lambda column, row: f"item {row}, {column}")
+            columns: dict[str, Any] = {"label": labels}
+            if isinstance(labels[0], list | tuple):
+                columns = {str(number): cells for number, cells in enumerate(zip(*labels, strict=True))}
+            what, task = "a list of paths and labels", read_table({"path": images, **columns}, **options)
+        elif all(isinstance(label, str) for label in labels):
+            numbers, classes = encode_labels({"label": labels}, lambda column, row: f"item {row}, {column}")
             task = from_dataset([*zip(images, numbers, strict=True)], classes=classes, **simple)
         else:
-            rows = labels.values() if "label" in labels else [np.stack([*labels.values()], axis=1)]
-            task = from_dataset([*zip(images, *rows, strict=True)], **simple)
+            task = from_dataset([*zip(images, labels, strict=True)], **simple)
     elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
         what, task = f"a dataset of images and labels ({kind})", from_dataset(source, **simple)
     else:
@@ -115,8 +114,8 @@ def _read_path(path: Path, options: dict[str, Any]) -> tuple[str, Task]:
         return "a Hugging Face dataset", from_huggingface(path, **options)
 
 
-def _split_pairs(source: Any) -> tuple[list[Any], Mapping[str, list[Any]]]:
-    """Images and columns of labels, of (images, labels) or of a list of pairs."""
+def _split_pairs(source: Any) -> tuple[Sequence[Any], list[Any]]:
+    """Images and labels, of (images, labels) or of a list of pairs."""
     is_listed = not any(isinstance(one, str | os.PathLike) or not hasattr(one, "__len__") for one in source)
     is_columns = is_listed and len(source) == 2 and (isinstance(source, tuple) or {*map(len, source)} != {2})
     if not source or not is_listed or not (is_columns or {*map(len, source)} == {2}):
@@ -127,7 +126,4 @@ def _split_pairs(source: Any) -> tuple[list[Any], Mapping[str, list[Any]]]:
     images, labels = source if is_columns else zip(*source, strict=True)
     if len(images) != len(labels):
         raise UsageError(f"{len(images)} images and {len(labels)} labels: it is unclear which belong together.")
-    rows = [label.tolist() if hasattr(label, "tolist") else label for label in labels]
-    if isinstance(rows[0], list | tuple):
-        return list(images), {str(number): list(column) for number, column in enumerate(zip(*rows, strict=True))}
-    return list(images), {"label": rows}
+    return images, [label.tolist() if hasattr(label, "tolist") else label for label in labels]

@@ -82,13 +82,15 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
     digits, values = _draw_digits(images_per_task, np.random.default_rng([seed, 0]))
     crops, photos = _cut_crops(images_per_task, np.random.default_rng([seed, 1]))
     coins = np.random.default_rng([seed, 2]).permutation(np.arange(images_per_task) % 2)
+    painted = []
+    for stream, (name, painters) in enumerate(_PAINTERS.items(), start=3):
+        rng, targets = np.random.default_rng([seed, stream]), np.arange(images_per_task) % len(painters)
+        pictures = [[*painters.values()][target](rng) for target in targets]
+        painted.append(_make_task(name, pictures, targets, list(painters)))
     return (
         _make_task("digits", digits, values, [str(digit) for digit in range(10)]),
         _make_task("digit parity", digits, values % 2, ["even", "odd"]),
-        *(
-            _paint_task(name, painters, images_per_task, np.random.default_rng([seed, stream]))
-            for stream, (name, painters) in enumerate(_PAINTERS.items(), start=3)
-        ),
+        *painted,
         _make_task("photos", crops, photos, ["temple", "flower"]),
         _make_task("coin flips", crops, coins, ["heads", "tails"]),
     )
@@ -98,12 +100,6 @@ def _make_task(name: str, pictures: Sequence[Image.Image], targets: np.ndarray, 
     digests = tuple(map(digest_pixels, pictures))
     images, labels = PilImages(tuple(pictures)), np.asarray(targets, dtype=np.int64)
     return Task(name, images, labels, tuple(classes), digests, source="task2vec.sample_tasks")
-
-
-def _paint_task(name: str, painters: dict[str, Painter], count: int, rng: np.random.Generator) -> Task:
-    targets = np.arange(count) % len(painters)
-    paint = list(painters.values())
-    return _make_task(name, [paint[target](rng) for target in targets], targets, list(painters))
 
 
 def _find_sample(name: str) -> Path:
@@ -350,17 +346,25 @@ def toy_tasks(*, count: int = 64, side: int = 32, seed: int = 0) -> tuple[Task, 
 
 
 def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...]:
-    """The cuts behind `toy_tasks`, which know their number of clusters."""
+    """The cuts behind `toy_tasks`, which know their number of clusters.
+
+    Clustered are columns and rows, not x and y: sums of whole numbers are exact, so the centres do not depend on the
+    order in which scikit-learn's threads add up their parts.
+    """
+    from sklearn.cluster import KMeans
+
     if count < 1 or seed < 0:
         raise UsageError(f"count={count} and seed={seed} are too small. Use count=1 and seed=0 or more.")
     if not MIN_SIDE <= side <= MAX_SIDE:
         raise UsageError(f"side={side} does not fit {MAX_CLUSTERS} clusters or a byte. Use {MIN_SIDE} to {MAX_SIDE}.")
-    rng = np.random.default_rng(seed)
+    rng, points = np.random.default_rng(seed), _grid(side).astype(np.float64)
     partitions, taken = [], {bytes(side * side)}  # all points in one class is no task
     for _ in range(count):
         clusters = int(rng.integers(MIN_CLUSTERS, MAX_CLUSTERS + 1))
         for _ in range(_PATIENCE):
-            is_positive = _label_clusters(clusters, side, rng)
+            start = int(rng.integers(1 << 31))
+            owner = KMeans(clusters, n_init=1, random_state=start).fit_predict(points)  # type: ignore[arg-type]
+            is_positive = np.isin(owner, rng.permutation(clusters)[: clusters // 2])
             # A task and its complement are the same task, so both have the key that calls the first point negative.
             key = (is_positive ^ is_positive[0]).tobytes()
             if key not in taken:
@@ -373,20 +377,6 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
         is_positive.setflags(write=False)
         partitions.append(Partition(clusters, is_positive))
     return tuple(partitions)
-
-
-def _label_clusters(clusters: int, side: int, rng: np.random.Generator) -> np.ndarray:
-    """Which points of the grid are positive after k-means from a random start.
-
-    Clustered are columns and rows, not x and y: sums of whole numbers are exact, so the centres do not depend on the
-    order in which scikit-learn's threads add up their parts.
-    """
-    from sklearn.cluster import KMeans
-
-    points = _grid(side).astype(np.float64)
-    start = int(rng.integers(1 << 31))
-    owner = KMeans(clusters, n_init=1, random_state=start).fit_predict(points)  # type: ignore[arg-type]
-    return np.isin(owner, rng.permutation(clusters)[: clusters // 2])
 
 
 def _grid(side: int) -> np.ndarray:

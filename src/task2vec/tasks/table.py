@@ -302,17 +302,16 @@ def _take_cells(cells: Any) -> list:
 def encode_labels(columns: Mapping[str, list], where: Callable[[str, int], str]) -> tuple[np.ndarray, Sequence[str]]:
     """Labels and classes of label columns, one of classes or several of 0 and 1; `where` names a cell in messages."""
     if len(columns) > 1:
-        labels = np.empty((len(next(iter(columns.values()))), len(columns)), np.uint8)
-        for number, (column, cells) in enumerate(columns.items()):
-            for row, cell in enumerate(cells):
-                if str(cell).strip() not in BINARY:
-                    raise DataError(
-                        f"{where(column, row)}: {cell!r} is not 0 or 1, as it must be with several label columns, here "
-                        f"{quote(list(columns), 20)}. For one class per image name one column: label_columns= "
-                        "(--label-columns)."
-                    )
-                labels[row, number] = BINARY[str(cell).strip()]
-        return labels, list(columns)
+        labels = []
+        for column, cells in columns.items():
+            labels.append([BINARY.get(str(cell).strip()) for cell in cells])
+            if None in labels[-1]:
+                row = labels[-1].index(None)
+                raise DataError(
+                    f"{where(column, row)}: {cells[row]!r} is not 0 or 1, as it must be with several label columns: "
+                    f"{quote(list(columns), 20)}. For one class per image name one: label_columns= (--label-columns)."
+                )
+        return np.array(labels, np.uint8).T, list(columns)
     ((column, cells),) = columns.items()
     names = check_cells(cells, partial(where, column))
     try:

@@ -87,13 +87,10 @@ class Task:
 
     def __post_init__(self):
         """Refuse whatever is not a task, so that no reader can forget to."""
-        lengths = (len(self.images), len(self.targets), len(self.digests))
+        lengths = len(self.images), len(self.targets), len(self.digests)
         if len(set(lengths)) > 1:
             given = "{} images, {} labels and {} digests".format(*lengths)
-            raise DataError(
-                f"a task needs one label and one digest per image, and got {given}, so labels would be shifted. Pass "
-                "sequences of equal length."
-            )
+            raise DataError(f"{given} do not belong together: labels would be shifted. Pass equally many of each.")
         targets = check_targets(self.targets, self.classes, self.images.name)
         targets.setflags(write=False)
         object.__setattr__(self, "targets", targets)
@@ -129,13 +126,12 @@ class Task:
             warnings.append("every image has exactly one positive label: if these are classes, give one per image")
         copies = find_copies(self.digests)
         conflicts = [rows for rows in copies if (self.targets[rows] != self.targets[rows[0]]).any()]
-        surplus = sum(len(rows) - 1 for rows in copies)
-        if copies:
-            shown = quote([self.images.name(row) for row in copies[0][:2]])
-            warnings.append(f"images that are exact copies of another: {surplus}, such as {shown}")
-        if conflicts:
-            shown = quote([self.images.name(row) for row in conflicts[0][:2]])
-            warnings.append(f"identical images under different labels: {len(conflicts)} groups, such as {shown}")
+        for what, groups in (
+            (f"images that are exact copies of another: {sum(map(len, copies)) - len(copies)}", copies),
+            (f"identical images under different labels: {len(conflicts)} groups", conflicts),
+        ):
+            if groups:
+                warnings.append(f"{what}, such as {quote([self.images.name(row) for row in groups[0][:2]])}")
         return tuple(warnings)
 
     @cached_property
@@ -183,8 +179,8 @@ class Task:
         is_valid = chosen.ndim == 1 and chosen.dtype.kind in "iu" and set(chosen.tolist()) <= set(range(len(self)))
         if not is_valid or len(np.unique(chosen)) < chosen.size:
             raise UsageError(
-                f"subset needs a list of image numbers from 0 to {len(self) - 1}, each once, and got {indices!r}. "
-                "For a mask, pass numpy.flatnonzero(mask)."
+                f"subset needs image numbers from 0 to {len(self) - 1}, each once, and got {indices!r}. Of a mask, "
+                "pass numpy.flatnonzero(mask)."
             )
         targets, classes, notes = drop_empty(self.targets[chosen], self.classes)
         return self._choose(chosen.tolist(), targets, classes, notes=(*self.notes, *notes))
@@ -554,14 +550,12 @@ def check_targets(targets: np.ndarray, classes: Sequence[str], name_of: NameOf) 
     if len(classes) < (1 if is_multilabel else 2):
         found = f"only one class ({quote(classes)})" if classes else "no class"
         raise DataError(f"the task has {found}, and a classifier needs two. Add a second; images of anything will do.")
-    problem, consequence = "classes have no readable image", "leaving them out would change the task. Add or repair"
-    if is_multilabel:
-        problem, consequence = "label columns have one value for every image", "nothing can be learned from them. Add"
     empty = [classes[number] for number in np.flatnonzero(~_is_informative(targets, len(classes))).tolist()]
     if empty:
+        what = "label columns have one value for every image" if is_multilabel else "classes have no readable image"
         raise DataError(
-            f"{len(empty)} of {len(classes)} {problem} ({quote(empty)}), and {consequence} images, or remove the "
-            f"{'column' if is_multilabel else 'class'}."
+            f"{len(empty)} of {len(classes)} {what} ({quote(empty)}), so nothing can be learned of them, and leaving "
+            "them out would change the task. Add or repair images, or remove them yourself."
         )
     return targets
 
