@@ -69,8 +69,8 @@ def test_mistakes_are_reported(refuse, saved, tmp_path):
     for option, value in (("--strategy", "astrology"), ("--model", "resnet_thirty_four"), ("--shots", "most")):
         refuse(value, "recommend", saved, "--no-library", option, value)
     refuse("many", "recommend", saved, "--no-library", "--max-params", "many")
-    refuse("--measure-top needs images", "recommend", saved, "--no-library", "--measure-top", "2")
-    refuse("--budget needs images", "recommend", saved, "--no-library", "--budget", "60s")
+    refuse("(--measure-top) measures errors on images", "recommend", saved, "--no-library", "--measure-top", "2")
+    refuse("(--budget) measures errors on images", "recommend", saved, "--no-library", "--budget", "60s")
     refuse("-k", "recommend", saved, "--no-library", "-k", "0")
     refuse("net", "recommend", make("other", 1).save(tmp_path / "other.t2v.safetensors"), "--no-library")
     refuse("no folder or file 'nothing'", "recommend", "nothing", "--no-library")

@@ -32,7 +32,7 @@ def show(what: options.Query, library: options.LibraryFolder = None) -> None:
 
     Names are looked up in the library first. For a file of the same name, write a path: ./NAME
     """
-    embedding = inputs.load_query(what, library, embeds=False).embedding
+    embedding, _ = inputs.load_query(what, library, embeds=False)
     output.print_report({**describe(embedding), "stages": embedding.stages()}, _print_embedding)
 
 
@@ -70,8 +70,8 @@ def nearest(
     from task2vec.select.evidence import list_bundled
 
     measure, is_symmetric = find_kind(kind), kind == "symmetric"
-    found = inputs.load_query(query, library, allow_bad=allow_bad)
-    embedding, rows, spaces, is_alone = found.embedding, [], [], True
+    embedding, about = inputs.load_query(query, library, allow_bad=allow_bad)
+    rows, spaces, is_alone = [], [], True
     own = embedding.provenance.get("task_fingerprint")
     known = list_bundled(embedding)
     with inputs.open_if_any(library) as opened, show_progress(output.is_watched()) as report:
@@ -88,9 +88,9 @@ def nearest(
             row = {"task": one.task, "from": BUNDLED, "distance": distance, "noise": None, **counts, "tags": ()}
             rows.append(row | {"fingerprint": fingerprint, "key": None})
     rows = [{"rank": rank, **row} for rank, row in enumerate(sorted(rows, key=lambda row: row["distance"])[:k], 1)]
-    about = found.as_dict() | {"key": identify(embedding).key, "is_alone": is_alone, "kind": kind}
-    folder = inputs.find_library_folder(library)
-    output.print_report({"query": about, "library": folder, "neighbours": rows, "spaces": spaces}, _print_neighbours)
+    found = {"query": about | {"key": identify(embedding).key, "is_alone": is_alone, "kind": kind}}
+    found |= {"library": inputs.find_library_folder(library), "neighbours": rows, "spaces": spaces}
+    output.print_report(found, _print_neighbours)
 
 
 def _describe_neighbour(
@@ -144,10 +144,9 @@ def distance(
     from task2vec.distance.distances import find_kind
 
     measure = find_kind(kind)
-    queries = [inputs.load_query(word, library, allow_bad=allow_bad) for word in (first, second)]
-    a, b = (query.embedding for query in queries)
-    report: dict[str, Any] = {"first": queries[0].as_dict(), "second": queries[1].as_dict(), "kind": kind}
-    report |= {"distance": float(measure(a, b)), "noise": None}
+    (a, one), (b, other) = (inputs.load_query(word, library, allow_bad=allow_bad) for word in (first, second))
+    report: dict[str, Any] = {"first": one, "second": other, "kind": kind, "distance": float(measure(a, b))}
+    report["noise"] = None
     rows = [(name, "{task}, {description}".format(**report[name])) for name in ("first", "second")]
     rows.append(("distance", f"{report['distance']:.4f} ({kind})"))
     if kind == "symmetric":

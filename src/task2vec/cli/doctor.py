@@ -27,7 +27,8 @@ EXTRAS = {"plot": "figures", "map": "maps of tasks", "web": "task2vec serve", "h
 EXTRAS |= {"ray": "--backend ray", "table": "Parquet tables"}
 LITTLE_SPACE = 200_000_000  # bytes: a few thousand embeddings, or the weights of one probe
 SIZE = 64  # pixels of the images that the probe is checked with
-MODEL_COLUMNS = "model, params, pixels, images/s, ImageNet, evidence, local, source"
+MODEL_COLUMNS = "model=name, params, pixels=size, images/s=cpu_speed, ImageNet=imagenet, evidence=tables"
+MODEL_COLUMNS += ", local=is_local, source"
 MODEL_DROP = "source, pixels, images/s, params, evidence, local"
 HOW_TO = """
 Any timm or torchvision classifier can be a probe:
@@ -69,22 +70,12 @@ def models(
     cited = {"timm": SOURCES["timm"]} | {name: SOURCES[name] for row in rows for name in row["tables"]}
     if output.print_json({"models": rows, "count": len(kept), "sources": cited}):
         return
-    output.print_table([_format_model(row) for row in rows], MODEL_COLUMNS, drop=MODEL_DROP)
+    output.print_table(rows, MODEL_COLUMNS, drop=MODEL_DROP)
     output.print_text(
         f"{len(rows)} of {pluralize(len(kept), 'model')}. Published by: "
         + "; ".join(f"{name} ({where})" for name, where in cited.items())
     )
     print(HOW_TO)
-
-
-def _format_model(row: dict[str, Any]) -> dict[str, Any]:
-    """A model as it is printed."""
-    shown = {"model": row["name"], "pixels": row["size"], "evidence": ", ".join(row["tables"]), "source": row["source"]}
-    shown |= {
-        "params": row["params"] and f"{row['params'] / 1e6:.1f} M",
-        "local": "yes" if row["is_local"] else "no",
-    }
-    return shown | {"images/s": row["cpu_speed"] and f"{row['cpu_speed']:.0f}", "ImageNet": row["imagenet"]}
 
 
 @dataclass(frozen=True)
