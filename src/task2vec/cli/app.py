@@ -22,7 +22,7 @@ _WIDTH = min(shutil.get_terminal_size().columns, 80) - 2
 
 # Each command: its module, its function, and its line in the list of commands.
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": ("demo", "demo", "Embed eight small tasks offline and compare them."),
+    "demo": ("doctor", "demo", "Embed eight small tasks offline and compare them."),
     "embed": ("embed", "embed", "Embed folders of images, tables or published datasets."),
     "report": ("report", "report", "Write a report on a dataset: labels, copies, difficulty, models."),
     "show": ("compare", "show", "Show an embedding: task, error, norm, layers."),

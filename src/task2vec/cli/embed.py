@@ -92,9 +92,8 @@ def _collect(
     width = min(60, max(len(printable(name)) for name in ["task", *(task.name for task in found.tasks)]))
     rows: list[dict[str, Any]] = []
 
-    def print_row(name: str, *cells: object, notes: str = "") -> None:
+    def print_row(name: str, images="", classes="", error="", norm="", notes: str = "") -> None:
         if prints and found.tasks:
-            images, classes, error, norm = cells or ("",) * 4
             output.print_line(f"{printable(name):{width}}  {images:>6}  {classes:>7}  {error:>7}  {norm:>8}  {notes}")
 
     print_row("task", "images", "classes", "error", "norm")
