@@ -96,11 +96,8 @@ def test_models_lists_what_is_available_offline(call, read, monkeypatch):
     assert first["imagenet"] == pytest.approx(0.7483, abs=1e-3)  # of the zoo, where the name has a tag
     shown = call("models", "--offline").stdout
     assert "tf_efficientnet_lite0" in shown and "--download" in shown
-    own = [
-        {"name": "own", "source": "hub cache x/own", "is_local": True},
-        {"name": "x", "source": "", "is_local": False},
-    ]
-    monkeypatch.setattr(task2vec, "list_probes", lambda: own)
+    own = {"name": "own", "source": "hub cache x/own", "is_local": True}
+    monkeypatch.setattr(task2vec, "list_probes", lambda: [own, {"name": "x", "source": "", "is_local": False}])
     assert [row["name"] for row in read("models", "--offline")["models"]] == ["own"]
     assert read("models", "--offline", "resnet")["models"] == []
 
