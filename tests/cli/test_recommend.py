@@ -114,10 +114,8 @@ def test_an_interrupt_and_failures_print_what_is_known_and_have_their_codes(
     call, read, photos, advise, changes, code, words
 ):
     advise(**changes)
-    result, report = (
-        call("recommend", photos, "--measure-top", 3),
-        read("recommend", photos, "--budget", "9s", code=code),
-    )
+    report = read("recommend", photos, "--budget", "9s", code=code)
+    result = call("recommend", photos, "--measure-top", 3)
     assert result.exit_code == code and words in result.stderr and report["choice"] in result.stdout
     assert [one["model"] for one in report["failures"]] == [one.model for one in changes.get("failures", ())]
 
