@@ -71,7 +71,8 @@ def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(call, read, ref
     has_noise = {row["task"]: row["noise"] is not None for row in report["neighbours"]}
     assert has_noise == {name: int(name[-1]) < 4 for name in has_noise}
     _, head, *lines = call("nearest", "task 0").stdout.splitlines()
-    assert len(lines) == 5 and head.split() == "rank task from distance noise images classes tags".split()
+    assert head.split() == ["rank", "task", "from", "distance", "noise", "images", "classes", "tags"]
+    assert len(lines) == 5
     refuse("no task 'nothing'", "nearest", "nothing")
     refuse("-k", "nearest", "task 0", "-k", "0")
 

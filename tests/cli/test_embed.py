@@ -94,13 +94,6 @@ def test_a_table_with_its_columns_and_two_halves(call, read, photos):
     assert "at least" not in shown and "two such embeddings of this task" in shown
 
 
-def test_a_split_of_a_folder_is_read(read, refuse, photos, tmp_path):
-    for split in ("train", "val"):
-        shutil.copytree(photos, tmp_path / "pets" / split)
-    assert read("embed", "pets", "--split", "train", *SMALL)["task"] == "pets (train)"
-    refuse("train", "embed", "pets", *SMALL, code=3)
-
-
 def test_mistakes_have_their_exit_codes_and_create_nothing(refuse, photos, tmp_path):
     shutil.copytree(photos / "dark", tmp_path / "lonely" / "dark")
     (tmp_path / "note.txt").write_text("hello")
