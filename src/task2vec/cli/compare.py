@@ -1,7 +1,6 @@
 """`task2vec show`, `nearest`, `distance`, `diversity` and `map`: embeddings, looked at and compared."""
 
 import csv
-import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -325,13 +324,12 @@ def _load_library(
         if not opened:
             raise UsageError(f"{inputs.format_empty(folder)}, or name files or folders of them: task2vec map DIR")
         entries = [task for task in opened.tasks(tag=tag) if task.fingerprint not in without]
-        spaces: dict[str, dict[str, Any]] = defaultdict(dict)
+        spaces: dict[tuple[str, ...], dict[str, Any]] = defaultdict(dict)
         for task in entries:
             for entry in task.embeddings:
                 if probe is None or entry.probe == probe or entry.probe_fingerprint.startswith(probe):
-                    scaling = [entry.settings.get(name) for name in task2vec.distance.SCALING]
-                    space = json.dumps([entry.probe_fingerprint, scaling])
-                    spaces[space][task.fingerprint] = task, entry  # the newest stays
+                    scaling = (str(entry.settings.get(name)) for name in task2vec.distance.SCALING)
+                    spaces[entry.probe_fingerprint, *scaling][task.fingerprint] = task, entry  # the newest stays
         chosen = max(spaces.values(), key=len, default={})
         read, left_out = [], []
         if others := len(entries) - len(chosen):

@@ -166,13 +166,10 @@ def describe(embedding: "task2vec.Embedding", *, has_noise: bool = True) -> dict
     facts |= {"norm": float(embedding.norm()), "noise": noise}
     try:
         facts |= {name: dict(provenance[name]) for name in ("counts", "head", "settings", "versions")}
-        facts |= {
-            name: provenance[name] for name in ("image_size", "is_multilabel", "effective_images", "relative_error")
-        }
-        facts |= {
-            "variational": dict(provenance.get("variational", {})),
-            "warnings": [*map(str, provenance.get("warnings", []))],
-        }
+        others = ("image_size", "is_multilabel", "effective_images", "relative_error")
+        facts |= {name: provenance[name] for name in others}
+        facts["variational"] = dict(provenance.get("variational", {}))
+        facts["warnings"] = [*map(str, provenance.get("warnings", []))]
         facts["fingerprints"] = {name: str(provenance[f"{name}_fingerprint"]) for name in ("task", "probe")}
         format_facts(facts | {"noise": noise or {"floor": 0.0, "basis": ""}})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
