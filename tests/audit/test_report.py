@@ -15,6 +15,7 @@ from task2vec.audit import report as module
 from task2vec.audit import suggestions
 from task2vec.errors import DataChangedError
 from tests.audit.material import COLOURS, make_folder, paint, plant, save
+from tests.library.making import fail
 from tests.plots.browser import Browser, find_browser
 from tests.tiny_probe import make_tiny
 
@@ -184,8 +185,10 @@ def test_attributes_and_images_in_memory(tmp_path):
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_is_self_contained(found):
-    page = Page(found.to_html())
+def test_the_page_is_self_contained_and_does_not_say_where_the_images_are(found, folder):
+    text = found.to_html()
+    assert str(folder) in found.suggestions[0].command and str(folder.parent) not in text
+    page = Page(text)
     assert re.findall("|".join(SECTIONS), page.text)[:6] == SECTIONS
     tags = {tag for tag, _ in page.tags}
     assert not tags & {"script", "iframe", "object", "embed", "form", "base"}
@@ -193,34 +196,18 @@ def test_the_page_is_self_contained(found):
     assert images and all(url.startswith("data:image/jpeg;base64,") for url in images)
     links = [value for _, attrs in page.tags for name, value in attrs.items() if name == "href"]
     assert all(link == "data:," or link.startswith("#") for link in links)
-    assert "green/wrong.jpg" in page.text and "red?" in page.text
+    for words in ("green/wrong.jpg", "red?", "task2vec report things --out images.csv"):
+        assert words in page.text
+    ((tag, attrs),) = Page(found._repr_html_()).tags  # in a notebook
+    assert tag == "iframe" and attrs["sandbox"] is None and attrs["srcdoc"] == text
 
 
-def test_the_page_does_not_say_where_the_images_are(found, folder):
-    assert str(folder) in found.suggestions[0].command
-    page = found.to_html()
-    assert str(folder.parent) not in page and "task2vec report things --out images.csv" in page
-
-
-def test_images_are_limited_or_left_out(found):
+def test_images_are_limited_left_out_or_gone(found, monkeypatch):
     few, none = (Page(found.to_html(max_thumbnails=most)) for most in (5, 0))
-    urls = {attrs["src"] for tag, attrs in few.tags if tag == "img"}
-    assert len(urls) == 5 and not [tag for tag, _ in none.tags if tag == "img"]
-    assert "green/wrong.jpg" in none.text
-
-
-def test_an_image_that_has_changed_is_named_and_not_shown(found, monkeypatch):
-    def load(self, index):
-        raise DataChangedError("gone")
-
-    monkeypatch.setattr("task2vec.tasks.images.ChosenImages.load", load)
-    page = Page(found.to_html())
-    assert not [tag for tag, _ in page.tags if tag == "img"] and "green/wrong.jpg" in page.text
-
-
-def test_a_notebook_shows_it_in_a_frame_without_scripts(found):
-    ((tag, attrs),) = Page(found._repr_html_()).tags
-    assert tag == "iframe" and attrs["sandbox"] is None and "<h1>things</h1>" in attrs["srcdoc"]
+    assert len({attrs["src"] for tag, attrs in few.tags if tag == "img"}) == 5
+    monkeypatch.setattr("task2vec.tasks.images.ChosenImages.load", fail(DataChangedError("gone")))
+    for page in (none, Page(found.to_html())):
+        assert not [tag for tag, _ in page.tags if tag == "img"] and "green/wrong.jpg" in page.text
 
 
 HOSTILE = "<img src=x onerror=document.title='taken'>\"'&\u202e</style><script>document.title='taken'</script>"

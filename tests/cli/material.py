@@ -1,10 +1,12 @@
 """Embeddings made up by hand, with all that a library and the command line want to know of them; folders of images."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image
 
+import task2vec
 from tests.library.making import make as make_embedding
 
 FILTERS = 30
@@ -29,6 +31,13 @@ def make(name, seed, *, kind=0, probe="net", weights="ab", method="robust", size
     }
     halves = np.stack([fisher * 1.2, fisher / 1.1]) ** [[1.02], [0.98]] if has_halves else None
     return make_embedding(name, seed, fisher=fisher, prior=1e-6, probe=probe, halves=halves, **story)
+
+
+def make_known(name):
+    """The embedding of a made-up task in the space of the bundled ones, near the first of them."""
+    like = task2vec.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
+    space = {key: like.provenance[key] for key in ("probe_fingerprint", "image_size", "settings", "recipe")}
+    return replace(like, task=name, fisher=like.fisher * 1.01, provenance=make(name, 30).provenance | space)
 
 
 def paint(folder, levels, *, seed=0, count=6):

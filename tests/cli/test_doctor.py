@@ -13,7 +13,7 @@ import pytest
 
 import task2vec
 from task2vec import Library
-from task2vec.cli import demo, doctor, inputs
+from task2vec.cli import doctor, inputs
 from task2vec.embedding import load_embedding
 from tests.cli.material import make
 from tests.library.making import fail
@@ -96,11 +96,8 @@ def test_models_lists_what_is_available_offline(call, read, monkeypatch):
     assert first["imagenet"] == pytest.approx(0.7483, abs=1e-3)  # of the zoo, where the name has a tag
     shown = call("models", "--offline").stdout
     assert "tf_efficientnet_lite0" in shown and "--download" in shown
-    own = [
-        {"name": "own", "source": "hub cache x/own", "is_local": True},
-        {"name": "x", "source": "", "is_local": False},
-    ]
-    monkeypatch.setattr(task2vec, "list_probes", lambda: own)
+    own = {"name": "own", "source": "hub cache x/own", "is_local": True}
+    monkeypatch.setattr(task2vec, "list_probes", lambda: [own, {"name": "x", "source": "", "is_local": False}])
     assert [row["name"] for row in read("models", "--offline")["models"]] == ["own"]
     assert read("models", "--offline", "resnet")["models"] == []
 
@@ -135,7 +132,7 @@ def small(monkeypatch):
         return replace(known, task=task.name) if probe is known else embed(task, probe, **how)
 
     for name, value in (("SIZE", 24), ("IMAGES", 20), ("SAMPLES", 2)):
-        monkeypatch.setattr(demo, name, value)
+        monkeypatch.setattr(doctor, name, value)
     monkeypatch.setattr(task2vec, "load_probe", lambda size: probes[size])
     monkeypatch.setattr(task2vec, "embed", embed_quickly)
 
@@ -153,7 +150,7 @@ def test_demo_writes_embeddings_and_a_figure(read, small, tmp_path, own_library)
 
 def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(call, small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(demo, "_recommend", fail(RuntimeError("the rest")))
+    monkeypatch.setattr(doctor, "_recommend", fail(RuntimeError("the rest")))
     result = call("demo", "--out", tmp_path)
     assert result.exit_code == 1 and "the rest" in result.stderr
     assert "digit parity" in result.stdout and "nearest (distance)" in result.stdout

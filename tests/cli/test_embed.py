@@ -94,13 +94,6 @@ def test_a_table_with_its_columns_and_two_halves(call, read, photos):
     assert "at least" not in shown and "two such embeddings of this task" in shown
 
 
-def test_a_split_of_a_folder_is_read(read, refuse, photos, tmp_path):
-    for split in ("train", "val"):
-        shutil.copytree(photos, tmp_path / "pets" / split)
-    assert read("embed", "pets", "--split", "train", *SMALL)["task"] == "pets (train)"
-    refuse("train", "embed", "pets", *SMALL, code=3)
-
-
 def test_mistakes_have_their_exit_codes_and_create_nothing(refuse, photos, tmp_path):
     shutil.copytree(photos / "dark", tmp_path / "lonely" / "dark")
     (tmp_path / "note.txt").write_text("hello")
@@ -198,15 +191,10 @@ def test_the_process_of_a_command_imports_no_compiler_and_still_can(photos, tmp_
     assert result.stdout.splitlines()[-3:] == ["[]", "collects True", "True False False"]
 
 
-def test_the_users_own_way_of_waiting_is_kept():
-    check = "from task2vec.cli.inputs import import_networks; import_networks(); import os; "
-    result = run_command(python=check + "print(os.environ['GOMP_SPINCOUNT'])", GOMP_SPINCOUNT="1000")
-    assert result.stdout == "1000\n", result.stderr
-
-
-def test_more_of_the_compiler_than_expected_is_imported_as_usual(tmp_path):
+def test_the_users_own_way_of_waiting_is_kept_and_more_of_the_compiler_is_imported_as_usual(tmp_path):
     (tmp_path / "torchvision.py").write_text("from torch._dynamo import optimize")
     (tmp_path / "timm.py").write_text("")
-    check = "from task2vec.cli.inputs import import_networks; import_networks(); import torchvision as t, torch; "
-    result = run_command(python=check + "print(t.optimize is torch._dynamo.optimize)", cwd=tmp_path)
-    assert result.stdout == "True\n", result.stderr
+    check = "from task2vec.cli.inputs import import_networks; import_networks(); import torchvision as t, torch, os; "
+    check += "print(t.optimize is torch._dynamo.optimize, os.environ['GOMP_SPINCOUNT'])"
+    result = run_command(python=check, cwd=tmp_path, GOMP_SPINCOUNT="1000")
+    assert result.stdout == "True 1000\n", result.stderr

@@ -1,4 +1,4 @@
-"""`task2vec embed` of several tasks: folders, tables and published datasets, resumed after failures and interrupts."""
+"""`task2vec embed` of several tasks, resumed after failures and interrupts, and `task2vec tasks`, which lists them."""
 
 import os
 import shutil
@@ -12,6 +12,7 @@ from task2vec.cli import inputs
 from tests.cli.conftest import SMALL
 from tests.cli.material import paint
 from tests.tasks.birds import make_cub
+from tests.tasks.published import write_imaterialist
 
 ATTRIBUTES = ("--path-column", "file", "--label-columns", "is_dark", "--label-columns", "is_even")
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -150,14 +151,9 @@ def test_a_task_that_fails_is_reported_and_the_rest_goes_on(call, data, tmp_path
 def test_an_interrupt_keeps_what_is_finished(call, read, data, monkeypatch):
     embed_many = task2vec.embed_many
 
-    def interrupt(tasks, *args, **options):
-        results = embed_many(tasks, *args, **options)
-
-        def first():
-            yield next(results)
-            raise KeyboardInterrupt
-
-        return first() if tasks else results
+    def interrupt(*args, **options):
+        yield next(embed_many(*args, **options))
+        raise KeyboardInterrupt
 
     args = ("embed", data / "shades", "--one-vs-rest", *SMALL)
     with monkeypatch.context() as patch:
@@ -196,3 +192,41 @@ def test_the_chosen_backend_computes(read, data, monkeypatch):
     monkeypatch.setattr(task2vec, "open_backend", lambda *args, **how: opened.append((*args, how["jobs"])) or serial)
     assert read("embed", data / "shades", data / "pair", "--backend", "processes", "--jobs", 1, *SMALL)["embedded"] == 2
     assert opened == [("processes", 1)]
+
+
+# --- task2vec tasks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "dataset"), [("cub", "cub200"), ("deepfashion", "deepfashion")])
+def test_a_published_dataset_is_recognized_by_its_files(call, read, published, name, dataset):
+    report = read("tasks", published / name)
+    assert report["dataset"] == dataset and len(report["tasks"]) == sum(report["kinds"].values())
+    kind = next(iter(report["kinds"]))
+    chosen = read("tasks", published / name, "--kind", kind, "--split", "train")
+    assert {row["kind"] for row in chosen["tasks"]} == {kind} and list(chosen["images"]) == ["train"]
+    shown = call("tasks", published / name).stdout
+    assert report["tasks"][0]["name"] in shown and "task2vec embed" in shown and "--kind KIND" in shown
+
+
+def test_labels_name_the_attributes_of_imaterialist(read, tmp_path):
+    write_imaterialist(tmp_path)
+    table = next(tmp_path.glob("*.csv"))
+    assert "Black" in [row["name"] for row in read("tasks", tmp_path, "--labels", table)["tasks"]]
+
+
+def test_a_folder_of_your_own_is_one_task_and_its_unreadable_images_are_named(refuse, read, photos, tmp_path):
+    report = read("tasks", photos)
+    assert report["kinds"] == {"folder": 1} and report["images"] == {"all": 16}
+    (tmp_path / "table.csv").write_text("path,label\n" + "".join(f"{photos}/dark/{n}.png,{n % 2}\n" for n in range(4)))
+    assert read("tasks", tmp_path / "table.csv", "--root", "/")["tasks"][0]["kind"] == "table"
+    table = f"path,label\n{photos}/dark/0.png,0\n{photos}/bright/0.png,1\nnone.png,1\ngone.png,1\n"
+    (tmp_path / "gone.csv").write_text(table)
+    refuse("none.png", "tasks", tmp_path / "gone.csv", "--root", "/", code=3)
+
+
+def test_mistakes_in_listing_have_their_exit_codes(refuse, published, monkeypatch):
+    monkeypatch.chdir(published)
+    refuse("does not exist", "tasks", "nowhere")
+    refuse("no tasks of kind 'attribute'", "tasks", "cub", "--kind", "attribute")
+    refuse("train", "tasks", "cub", "--as", "inaturalist", code=3)
+    refuse("--path-column only applies to", "tasks", "cub", "--path-column", "x")

@@ -12,7 +12,7 @@ import task2vec
 from task2vec import Library
 from task2vec.experts.metatask import CellFailure
 from task2vec.select import STRATEGIES
-from tests.cli.material import make
+from tests.cli.material import make, make_known
 
 
 @pytest.fixture(scope="module")
@@ -41,46 +41,50 @@ def test_a_saved_embedding_gets_a_recommendation(call, read, refuse, saved, own_
     assert not Path(own_library).exists()
 
 
-def test_a_name_of_the_library_and_few_models(read, saved, known, own_library):
-    own = ("probe_fingerprint", "settings", "image_size")
-    story = make("mine", 1).provenance | {name: known.provenance[name] for name in own if name in known.provenance}
-    known = replace(known, task="mine", provenance=story)
+def test_a_name_of_the_library_and_few_models(read, own_library):
     with Library.open(own_library) as opened:
-        opened.add(known)
-    few = read("recommend", known.task, "--model", "resnet18,resnet34")
+        opened.add(make_known("mine"))
+    few = read("recommend", "mine", "--model", "resnet18,resnet34")
     assert {row["model"] for row in few["rows"]} <= {"resnet18", "resnet34"} and few["library"] == own_library
-    small = read("recommend", known.task, "--max-params", "10M")
+    small = read("recommend", "mine", "--max-params", "10M")
     assert all(row["params"] <= 10_000_000 for row in small["rows"])
 
 
-def test_a_folder_whose_name_the_library_has_at_another_size_is_embedded_anew(
-    call, photos, known, own_library, monkeypatch
-):
-    with Library.open(own_library) as opened:
-        opened.add(make(photos.name, 1))
+@pytest.fixture
+def advise(known, monkeypatch):
+    """Let `recommend` return this without work; what it is given is collected."""
+    given, done = [], task2vec.recommend(known)
+
+    def patch(**changes):
+        monkeypatch.setattr(task2vec, "recommend", lambda what, **how: given.append(what) or replace(done, **changes))
+        return given
+
+    return patch
+
+
+def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, advise, own_library, monkeypatch):
     monkeypatch.chdir(photos.parent)
-    seen, done = [], task2vec.recommend(known)
-    monkeypatch.setattr(task2vec, "recommend", lambda what, **how: seen.append(what) or done)
-    assert call("recommend", photos.name).exit_code == 0
-    assert isinstance(seen[0], task2vec.Task) and seen[0].name == photos.name
+    given = advise()
+    with Library.open(own_library) as opened:
+        opened.add(make("photos", 1))  # by another probe: the folder is embedded
+        assert call("recommend", "photos").exit_code == 0
+        opened.remove("photos")
+        opened.add(make_known("photos"))
+    for options in ((), ("--measure-top", 1), ("--budget", "60s")):
+        assert call("recommend", "photos", *options).exit_code == 0
+    tasks = [len(one) for one in given if isinstance(one, task2vec.Task) and one.name == "photos"]
+    assert tasks == [16, 16, 16] and isinstance(given[1], task2vec.Embedding)
 
 
 def test_mistakes_are_reported(refuse, saved, tmp_path):
     for option, value in (("--strategy", "astrology"), ("--model", "resnet_thirty_four"), ("--shots", "most")):
         refuse(value, "recommend", saved, "--no-library", option, value)
     refuse("many", "recommend", saved, "--no-library", "--max-params", "many")
-    refuse("--measure-top needs images", "recommend", saved, "--no-library", "--measure-top", "2")
-    refuse("--budget needs images", "recommend", saved, "--no-library", "--budget", "60s")
+    refuse("(--measure-top) measures errors on images", "recommend", saved, "--no-library", "--measure-top", "2")
+    refuse("(--budget) measures errors on images", "recommend", saved, "--no-library", "--budget", "60s")
     refuse("-k", "recommend", saved, "--no-library", "-k", "0")
     refuse("net", "recommend", make("other", 1).save(tmp_path / "other.t2v.safetensors"), "--no-library")
     refuse("no folder or file 'nothing'", "recommend", "nothing", "--no-library")
-
-
-def test_an_interrupt_prints_what_is_known(call, read, photos, known, monkeypatch):
-    done = task2vec.recommend(known)
-    monkeypatch.setattr(task2vec, "recommend", lambda *args, **how: replace(done, is_interrupted=True))
-    result = call("recommend", photos, "--measure-top", 1)
-    assert result.exit_code == 130 and "Run the same command again" in result.stderr and done.choice in result.stdout
 
 
 def test_a_budget_is_spent_on_measuring(call, read, refuse, photos, own_library):
@@ -96,27 +100,24 @@ def test_a_budget_is_spent_on_measuring(call, read, refuse, photos, own_library)
         refuse("is not a time above 0", *args, text)
 
 
-def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, known, own_library, monkeypatch):
-    monkeypatch.chdir(photos.parent)
-    with Library.open(own_library) as opened:
-        names = ("probe_fingerprint", "image_size", "settings", "recipe")
-        about = make("photos", 1).provenance | {name: known.provenance[name] for name in names}
-        opened.add(replace(known, task="photos", provenance=about))
-    done, given = task2vec.recommend(known), []
-    monkeypatch.setattr(task2vec, "recommend", lambda what, **how: given.append(what) or done)
-    for options in ((), ("--measure-top", 1), ("--budget", "60s")):
-        assert call("recommend", "photos", *options).exit_code == 0
-    assert isinstance(given[0], task2vec.Embedding)
-    assert all(isinstance(one, task2vec.Task) and len(one) == 16 for one in given[1:])
+FAILED = [CellFailure("mine", "", name, "ResourceError", "no network", code) for name, code in (("a", 3), ("b", 5))]
 
 
-def test_models_that_could_not_be_measured_end_it_with_their_exit_code(call, read, photos, known, monkeypatch):
-    done = task2vec.recommend(known)
-    failed = [CellFailure("mine", "", name, "ResourceError", "no network", code) for name, code in (("a", 3), ("b", 5))]
-    monkeypatch.setattr(task2vec, "recommend", lambda *args, **how: replace(done, failures=tuple(failed)))
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"is_interrupted": True}, 130, "Run the same command again"),
+        ({"failures": tuple(FAILED)}, 5, "2 models could not be measured"),
+    ],
+)
+def test_an_interrupt_and_failures_print_what_is_known_and_have_their_codes(
+    call, read, photos, advise, changes, code, words
+):
+    advise(**changes)
+    report = read("recommend", photos, "--budget", "9s", code=code)
     result = call("recommend", photos, "--measure-top", 3)
-    assert result.exit_code == 5 and "2 models could not be measured" in result.stderr and done.choice in result.stdout
-    assert [one["model"] for one in read("recommend", photos, "--measure-top", 3, code=5)["failures"]] == ["a", "b"]
+    assert result.exit_code == code and words in result.stderr and report["choice"] in result.stdout
+    assert [one["model"] for one in report["failures"]] == [one.model for one in changes.get("failures", ())]
 
 
 @pytest.fixture

@@ -125,39 +125,30 @@ class _Thumbnails:
         image.save(file, "JPEG", quality=_QUALITY)
         return f"data:image/jpeg;base64,{b64encode(file.getvalue()).decode()}"
 
-    def show(self, number: int, caption: str = "", *, is_named: bool = True) -> str:
+    def show(self, number: int, caption: str, *, is_named: bool) -> str:
         """A figure with a caption of HTML and the name of the image; without an image, the name alone."""
         name, url = _text(hide_paths(self.report.images.name(number))), self.urls.get(number)
         image = f'<img src="{url}" alt="{name}" title="{name}">' if url else ""
         lines = [caption] * bool(caption) + [name] * (is_named or not url)
         return f"<figure>{image}<figcaption>{'<br>'.join(lines)}</figcaption></figure>"
 
-    def show_all(self, numbers: Iterable[int], kind: str = "images", *, is_named: bool = False) -> str:
-        """Several images side by side."""
-        return f'<div class="{kind}">{"".join(self.show(number, is_named=is_named) for number in numbers)}</div>'
+    def show_all(self, pairs: Iterable[tuple[int, str]], kind: str = "images", *, is_named: bool = True) -> str:
+        """Several images with their captions side by side."""
+        return f'<div class="{kind}">{"".join(self.show(*pair, is_named=is_named) for pair in pairs)}</div>'
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
 def _render_glance(report: "TaskReport", shown: _Thumbnails) -> str:
-    task, counts, sizes, error, norm = (
-        report.task,
-        report.task.counts,
-        report.sizes,
-        report.error,
-        report.embedding.norm(),
-    )
+    task, counts, sizes, error = report.task, report.task.counts, report.sizes, report.error
     leaks, middle = sum(group.is_leak for group in report.copies), np.median(sizes, axis=0).astype(int)
     formats = ", ".join(f"{count} {name}" for name, count in [*report.formats.items()][:3])
-    interval = "cannot be measured: every class has one image, or copies of one"
-    if error is not None:
-        interval = f"95 % interval {100 * error.low:.1f} to {format_percent(error.high)}"
     each = f"{counts.max()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
     tiles = [
         ("images", f"{len(task):,}", formats),
         ("attributes" if task.is_multilabel else "classes", f"{len(task.classes):,}", f"{each} images each"),
-        ("error", "-" if error is None else format_percent(error.error), interval),
+        ("error", format_percent(error and error.error), report.format_interval()),
         ("label issues", f"{len(report.label_issues):,}", "suspected label errors"),
         ("copies", f"{report.n_copies:,}", f"{leaks} between splits" if leaks else "images that repeat another"),
         ("unreadable", f"{len(report.bad):,}", "files left out"),
@@ -166,13 +157,9 @@ def _render_glance(report: "TaskReport", shown: _Thumbnails) -> str:
     parts = [f"<div><dt>{name}</dt><dd>{value}<small>{_text(more)}</small></dd></div>" for name, value, more in tiles]
     parts = [f"<dl>{''.join(parts)}</dl>"]
     if shown.is_wanted:
-        figures = (
-            shown.show(one.typical[0], _text(one.name), is_named=False)
-            for one in report.classes[:_GALLERY]
-            if one.typical
-        )
-        parts.append(f'<div class="images">{"".join(figures)}</div>')
-    for key, own in (("error", error and error.error), ("norm", norm)):
+        gallery = [(one.typical[0], _text(one.name)) for one in report.classes[:_GALLERY] if one.typical]
+        parts.append(shown.show_all(gallery, is_named=False))
+    for key, own in (("error", error and error.error), ("norm", report.embedding.norm())):
         if own is not None and (rank := report.rank(key)) is not None:
             values = [one[key] for one in report.known if one[key] is not None]
             text = f"{_EXPLAIN[key]} Higher than that of {100 * rank:.0f} % of {len(values)} known tasks."
@@ -210,8 +197,7 @@ def _render_labels(report: "TaskReport", shown: _Thumbnails) -> str:
     if issues:
         text = "Below each image its label and, in colour, what classifiers fitted without it predict. The worst first."
         pairs = ((one.number, f"{_text(one.label)}<br><b>{_text(one.suggested)}?</b>") for one in issues[:_ISSUES])
-        figures = "".join(shown.show(*pair) for pair in pairs)
-        parts.append(f'<p>{text}</p><div class="images">{figures}</div>{_count_rest(len(issues) - _ISSUES, "image")}')
+        parts.append(f"<p>{text}</p>{shown.show_all(pairs)}{_count_rest(len(issues) - _ISSUES, 'image')}")
     else:
         parts.append("<p>No label is suspected to be wrong.</p>")
     if report.confused:
@@ -225,9 +211,10 @@ def _render_labels(report: "TaskReport", shown: _Thumbnails) -> str:
         parts.append("<h3>Most typical and hardest images</h3>")
         for one in report.classes[:_CLASSES]:
             parts.append(f"<p><b>{_text(one.name)}</b> <span class='quiet'>typical, then hardest</span></p>")
-            parts.append(shown.show_all((*one.typical, *one.hardest), "images small"))
+            pairs = ((number, "") for number in (*one.typical, *one.hardest))
+            parts.append(shown.show_all(pairs, "images small", is_named=False))
     text = "Images that are like no other." if report.outliers else "No image is unlike all others."
-    parts.append(f"<h3>Outliers</h3><p>{text}</p>{shown.show_all(report.outliers, is_named=True)}")
+    parts.append(f"<h3>Outliers</h3><p>{text}</p>{shown.show_all((number, '') for number in report.outliers)}")
     return "\n".join(parts)
 
 
@@ -244,10 +231,9 @@ def _render_group(group: "CopyGroup", shown: _Thumbnails) -> str:
     tags = [("leak between splits", group.is_leak), ("different labels", group.has_conflict)]
     marks = " ".join(f'<span class="tag">{name}</span>' for name, applies in tags if applies)
     head = f'<span class="quiet">{"same pixels" if group.is_exact else "near copies"}</span> {marks}'
-    pairs = zip(group.numbers[:_MEMBERS], group.labels[:_MEMBERS], strict=True)
-    figures = "".join(shown.show(number, _text(label)) for number, label in pairs)
+    pairs = zip(group.numbers[:_MEMBERS], map(_text, group.labels), strict=False)
     more = f"<p>and {len(group.images) - _MEMBERS} more</p>" if len(group.images) > _MEMBERS else ""
-    return f'<div class="group">{head}<div class="images small">{figures}</div>{more}</div>'
+    return f'<div class="group">{head}{shown.show_all(pairs, "images small")}{more}</div>'
 
 
 def _render_likeness(report: "TaskReport") -> str:

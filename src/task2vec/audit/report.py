@@ -44,6 +44,7 @@ from task2vec.storage import write_csv, write_file
 from task2vec.tasks import BadImage, Images, Task, read_splits, to_task
 from task2vec.tasks.folder import list_splits
 from task2vec.tasks.images import ChosenImages
+from task2vec.text import format_percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -207,6 +208,12 @@ class TaskReport:
         values = [one[key] for one in self.known if one[key] is not None]
         return float(np.mean([value < own for value in values])) if values and own is not None else None
 
+    def format_interval(self) -> str:
+        """The interval of the error in words, or why there is none."""
+        if self.error is None:
+            return "cannot be measured: every class has one image, or copies of one"
+        return f"95 % interval {100 * self.error.low:.1f} to {format_percent(self.error.high)}"
+
     @property
     def beats_chance(self) -> bool | None:
         """Whether the error is more than a standard error below that of guessing; None if it is not known."""
@@ -219,7 +226,6 @@ class TaskReport:
         """All of it but the images as plain values."""
         sizes = self.sizes
         plain = ("label_issues", "copies", "confused", "neighbours", "suggestions", "bad")
-        names = {"typical": self._name_all, "hardest": self._name_all}
         return {
             "task": self.task.name,
             "fingerprint": self.task.fingerprint,
@@ -233,7 +239,7 @@ class TaskReport:
             "probe": self.embedding.probe,
             "stages": self.embedding.stages(),
             "classes": [
-                {key: names.get(key, lambda value: value)(value) for key, value in asdict(one).items()}
+                asdict(one) | {"typical": self._name_all(one.typical), "hardest": self._name_all(one.hardest)}
                 for one in self.classes
             ],
             "outliers": self._name_all(self.outliers),

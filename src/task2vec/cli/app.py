@@ -22,7 +22,7 @@ _WIDTH = min(shutil.get_terminal_size().columns, 80) - 2
 
 # Each command: its module, its function, and its line in the list of commands.
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": ("demo", "demo", "Embed eight small tasks offline and compare them."),
+    "demo": ("doctor", "demo", "Embed eight small tasks offline and compare them."),
     "embed": ("embed", "embed", "Embed folders of images, tables or published datasets."),
     "report": ("report", "report", "Write a report on a dataset: labels, copies, difficulty, models."),
     "show": ("compare", "show", "Show an embedding: task, error, norm, layers."),
@@ -62,11 +62,10 @@ _PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": 
 class LazyGroup(TyperGroup):
     """A group that knows the names of its commands, and imports one when it is run or asked for help."""
 
-    table = COMMANDS
-
     def __init__(self, *args: Any, **options: Any):
         """A group that has the names of its commands, for lists and suggestions."""
         super().__init__(*args, **options)
+        self.table = LIBRARY_COMMANDS if self.name == "library" else COMMANDS
         self.commands = dict.fromkeys(self.table)  # type: ignore[assignment]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -83,12 +82,6 @@ class LazyGroup(TyperGroup):
         """Writes the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, short) for name, (_, _, short) in self.table.items()])
-
-
-class LibraryGroup(LazyGroup):
-    """The commands of `task2vec library`."""
-
-    table = LIBRARY_COMMANDS
 
 
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -132,7 +125,7 @@ def _print_version(is_wanted: bool) -> None:
 
 
 app = typer.Typer(name="task2vec", cls=LazyGroup, no_args_is_help=True, context_settings=_CONTEXT, **_PLAIN)
-library = typer.Typer(name="library", cls=LibraryGroup, no_args_is_help=True, context_settings=_CONTEXT, **_PLAIN)
+library = typer.Typer(name="library", cls=LazyGroup, no_args_is_help=True, context_settings=_CONTEXT, **_PLAIN)
 
 
 @app.callback()

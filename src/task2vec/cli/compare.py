@@ -1,7 +1,6 @@
 """`task2vec show`, `nearest`, `distance`, `diversity` and `map`: embeddings, looked at and compared."""
 
 import csv
-import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ def show(what: options.Query, library: options.LibraryFolder = None) -> None:
 
     Names are looked up in the library first. For a file of the same name, write a path: ./NAME
     """
-    embedding = inputs.load_query(what, library, embeds=False).embedding
+    embedding, _ = inputs.load_query(what, library, embeds=False)
     output.print_report({**describe(embedding), "stages": embedding.stages()}, _print_embedding)
 
 
@@ -70,8 +69,8 @@ def nearest(
     from task2vec.select.evidence import list_bundled
 
     measure, is_symmetric = find_kind(kind), kind == "symmetric"
-    found = inputs.load_query(query, library, allow_bad=allow_bad)
-    embedding, rows, spaces, is_alone = found.embedding, [], [], True
+    embedding, about = inputs.load_query(query, library, allow_bad=allow_bad)
+    rows, spaces, is_alone = [], [], True
     own = embedding.provenance.get("task_fingerprint")
     known = list_bundled(embedding)
     with inputs.open_if_any(library) as opened, show_progress(output.is_watched()) as report:
@@ -88,9 +87,9 @@ def nearest(
             row = {"task": one.task, "from": BUNDLED, "distance": distance, "noise": None, **counts, "tags": ()}
             rows.append(row | {"fingerprint": fingerprint, "key": None})
     rows = [{"rank": rank, **row} for rank, row in enumerate(sorted(rows, key=lambda row: row["distance"])[:k], 1)]
-    about = found.as_dict() | {"key": identify(embedding).key, "is_alone": is_alone, "kind": kind}
-    folder = inputs.find_library_folder(library)
-    output.print_report({"query": about, "library": folder, "neighbours": rows, "spaces": spaces}, _print_neighbours)
+    found = {"query": about | {"key": identify(embedding).key, "is_alone": is_alone, "kind": kind}}
+    found |= {"library": inputs.find_library_folder(library), "neighbours": rows, "spaces": spaces}
+    output.print_report(found, _print_neighbours)
 
 
 def _describe_neighbour(
@@ -144,10 +143,9 @@ def distance(
     from task2vec.distance.distances import find_kind
 
     measure = find_kind(kind)
-    queries = [inputs.load_query(word, library, allow_bad=allow_bad) for word in (first, second)]
-    a, b = (query.embedding for query in queries)
-    report: dict[str, Any] = {"first": queries[0].as_dict(), "second": queries[1].as_dict(), "kind": kind}
-    report |= {"distance": float(measure(a, b)), "noise": None}
+    (a, one), (b, other) = (inputs.load_query(word, library, allow_bad=allow_bad) for word in (first, second))
+    report: dict[str, Any] = {"first": one, "second": other, "kind": kind, "distance": float(measure(a, b))}
+    report["noise"] = None
     rows = [(name, "{task}, {description}".format(**report[name])) for name in ("first", "second")]
     rows.append(("distance", f"{report['distance']:.4f} ({kind})"))
     if kind == "symmetric":
@@ -326,13 +324,12 @@ def _load_library(
         if not opened:
             raise UsageError(f"{inputs.format_empty(folder)}, or name files or folders of them: task2vec map DIR")
         entries = [task for task in opened.tasks(tag=tag) if task.fingerprint not in without]
-        spaces: dict[str, dict[str, Any]] = defaultdict(dict)
+        spaces: dict[tuple[str, ...], dict[str, Any]] = defaultdict(dict)
         for task in entries:
             for entry in task.embeddings:
                 if probe is None or entry.probe == probe or entry.probe_fingerprint.startswith(probe):
-                    scaling = [entry.settings.get(name) for name in task2vec.distance.SCALING]
-                    space = json.dumps([entry.probe_fingerprint, scaling])
-                    spaces[space][task.fingerprint] = task, entry  # the newest stays
+                    scaling = (str(entry.settings.get(name)) for name in task2vec.distance.SCALING)
+                    spaces[entry.probe_fingerprint, *scaling][task.fingerprint] = task, entry  # the newest stays
         chosen = max(spaces.values(), key=len, default={})
         read, left_out = [], []
         if others := len(entries) - len(chosen):

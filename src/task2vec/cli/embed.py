@@ -92,9 +92,8 @@ def _collect(
     width = min(60, max(len(printable(name)) for name in ["task", *(task.name for task in found.tasks)]))
     rows: list[dict[str, Any]] = []
 
-    def print_row(name: str, *cells: object, notes: str = "") -> None:
+    def print_row(name: str, images="", classes="", error="", norm="", notes: str = "") -> None:
         if prints and found.tasks:
-            images, classes, error, norm = cells or ("",) * 4
             output.print_line(f"{printable(name):{width}}  {images:>6}  {classes:>7}  {error:>7}  {norm:>8}  {notes}")
 
     print_row("task", "images", "classes", "error", "norm")
@@ -167,13 +166,10 @@ def describe(embedding: "task2vec.Embedding", *, has_noise: bool = True) -> dict
     facts |= {"norm": float(embedding.norm()), "noise": noise}
     try:
         facts |= {name: dict(provenance[name]) for name in ("counts", "head", "settings", "versions")}
-        facts |= {
-            name: provenance[name] for name in ("image_size", "is_multilabel", "effective_images", "relative_error")
-        }
-        facts |= {
-            "variational": dict(provenance.get("variational", {})),
-            "warnings": [*map(str, provenance.get("warnings", []))],
-        }
+        others = ("image_size", "is_multilabel", "effective_images", "relative_error")
+        facts |= {name: provenance[name] for name in others}
+        facts["variational"] = dict(provenance.get("variational", {}))
+        facts["warnings"] = [*map(str, provenance.get("warnings", []))]
         facts["fingerprints"] = {name: str(provenance[f"{name}_fingerprint"]) for name in ("task", "probe")}
         format_facts(facts | {"noise": noise or {"floor": 0.0, "basis": ""}})
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -135,9 +135,7 @@ def error_matrix(
     continues with the rest.
     """
     inputs.check_output(out, is_forced=force)
-    sizes: list[Any] = [
-        int(one) if one.isascii() and one.isdigit() else one for one in dict.fromkeys(shots or ["half"])
-    ]
+    sizes: list[Any] = [int(one) if one.isdecimal() else one for one in dict.fromkeys(shots or ["half"])]
     protocols = [task2vec.ErrorProtocol(one, recipe) for one in sizes]
     sorts = inputs.sort_paths(paths, reading)
     matrix, is_interrupted = None, False

@@ -26,7 +26,6 @@ from task2vec.errors import DataError, ResourceError, UsageError
 from task2vec.text import printable
 
 TABLE, FOLDER = "table", "folder"
-TABLES = (".csv", ".tsv", ".parquet", ".pq")
 FIRST = "Add a first task: task2vec embed FOLDER"
 # Why some tasks of a published dataset cannot be read.
 REASONS = {
@@ -61,16 +60,17 @@ def sort_path(path: Path, reading: Reading) -> str:
     """
     from task2vec.tasks import recognize_layout
     from task2vec.tasks.folder import refuse_archive
+    from task2vec.tasks.table import SUFFIXES
 
     if not os.path.exists(path):
         raise UsageError(f"'{path}' does not exist, so there is nothing to read. Check the path and the spelling.")
-    if path.suffix.lower() in TABLES and not path.is_dir():
+    if path.suffix.lower() in SUFFIXES and not path.is_dir():
         return TABLE
     if path.is_file():
         refuse_archive(path)
         raise UsageError(
             f"'{path}' is neither a folder nor a table, so it has no labels to learn. Name a folder with one folder "
-            f"per class, or a file ending in {', '.join(TABLES)}."
+            f"per class, or a file ending in {', '.join(SUFFIXES)}."
         )
     return reading.layout or recognize_layout(path) or FOLDER
 
@@ -141,8 +141,7 @@ def read_path(path: Path, sort: str, reading: Reading, found: Tasks) -> "list[ta
 
     how: dict[str, Any] = {"allow_bad": reading.allow_bad, "num_workers": reading.num_workers}
     how["progress"] = is_watched()
-    columns = {"path_column": reading.path_column, "label_columns": reading.label_columns, "root": reading.root}
-    columns = {key: value for key, value in columns.items() if value}
+    columns = {"path_column": reading.path_column, "label_columns": reading.label_columns or None, "root": reading.root}
     try:
         if sort == FOLDER:
             tasks = [task2vec.read_folder(path, split=reading.split, name=reading.name, **how)]
@@ -285,13 +284,12 @@ def find_probe(chosen: ProbeOptions, library: Path | None) -> "tuple[task2vec.Pr
 
     A run is recorded with a hash of the options and of all that decides what they load, see `_hash_probe`.
     """
-    state = _hash_probe(chosen)
+    state, probe = _hash_probe(chosen), None
     with suppress(errors.LibraryError, ResourceError), open_if_any(library) as opened:
-        for run in reversed([] if opened is None else opened.runs()):
-            if run.details.get("probe_state") == state:
+        for run in [] if opened is None else opened.runs():
+            if run.details.get("probe_state") == state:  # the newest counts
                 probe = KnownProbe(chosen, str(run.details.get("probe_fingerprint")))
-                return probe, {"probe_state": state, "probe_fingerprint": probe.fingerprint}
-    probe = load_probe(chosen)
+    probe = probe or load_probe(chosen)
     is_same = state == _hash_probe(chosen)  # a file that was replaced or downloaded meanwhile is not recorded
     return probe, {"probe_state": state, "probe_fingerprint": probe.fingerprint} if is_same else {}
 
@@ -522,20 +520,6 @@ def embed_tasks(
 LIBRARY, FILE, PATH = "library", "file", "path"
 
 
-@dataclass(frozen=True)
-class Query:
-    """An embedding that a word of the command line stands for: of the library, of a file, or new, and its origin."""
-
-    embedding: "task2vec.Embedding"
-    origin: str
-    description: str
-
-    def as_dict(self) -> dict[str, str]:
-        """The task, the probe and the origin, as plain values."""
-        names = {"task": self.embedding.task, "probe": self.embedding.probe}
-        return names | {"from": self.origin, "description": self.description}
-
-
 def list_embedding_files(places: Sequence[Path]) -> list[Path]:
     """The files that were named, and the embeddings of the folders that were, each once."""
     found: dict[Path, Path] = {}
@@ -577,24 +561,31 @@ def get_named(query: str, library: "task2vec.Library | None") -> "task2vec.Embed
         raise errors.NotInLibraryError(f"{error} (There is no folder or file '{query}' either.)") from error
 
 
-def load_query(query: str, library: Path | None, *, embeds: bool = True, allow_bad: bool = False) -> Query:
-    """The embedding that a word stands for; a folder or table is embedded with default settings, if `embeds`."""
+def load_query(
+    query: str, library: Path | None, *, embeds: bool = True, allow_bad: bool = False
+) -> "tuple[task2vec.Embedding, dict[str, str]]":
+    """The embedding that a word stands for, and its task, probe and origin as plain values.
+
+    A folder or table is embedded with default settings, if `embeds`.
+    """
     with open_if_any(library) as opened:
         origin = find_origin(query, opened)
-        if origin == LIBRARY:
-            other = f" (for the folder or file: {os.path.join(os.curdir, query)})" if Path(query).exists() else ""
-            return Query(get_named(query, opened), LIBRARY, f"from the library{other}")
-    if origin == FILE:
-        return Query(task2vec.load_embedding(query), FILE, f"from the file '{query}'")
-    if not embeds:
+        embedding = get_named(query, opened) if origin == LIBRARY else None
+    if origin == LIBRARY:
+        other = f" (for the folder or file: {os.path.join(os.curdir, query)})" if Path(query).exists() else ""
+        text = f"from the library{other}"
+    elif origin == FILE:
+        embedding, text = task2vec.load_embedding(query), f"from the file '{query}'"
+    elif not embeds:
         raise UsageError(f"'{query}' has images and is not an embedding. Embed it first: task2vec embed {query}")
-    probe, about = find_probe(ProbeOptions(), library)
-    with open_session(library, "embed", {"paths": [query], **about}) as session:
-        task = read_own(Path(query), Reading(allow_bad=allow_bad))
-        settings = task2vec.EmbedSettings()
-        (result,) = embed_tasks([task], probe, session, settings=settings, is_one=True)
-    known_as = session.names.get(task.fingerprint, task.name)
-    known = f", known there as '{known_as}'" if known_as != task.name else ""
-    state = "found in the library" if result.is_found else "embedded now"
-    assert result.embedding is not None
-    return Query(result.embedding, PATH, f"from '{query}', {state}{known}")
+    else:
+        probe, about = find_probe(ProbeOptions(), library)
+        with open_session(library, "embed", {"paths": [query], **about}) as session:
+            task = read_own(Path(query), Reading(allow_bad=allow_bad))
+            (result,) = embed_tasks([task], probe, session, settings=task2vec.EmbedSettings(), is_one=True)
+        known_as = session.names.get(task.fingerprint, task.name)
+        known = f", known there as '{known_as}'" if known_as != task.name else ""
+        state = "found in the library" if result.is_found else "embedded now"
+        embedding, text = result.embedding, f"from '{query}', {state}{known}"
+    assert embedding is not None
+    return embedding, {"task": embedding.task, "probe": embedding.probe, "from": origin, "description": text}

@@ -116,8 +116,7 @@ GROUPS = {
     "Tables": "path_column label_columns root",
     "Published datasets": "task_names kind layout max_images labels one_vs_rest",
     "Probe": "probe weights size download",
-    "Settings that affect the results": "method epochs max_samples split_half rel_tol l2 seed dtype recipe shots "
-    "metric seeds",
+    "Settings that affect the results": "method epochs max_samples split_half rel_tol l2 seed dtype recipe shots seeds",
     "Speed and memory": "device num_workers batch_size backend jobs",
     "Library": "library no_library tags",
 }

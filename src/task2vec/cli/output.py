@@ -238,7 +238,10 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "embeddings": lambda entries: str(len(entries)) if len(entries) > 1 else "-",
     **dict.fromkeys(("norm", "GMACs"), "{:.3g}".format),
     "size": format_bytes,
-    "tags": ", ".join,
+    "params": lambda count: f"{count / 1e6:.1f} M",
+    "images/s": "{:.0f}".format,
+    "local": lambda is_local: "yes" if is_local else "no",
+    **dict.fromkeys(("tags", "evidence"), ", ".join),
 }
 # Of hashes and dates the beginning is printed.
 LENGTHS = {"embedding": DIGITS, "task id": DIGITS, "added": 10}

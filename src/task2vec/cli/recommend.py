@@ -84,11 +84,9 @@ def _find_task(
     from task2vec.select import choose_space, find_embedding, find_metatask
 
     origin = inputs.find_origin(query, library)
-    option = "--budget" if how["budget"] else "--measure-top" if how["measure_top"] else None
-    if origin == inputs.PATH or (option and origin == inputs.LIBRARY and Path(query).exists()):
+    needs_images = bool(how["budget"] or how["measure_top"])
+    if origin == inputs.PATH or (needs_images and origin == inputs.LIBRARY and Path(query).exists()):
         return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
-    if option:
-        raise UsageError(f"{option} needs images, and '{query}' is an embedding. Name the folder of its images.")
     if origin == inputs.FILE:
         return task2vec.load_embedding(query)
     if library is not None:
@@ -97,10 +95,9 @@ def _find_task(
         with suppress(NotInLibraryError, AmbiguousNameError):
             entry = library.task(query)
             for like in spaces:
-                if known is None or how["probe"] in (None, like.probe):
-                    found = find_embedding(library, entry, like)
-                    if found is not None:
-                        return found
+                is_wanted = known is None or how["probe"] in (None, like.probe)
+                if is_wanted and (found := find_embedding(library, entry, like)) is not None:
+                    return found
     if Path(query).is_dir():  # its name is in the library, by another probe or size: the folder is embedded
         return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
     return inputs.get_named(query, library)

@@ -108,20 +108,16 @@ def _read(path: Path, test: Path | None, reading: options.Reading) -> "tuple[tas
 
 def _print_report(found: "task2vec.TaskReport", named: list[Path]) -> None:
     """The facts and the suggestions, and where the page is."""
-    error, near = found.error, found.neighbours[:3]
-    shown = "cannot be measured: every class has one image, or copies of one"
-    if error is not None:
-        ends = f"95 % interval {100 * error.low:.1f} to {format_percent(error.high)}"
-        shown = f"{format_percent(error.error)} ({ends}), cross-validated with copies kept together"
+    task, shown = found.task, found.format_interval()
+    if found.error is not None:
+        shown = f"{format_percent(found.error.error)} ({shown}), cross-validated with copies kept together"
+    near = ", ".join(f"{one.task} ({one.distance:.2f})" for one in found.neighbours[:3])
     rows = [
-        (
-            "task",
-            f"{found.task.name}: {pluralize(len(found.task), 'image')}, {pluralize(len(found.task.classes), 'class')}",
-        ),
+        ("task", f"{task.name}: {pluralize(len(task), 'image')}, {pluralize(len(task.classes), 'class')}"),
         ("error", shown),
         ("labels", pluralize(len(found.label_issues), "suspected error")),
         ("copies", f"{pluralize(found.n_copies, 'image')} in {pluralize(len(found.copies), 'group')}"),
-        ("nearest", ", ".join(f"{one.task} ({one.distance:.2f})" for one in near) or "no known task"),
+        ("nearest", near or "no known task"),
     ]
     if found.recommendation is not None:
         rows.append(("start from", found.recommendation.choice))
