@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SOURCES = ("timm", "hub", "file")
 LONGEST = 1 << 16  # characters of a text
 DEEPEST = 20
-HEX = set("0123456789abcdef")
 _LARGEST_INTEGER = (1 << 63) - 1  # of SQLite
 
 Text = TypeVar("Text", str, str | None)
@@ -390,9 +389,9 @@ def hash_values(content: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def is_hash(value: object) -> bool:
-    """Whether it is a hash in hexadecimal digits."""
-    return isinstance(value, str) and 8 <= len(value) <= 128 and set(value) <= HEX
+def is_hash(value: object, *, digits: int = 8) -> bool:
+    """Whether it is a hash in hexadecimal digits, or at least so many of its first digits."""
+    return isinstance(value, str) and digits <= len(value) <= 128 and set(value) <= set("0123456789abcdef")
 
 
 def _is_count(value: object) -> bool:

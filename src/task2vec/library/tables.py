@@ -113,29 +113,24 @@ def list_errors(connection: Connection, protocol: str | None = None) -> list[Mea
 def find_task(connection: Connection, what: str) -> TaskEntry:
     """The task of that name, or whose fingerprint begins so."""
     found = find_tasks(connection, what)
-    if not found:
-        names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM tasks")]
-        if not names:
-            raise errors.NotInLibraryError(
-                f"there is no '{what}' in the library: it is empty. Add one: task2vec embed FOLDER"
-            )
-        close = " or ".join(map(repr, difflib.get_close_matches(what, names, n=3)))
-        hint = f" Did you mean {close}?" if close else ""
-        raise errors.NotInLibraryError(
-            f"there is no task '{what}' in the library.{hint} List all tasks: task2vec library ls"
-        )
     if len(found) > 1:
         choices = "; ".join(f"{one.fingerprint[:8]} ({one.images} images, {one.added[:10]})" for one in found)
         what = f"{len(found)} tasks of the library are called '{what}'"
         raise errors.AmbiguousNameError(_AMBIGUOUS.format(what, "fingerprint", choices))
+    if not found:
+        names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM tasks")]
+        close = " or ".join(map(repr, difflib.get_close_matches(what, names, n=3)))
+        hint = f" Did you mean {close}?" if close else ""
+        rest = f".{hint} List all tasks: task2vec library ls" if names else ": it is empty. Add: task2vec embed FOLDER"
+        raise errors.NotInLibraryError(f"there is no task '{what}' in the library{rest}")
     return found[0]
 
 
 def find_tasks(connection: Connection, what: str) -> list[TaskEntry]:
     """All tasks of that name; if there is none, those whose fingerprint begins so."""
     found = list_tasks(connection, "t.name = ?", entries.check_text(what, "name"))
-    if not found and (prefix := _as_prefix(what)):
-        found = list_tasks(connection, "t.fingerprint >= ?1 AND t.fingerprint < ?1 || 'g'", prefix)
+    if not found and entries.is_hash(what.lower(), digits=_SHORTEST):
+        found = list_tasks(connection, "t.fingerprint >= ?1 AND t.fingerprint < ?1 || 'g'", what.lower())
     return found
 
 
@@ -143,8 +138,8 @@ def find_embedding(
     connection: Connection, what: str, *, probe: str | None = None, method: str | None = None
 ) -> tuple[TaskEntry, EmbeddingEntry]:
     """The embedding of a task, or whose key begins so."""
-    prefix = _as_prefix(what)
-    if prefix and not find_tasks(connection, what):
+    prefix = what.lower()
+    if entries.is_hash(prefix, digits=_SHORTEST) and not find_tasks(connection, what):
         where = "t.id IN (SELECT task FROM embeddings WHERE key >= ?1 AND key < ?1 || 'g')"
         tasks = list_tasks(connection, where, prefix)
         found = [(task, one) for task in tasks for one in task.embeddings if one.key.startswith(prefix)]
@@ -176,12 +171,6 @@ def find_embedding(
         if choices
         else f"the task '{task.name}' is in the library without an embedding. Embed it: task2vec embed FOLDER"
     )
-
-
-def _as_prefix(what: str) -> str | None:
-    """`what` in lower case if it can be the beginning of a fingerprint or key."""
-    digits = what.lower()
-    return digits if len(digits) >= _SHORTEST and set(digits) <= entries.HEX else None
 
 
 def read_content(connection: Connection, number: int, sha256: str) -> bytes:
