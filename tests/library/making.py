@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 
@@ -95,8 +96,4 @@ def flip(path, place, mask=0x40):
 
 def fail(error):
     """A function that raises, whatever it is given."""
-
-    def run(*args, **options):
-        raise error
-
-    return run
+    return Mock(side_effect=error)
