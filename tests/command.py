@@ -11,8 +11,10 @@ TEXT: dict[str, Any] = {"capture_output": True, "text": True, "encoding": "utf-8
 START = "from task2vec.cli import main; main()"
 
 
-def run_command(*args: object, cwd: Path | None = None, python: str = START, **env: str) -> subprocess.CompletedProcess:
+def run_command(
+    *args: object, cwd: Path | None = None, python: str = START, timeout: float = 300, **env: str
+) -> subprocess.CompletedProcess:
     """The result of the command; `env` is added to the environment, and `python` replaces the code that starts it."""
     kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
     command, own = [sys.executable, "-c", python, *map(str, args)], {**kept, **env}
-    return subprocess.run(command, cwd=cwd, env=own, stdin=subprocess.DEVNULL, timeout=300, **TEXT)
+    return subprocess.run(command, cwd=cwd, env=own, stdin=subprocess.DEVNULL, timeout=timeout, **TEXT)

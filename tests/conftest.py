@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 import task2vec
 from task2vec.embedding import many, single
+from tests.library.making import make
 
 torch.set_num_threads(1)
 
@@ -50,6 +51,13 @@ def library(tmp_path):
     """An empty library of its own; some folders have one with content."""
     with task2vec.Library.open(tmp_path / "library") as opened:
         yield opened
+
+
+@pytest.fixture
+def filled(library):
+    """A library with six tasks, "task 0" to "task 5"."""
+    library.add(*(make(f"task {seed}", seed) for seed in range(6)), tags=["small"])
+    return library
 
 
 @pytest.fixture(autouse=True)

@@ -3,31 +3,23 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from task2vec.errors import ResourceError
 from task2vec.parallel import Unit, import_ray, open_backend
 from tests import parallel_work as works
-from tests.parallel_work import Remembering, gather, is_alive, wait_until
+from tests.parallel_work import Do, Remembering, gather, is_alive, wait_until
 
 
-@dataclass(frozen=True)
-class Meeting:
+def meet(folder: Path, payload: tuple[str, list[str]]) -> Iterator[Any]:
     """Notes its process, and returns the GPUs that it sees once all files that it waits for exist."""
-
-    folder: Path
-
-    def open(self) -> Callable[[tuple[str, list[str]]], Iterator[Any]]:
-        return self.meet
-
-    def meet(self, payload: tuple[str, list[str]]) -> Iterator[Any]:
-        name, others = payload
-        (self.folder / f"{name}.part").write_text(str(os.getpid()))
-        (self.folder / f"{name}.part").rename(self.folder / name)
-        yield os.environ.get("CUDA_VISIBLE_DEVICES"), wait_for(self.folder / other for other in others)
+    name, others = payload
+    (folder / f"{name}.part").write_text(str(os.getpid()))
+    (folder / f"{name}.part").rename(folder / name)
+    yield os.environ.get("CUDA_VISIBLE_DEVICES"), wait_for(folder / other for other in others)
 
 
 def wait_for(files: Iterable[Path]) -> bool:
@@ -60,7 +52,7 @@ def check_quick(folder: Path) -> dict[str, Any]:
 
 def check_rest(folder: Path) -> dict[str, Any]:
     """What cannot travel; warm workers; threads; an abandoned run; a second backend; the bytes of embeddings."""
-    from tests.parallel_ray import Meeting  # by a name that workers know
+    from tests.parallel_ray import meet  # by a name that workers know
 
     with open_backend("ray", jobs=2, threads=1) as backend:
         import ray  # pyright: ignore[reportMissingImports]
@@ -69,8 +61,8 @@ def check_rest(folder: Path) -> dict[str, Any]:
         for name in ("one", "one", "other"):
             values, _ = gather(backend, Remembering(name), [Unit(str(number), 0.02) for number in range(8)])
             assert {opened for own in values.values() for _, opened in own} == {1}, name
-        assert gather(backend, works.Threads(), [Unit("a", None)])[0] == {"a": [(None, "1")]}
-        results = backend.run(Meeting(folder), [Unit("a", ("a", [])), Unit("b", ("b", ["never"]))])
+        assert gather(backend, Do(works.find_threads), [Unit("a", None)])[0] == {"a": [(None, "1")]}
+        results = backend.run(Do(partial(meet, folder)), [Unit("a", ("a", [])), Unit("b", ("b", ["never"]))])
         assert next(results).value[1] and wait_for([folder / "b"])
         del results
         assert wait_until(lambda: not is_alive(int((folder / "b").read_text())))
@@ -82,12 +74,12 @@ def check_rest(folder: Path) -> dict[str, Any]:
 
 def check_gpus(folder: Path) -> dict[str, Any]:
     """A Ray with one pretended GPU: two jobs with half of it each run side by side."""
-    from tests.parallel_ray import Meeting  # by a name that workers know
+    from tests.parallel_ray import meet  # by a name that workers know
 
     ray = import_ray()
     ray.init(address="local", num_cpus=4, num_gpus=1, include_dashboard=False, log_to_driver=False)
     with open_backend("ray", jobs=2, threads=1) as backend:
-        values, _ = gather(backend, Meeting(folder), [Unit("a", ("a", ["b"])), Unit("b", ("b", ["a"]))])
+        values, _ = gather(backend, Do(partial(meet, folder)), [Unit("a", ("a", ["b"])), Unit("b", ("b", ["a"]))])
     ray.shutdown()
     return values
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +23,26 @@ class OddDataError(DataError):
 
 
 @dataclass(frozen=True)
-class Counting:
+class Do:
+    """Work that calls a function for each unit."""
+
+    function: Callable[[Any], Iterable[Any]]
+
+    def open(self) -> Callable[[Any], Iterable[Any]]:
+        return self.function
+
+
+def count(payload: Any, lock: object = None):
     """Counts to a number, returns bytes, and raises a text as an error after two values."""
-
-    lock: object = None
-
-    def open(self) -> Callable[[Any], Any]:
-        return self.count
-
-    def count(self, payload: Any):
-        if isinstance(payload, bytes):
-            yield payload
-        elif payload == "lock":
-            yield threading.Lock()
-        elif isinstance(payload, str):
-            yield from (0, 1)
-            raise {"ours": DataError, "odd": OddDataError}.get(payload, ZeroDivisionError)(f"{payload} went wrong")
-        else:
-            yield from range(payload)
+    if isinstance(payload, bytes):
+        yield payload
+    elif payload == "lock":
+        yield threading.Lock()
+    elif isinstance(payload, str):
+        yield from (0, 1)
+        raise {"ours": DataError, "odd": OddDataError}.get(payload, ZeroDivisionError)(f"{payload} went wrong")
+    else:
+        yield from range(payload)
 
 
 @dataclass(frozen=True)
@@ -60,31 +63,20 @@ class Remembering:
 OPENED: list[str] = []
 
 
-@dataclass(frozen=True)
-class Dying:
+def die(folder: Path, payload: tuple[str, int], *, leaves_child: bool = False):
     """Notes every attempt in a file of its unit, and dies in the first ones, between two values."""
-
-    folder: Path
-    leaves_child: bool = False
-
-    def open(self) -> Callable[[Any], Any]:
-        return self.try_once
-
-    def try_once(self, payload: tuple[str, int]):
-        name, deaths = payload
-        child = 0
-        if self.leaves_child:  # it has all files of its parent open
-            child = os.fork()
-            if child == 0:
-                time.sleep(20)
-                os._exit(0)
-        with open(self.folder / name, "a") as file:
-            file.write(f"{child}\n")
-        yield "first"
-        if count_attempts(self.folder, name) <= deaths:
-            os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(60)
-        yield "second"
+    name, deaths = payload
+    child = os.fork() if leaves_child else None  # it has all files of its parent open
+    if child == 0:
+        time.sleep(20)
+        os._exit(0)
+    with open(folder / name, "a") as file:
+        file.write(f"{child}\n")
+    yield "first"
+    if count_attempts(folder, name) <= deaths:
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+    yield "second"
 
 
 def count_attempts(folder: Path, name: str) -> int:
@@ -103,13 +95,10 @@ class Broken:
         raise UsageError("this work has no handle")
 
 
-@dataclass(frozen=True)
-class Threads:
-    """Returns the number of threads of a process: of torch if it is loaded, and in the environment."""
-
-    def open(self) -> Callable[[Any], Any]:
-        torch = sys.modules.get("torch")
-        return lambda payload: [(torch and torch.get_num_threads(), os.environ["OMP_NUM_THREADS"])]
+def find_threads(_: object):
+    """The number of threads of a process: of torch if it is loaded, and in the environment."""
+    torch = sys.modules.get("torch")
+    yield torch and torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]
 
 
 class Unopened:
@@ -167,19 +156,19 @@ def check_table(backend: Backend, *, jobs: int) -> None:
             assert number - len(ends) < jobs
             yield Unit(str(number), payload)
 
-    values, _ = gather(backend, Counting(), request_units(), ends)
+    values, _ = gather(backend, Do(count), request_units(), ends)
     for number, (payload, wanted, kind) in enumerate(TABLE):
         failure = ends[str(number)]
         assert (values[str(number)], failure and (failure.kind, failure.exit_code)) == (wanted, kind)
         if failure is not None:
             assert isinstance(payload, float) or failure.message == f"{payload} went wrong"
             assert "parallel_work.py" in failure.traceback
-    assert len(ends) == len(TABLE) and list(backend.run(Counting(), [])) == []
+    assert len(ends) == len(TABLE) and list(backend.run(Do(count), [])) == []
 
 
 def check_deaths(backend: Backend, folder: Path, deaths: dict[str, int], *, cause: str) -> None:
     """Asserts that units whose process dies so often are tried again, three times in all, and others not."""
-    values, ends = gather(backend, Dying(folder), [Unit(name, (name, count)) for name, count in deaths.items()])
+    values, ends = gather(backend, Do(partial(die, folder)), [Unit(name, (name, deaths[name])) for name in deaths])
     assert {name: count_attempts(folder, name) for name in deaths} == {n: min(deaths[n] + 1, 3) for n in deaths}
     assert values == {name: ["first", "second"] if deaths[name] < 3 else [] for name in deaths}
     failure = ends.pop("always")
@@ -190,7 +179,10 @@ def check_deaths(backend: Backend, folder: Path, deaths: dict[str, int], *, caus
 
 def check_travel(backend: Backend) -> None:
     """Asserts that what cannot travel is a failure of its unit, or refused."""
-    refused = ((Broken(), "this work has no handle"), (Counting(threading.Lock()), "the work cannot be sent"))
+    refused = (
+        (Broken(), "this work has no handle"),
+        (Do(partial(count, lock=threading.Lock())), "the work cannot be sent"),
+    )
     for work, words in refused:
         try:
             list(backend.run(work, [Unit("a", 1)]))
@@ -199,7 +191,7 @@ def check_travel(backend: Backend) -> None:
         else:
             raise AssertionError(words)
     payloads = {"a": 1, "locked": threading.Lock(), "odd": Unopened(1), "returned": "lock", "b": 2}
-    values, ends = gather(backend, Counting(), [Unit(key, payload) for key, payload in payloads.items()])
+    values, ends = gather(backend, Do(count), [Unit(key, payload) for key, payload in payloads.items()])
     assert values == {"a": [0], "locked": [], "odd": [], "returned": [], "b": [0, 1]}
     assert ends.pop("a") is ends.pop("b") is None
     reasons = {

@@ -111,15 +111,16 @@ def test_what_is_spelt_wrong_is_found():
 
 
 def test_snippets_that_nobody_runs_are_found():
-    text = "Words.\n\n    ray start --head\n\n<!-- not run: it takes an hour -->\n```python\n1 / 0\n```\n\n    x = y\n"
-    text += "```\n$ task2vec ls; task2vec models  # two\nnothing\n```\n"
+    text = "Words.\n```sh\nray start --head\n```\n<!-- not run: it takes an hour -->\n```python\n1 / 0\n```\n"
+    text += "```text\nx = y\n```\n```\n$ task2vec ls; task2vec models  # two\nnothing\n```\n"
     ray, python, shown = read_snippets(ROOT / "x.md", text)
     with pytest.raises(AssertionError, match="nobody runs ray"):
         run_shell(ray)
     assert [ray.reason, python.reason, shown.reason] == [None, "it takes an hour", None]
     assert shown.commands() == [["task2vec", "ls"], ["task2vec", "models"]]
-    with pytest.raises(ValueError, match="'bash'"):
-        read_snippets(ROOT / "x.md", "```bash\nls\n```\n")
+    for wrong, words in (("```bash\nls\n```\n", "'bash'"), ("Words.\n\n    ls\n", "indented")):
+        with pytest.raises(ValueError, match=words):
+            read_snippets(ROOT / "x.md", wrong)
 
 
 @pytest.mark.parametrize("document", PAGES, ids=named)

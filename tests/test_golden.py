@@ -100,23 +100,24 @@ def export_library(folder: Path) -> Path:
 VOLATILE = {"seconds", "library", "written", "key", "versions", "verdict", "why", "notes", "known", "load", "words"}
 
 
-def find_differences(old, new, tolerance: float, where: str = "") -> list[str]:
-    """Where a frozen value and today's differ, through all fields and items."""
-    if isinstance(old, dict):
-        names = [name for name in old if name not in VOLATILE]
-        missing = [f"{where}.{name} is missing" for name in names if name not in new]
-        pairs = [(old[name], new[name], name) for name in names if name in new]
-        return missing + [line for a, b, name in pairs for line in find_differences(a, b, tolerance, f"{where}.{name}")]
-    if isinstance(old, list):
-        if len(old) != len(new):
-            return [f"{where}: {len(old)} items, now {len(new)}"]
-        return [
-            line for at, pair in enumerate(zip(old, new, strict=True))
-            for line in find_differences(*pair, tolerance, f"{where}[{at}]")
-        ]  # fmt: skip
-    if isinstance(old, float):
-        return [] if new == pytest.approx(old, rel=tolerance, abs=1e-9) else [f"{where}: {old}, now {new}"]
-    return [] if new == old else [f"{where}: {old!r}, now {new!r}"]
+def flatten(value, where: str = "") -> dict:
+    """Every number, text and length in a JSON document by its place."""
+    if isinstance(value, dict):
+        parts = {f".{name}": part for name, part in value.items() if name not in VOLATILE}
+    elif isinstance(value, list):
+        parts = {f"[{at}]": part for at, part in enumerate(value)} | {".length": len(value)}
+    else:
+        return {where: value}
+    return {place: one for name, part in parts.items() for place, one in flatten(part, where + name).items()}
+
+
+def check_same(name: str, new) -> None:
+    """Asserts that a command prints all that it printed, floats up to a tolerance; more is no difference."""
+    old, found = flatten(FROZEN["commands"][name]), flatten(new)
+    tolerance = 1e-6 if IS_SAME_MACHINE else 0.2
+    for place, one in old.items():
+        wanted = pytest.approx(one, rel=tolerance, abs=1e-9) if isinstance(one, float) else one
+        assert place in found and found[place] == wanted, name + place
 
 
 FROZEN = json.loads(FILE.read_text()) if FILE.exists() else {}
@@ -143,13 +144,12 @@ def test_distances_are_as_they_were():
 
 def test_commands_print_what_they_printed(tmp_path):
     for name, found in freeze_commands(tmp_path).items():
-        assert find_differences(FROZEN["commands"][name], found, 1e-6 if IS_SAME_MACHINE else 0.2, name) == []
+        check_same(name, found)
 
 
 @pytest.mark.long
 def test_strategies_on_the_whole_bundle_are_as_they_were():
-    found = json.loads(run_command([*EVALUATE, "--json"]))
-    assert find_differences(FROZEN["commands"]["evaluate"], found, 1e-6 if IS_SAME_MACHINE else 0.2) == []
+    check_same("evaluate", json.loads(run_command([*EVALUATE, "--json"])))
 
 
 def test_an_exported_library_is_read_as_it_was_written(tmp_path):

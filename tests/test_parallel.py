@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -21,7 +22,7 @@ from task2vec.parallel import Failure, Unit, connect_ray, open_backend, pack, un
 from tests import parallel_work as works
 from tests.cases import make_case
 from tests.library.making import ENVIRONMENT, ROOT
-from tests.parallel_work import Counting, Remembering, find_session, gather, is_alive, wait_until
+from tests.parallel_work import Do, Remembering, find_session, gather, is_alive, wait_until
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: task2vec[ray]")
@@ -39,14 +40,14 @@ def test_values_failures_and_requests_of_units(name, jobs):
     with open_backend(name, jobs=jobs, threads=1) as backend:
         works.check_table(backend, jobs=jobs)
         with pytest.raises(KeyError, match="no more units"):
-            list(backend.run(Counting(), request_units()))
+            list(backend.run(Do(works.count), request_units()))
 
 
 def test_what_cannot_travel_fails_by_name_and_works_here():
     with open_backend("processes", jobs=1, threads=1) as processes:
         works.check_travel(processes)
     with open_backend("serial") as serial:
-        assert gather(serial, Counting(threading.Lock()), [Unit("a", "lock")])[1] == {"a": None}
+        assert gather(serial, Do(partial(works.count, lock=threading.Lock())), [Unit("a", "lock")])[1] == {"a": None}
         with pytest.raises(UsageError, match="this work has no handle"):
             list(serial.run(works.Broken(), [Unit("a", 1)]))
 
@@ -73,7 +74,7 @@ def test_threads_of_a_worker(name, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     before = torch.get_num_threads()
     with open_backend(name, threads=3) as backend:
-        (((threads, variable),),) = gather(backend, works.Threads(), [Unit("a", None)])[0].values()
+        (((threads, variable),),) = gather(backend, Do(works.find_threads), [Unit("a", None)])[0].values()
     # MKL, on Intel's processors, takes no more threads than there are cores.
     assert variable == "3" and threads in (3, min(3, os.cpu_count() or 1), None)
     assert (torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]) == (before, "7")
@@ -141,7 +142,7 @@ def test_a_worker_that_is_killed_between_units_is_replaced_and_work_stays_open()
 @needs_proc
 def test_death_is_noticed_though_a_child_holds_the_pipe(tmp_path):
     with open_backend("processes", jobs=1) as backend:
-        values, _ = gather(backend, works.Dying(tmp_path, leaves_child=True), [Unit("a", ("a", 1))])
+        values, _ = gather(backend, Do(partial(works.die, tmp_path, leaves_child=True)), [Unit("a", ("a", 1))])
     children = [int(line) for line in (tmp_path / "a").read_text().split()]
     assert values == {"a": ["first", "second"]} and len(children) == 2
     for child in filter(is_alive, children):
@@ -197,16 +198,12 @@ if __name__ == "__main__":
 """
 
 
-def start_python(*words):
+def start_python(*words, script=None):
     """A Python process, with a session of its own; tests reach no network, and Ray needs loopback."""
+    if script is not None:
+        words[0].write_text(script)
     command, pipe, env = [sys.executable, *words], subprocess.PIPE, {**os.environ, **ENVIRONMENT}
     return subprocess.Popen(command, cwd=ROOT, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
-
-
-def start_script(tmp_path, text):
-    place = tmp_path / "script.py"
-    place.write_text(text)
-    return start_python(place)
 
 
 @needs_proc
@@ -220,7 +217,7 @@ def start_script(tmp_path, text):
     ],
 )
 def test_workers_end_with_their_parent(tmp_path, stop, whom):
-    with start_script(tmp_path, SCRIPT) as process:
+    with start_python(tmp_path / "script.py", script=SCRIPT) as process:
         workers = {int(process.stdout.readline()) for _ in range(2)}
         assert len(workers) == 2 and all(map(is_alive, workers))
         (os.killpg if whom == "group" else os.kill)(process.pid, stop)
@@ -233,7 +230,7 @@ def test_workers_end_with_their_parent(tmp_path, stop, whom):
 @pytest.mark.long
 def test_a_script_without_a_guard_is_explained(tmp_path):
     bare = SCRIPT.replace('if __name__ == "__main__":', "if True:")
-    with start_script(tmp_path, bare) as process:
+    with start_python(tmp_path / "script.py", script=bare) as process:
         errors = process.communicate(timeout=100)[1]
     assert process.returncode == 1
     assert "put the call under `if __name__ == '__main__':`" in errors.splitlines()[-1]
@@ -241,7 +238,7 @@ def test_a_script_without_a_guard_is_explained(tmp_path):
 
 @needs_proc
 def test_processes_that_nobody_closes_end_with_python(tmp_path):
-    with start_script(tmp_path, UNCLOSED) as process:
+    with start_python(tmp_path / "script.py", script=UNCLOSED) as process:
         out, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     assert wait_until(lambda: not is_alive(int(out)))
@@ -286,15 +283,10 @@ def test_without_ray_the_error_names_the_command(monkeypatch):
         open_backend("ray")
 
 
-def make_slow_ray(failures):
-    """A Ray that is up after some failures."""
-    starts = [RuntimeError("the agent did not start")] * failures + [None]
-    return Mock(is_initialized=lambda: False, init=Mock(side_effect=starts))
-
-
 def test_ray_is_started_again_if_it_did_not_come_up():
-    slow = make_slow_ray(2)
+    failure = RuntimeError("the agent did not start")
+    slow = Mock(is_initialized=lambda: False, init=Mock(side_effect=[failure, failure, None, *3 * [failure]]))
     assert connect_ray(slow, None, cores=1)
     assert [name for name, _, _ in slow.mock_calls] == ["init", "shutdown", "init", "shutdown", "init"]
     with pytest.raises(ResourceError, match="the agent did not start"):
-        connect_ray(make_slow_ray(3), None, cores=1)
+        connect_ray(slow, None, cores=1)

@@ -343,11 +343,11 @@ class _Worker:
     def begin(self, payload: bytes) -> None:
         """Takes a unit."""
         self.payload, self.deaths, self.has_begun = payload, 0, False
-        if not self.process.is_alive():
-            self._start()
         self._send()
 
     def _send(self) -> None:
+        if not self.process.is_alive():
+            self._start()
         with suppress(OSError):  # that the process is dead is noticed when its result is awaited
             self.pipe.send_bytes(self.payload)
 
@@ -361,14 +361,12 @@ class _Worker:
         cause = self.end(patience=2.0)
         self.deaths += 1
         if self.deaths < MOST_ATTEMPTS:
-            self._start()
             return self._send()
         if self.has_begun:
             return _give_up(unit, cause)
         raise ResourceError(
-            f"{MOST_ATTEMPTS} worker processes in a row died before they could begin ({cause}). In a script, put "
-            "the call under `if __name__ == '__main__':`, because each worker imports the script; if memory is "
-            "short, use fewer jobs (--jobs) or backend='serial'."
+            f"{MOST_ATTEMPTS} workers in a row died before they could begin ({cause}). Each imports the script, so "
+            "put the call under `if __name__ == '__main__':`; if memory is short, use fewer jobs (--jobs)."
         )
 
     def end(self, *, patience: float = 0.0) -> str:

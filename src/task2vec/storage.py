@@ -60,18 +60,15 @@ def open_output(path: Path, *, makes_folder: bool = False) -> Iterator[BinaryIO]
     try:
         if makes_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb") as file:  # with the permissions of any new file
-            try:
+        try:
+            with open(temporary, "xb") as file:  # with the permissions of any new file
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-                file.close()
-                os.replace(temporary, path)
-            except BaseException:
-                file.close()
-                with suppress(OSError):
-                    os.unlink(temporary)
-                raise
+            os.replace(temporary, path)
+        finally:
+            with suppress(OSError):  # it is not there any more if all went well
+                os.unlink(temporary)
         sync_folder(path.parent)
     except OSError as error:
         if isinstance(error, ResourceError):

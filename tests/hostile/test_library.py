@@ -9,6 +9,8 @@ import pytest
 
 from task2vec.errors import NotInLibraryError
 from task2vec.library import Library
+from tests.hostile import library_workers as jobs
+from tests.hostile.library_workers import Worker
 from tests.library.making import fingerprint_of, make
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")
@@ -33,8 +35,8 @@ def expect(said):
     for kind, what, seed in said:
         name, too = f"task {seed}", f"task {seed} too"
         after = {
-            "add": {name: int(seed), too: 1000 + int(seed)},
-            "replace": {name: 5000 + int(seed)},
+            "add": {name: seed, too: 1000 + seed},
+            "replace": {name: 5000 + seed},
             "remove": {too: None},
         }.get(what, {})
         for one, value in after.items():
@@ -42,7 +44,7 @@ def expect(said):
     return states
 
 
-def kill_churning(forge, aside, rng, kills):
+def kill_churning(aside, rng, kills):
     """Kills a process that does everything; returns what it was doing each time."""
     folder, struck = aside / "library", []
     with Library.open(aside / "giver") as giver:
@@ -50,14 +52,12 @@ def kill_churning(forge, aside, rng, kills):
         giver.export(aside / "gift.t2vlib")
     states = {}
     for turn in range(kills):
-        forge.said.clear()
-        worker = forge.make("churn", folder=str(folder), first=10 * turn, count=1000)
-        forge.hear(rng.randrange(36))  # none: while it opens the library
+        worker = Worker(jobs.churn, folder=folder, first=10 * turn, count=1000)
+        worker.hear(rng.randrange(36))  # none: while it opens the library
         time.sleep(rng.random() * 0.03)
-        assert forge.kill(worker) == -9, forge.tell_errors()
-        said = [tuple(line) for line in forge.said]
-        struck += [said[-1][1]] if said and said[-1][0] == "begin" else []
-        states |= expect(said)
+        assert worker.kill() == -9, worker.said
+        struck += [what for kind, what, _ in worker.said[-1:] if kind == "begin"]
+        states |= expect(worker.said)
         with Library.open(folder) as library:
             for name, values in states.items():
                 try:
@@ -77,12 +77,12 @@ def kill_churning(forge, aside, rng, kills):
 
 
 @pytest.mark.parametrize(("parts", "kills"), [(1, 6), pytest.param(8, 25, marks=pytest.mark.long)])
-def test_kills_while_everything_is_done(forge, tmp_path, parts, kills):
+def test_kills_while_everything_is_done(tmp_path, parts, kills):
     struck = []
     for part in range(parts):
         aside = tmp_path / str(part)
         aside.mkdir()
-        struck += kill_churning(forge, aside, random.Random(3 + part), kills)
+        struck += kill_churning(aside, random.Random(3 + part), kills)
     assert len(set(struck)) >= min(parts, 6), struck  # it was struck while it did many different things
 
 
@@ -90,32 +90,31 @@ def test_kills_while_everything_is_done(forge, tmp_path, parts, kills):
 
 
 @pytest.mark.parametrize("count", [5, pytest.param(50, marks=pytest.mark.long)])
-def test_eight_writers_and_two_readers(forge, tmp_path, count):
+def test_eight_writers_and_two_readers(tmp_path, count):
     """They open a library that is not there yet, all at once."""
     folder, start, stop = tmp_path / "library", tmp_path / "start", tmp_path / "stop"
-    told = {"folder": str(folder), "count": count, "start": str(start)}
-    adding = [forge.make("add", first=1000 * one, **told) for one in range(8)]
+    adding = [Worker(jobs.add, folder=folder, first=1000 * one, count=count, start=start) for one in range(8)]
     start.touch()
     while not (folder / "library.sqlite").exists():
         time.sleep(0.005)
-    reading = [forge.make("read", folder=str(folder), until=str(stop)) for _ in range(2)]
-    assert [forge.wait(worker) for worker in adding] == [0] * 8, forge.tell_errors()
+    reading = [Worker(jobs.read, folder=folder, until=stop) for _ in range(2)]
+    assert [worker.wait() for worker in adding] == [0] * 8, [worker.said[-1] for worker in adding]
     stop.touch()
-    assert [forge.wait(worker) for worker in reading] == [0] * 2, forge.tell_errors()
+    assert [worker.wait() for worker in reading] == [0] * 2, [worker.said for worker in reading]
     with Library.open(folder) as library:
         check_whole(library)
         found = {int(task.fingerprint, 16) for task in library.tasks()}
     assert found == {1000 * one + seed for one in range(8) for seed in range(count)}
 
 
-def test_readers_never_stumble_over_what_goes_away(forge, tmp_path):
+def test_readers_never_stumble_over_what_goes_away(tmp_path):
     folder, stop = tmp_path / "library", tmp_path / "stop"
     with Library.open(folder) as library:
         library.add(*(make(f"task {seed}", seed) for seed in range(5)), make("restless", 9000))
-    workers = [forge.make(job, folder=str(folder), until=str(stop)) for job in ("read", "change", "read")]
+    workers = [Worker(job, folder=folder, until=stop) for job in (jobs.read, jobs.change, jobs.read)]
     time.sleep(0.7)
     stop.touch()
-    assert [forge.wait(worker) for worker in workers] == [0] * 3, forge.tell_errors()
+    assert [worker.wait() for worker in workers] == [0] * 3, [worker.said for worker in workers]
     with Library.open(folder) as library:
         check_whole(library)
         assert library.task(fingerprint_of(9000)).name == "restless"

@@ -14,6 +14,8 @@ from task2vec.errors import LibraryError, ResourceError
 from task2vec.library import Library
 from task2vec.library import database as module
 from task2vec.library.database import SCHEMA
+from tests.hostile import library_workers as jobs
+from tests.hostile.library_workers import Worker
 from tests.library.making import make, read_bytes
 
 forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")
@@ -25,25 +27,15 @@ NOBODY = 65534
 
 @forked
 @pytest.mark.parametrize(("limit", "filters"), [(700_000, 21_008), (400_000, 50)])
-def test_a_file_that_cannot_grow(forge, tmp_path, limit, filters):
-    forge.said.clear()
-    worker = forge.make("fill", folder=str(tmp_path / "library"), limit=limit, filters=filters)
-    assert forge.wait(worker) == 0, forge.tell_errors()
-    full, after = forge.said
-    assert full == ["full", "5", "sqlite"]
-    assert after == ["after", "1", "0"]
-
-
-@pytest.fixture
-def six(tmp_path):
-    with Library.open(tmp_path / "library") as library:
-        library.add(*(make(f"task {seed}", seed) for seed in range(6)))
-        yield library
+def test_a_file_that_cannot_grow(tmp_path, limit, filters):
+    worker = Worker(jobs.fill, folder=tmp_path / "library", limit=limit, filters=filters)
+    assert worker.wait() == 0, worker.said
+    assert worker.said == [("full", 5, "sqlite"), ("after", 1, 0)]
 
 
 @pytest.mark.parametrize("statement", ["INSERT INTO embeddings", "INSERT INTO contents", "INSERT INTO rows", "COMMIT"])
 @pytest.mark.parametrize("name", ["SQLITE_FULL", "SQLITE_IOERR_WRITE"])
-def test_a_disk_that_fails_at_any_moment_of_an_add(six, monkeypatch, statement, name):
+def test_a_disk_that_fails_at_any_moment_of_an_add(filled, monkeypatch, statement, name):
     class Failing(sqlite3.Connection):
         def execute(self, text, *rest):
             if text.startswith(statement):
@@ -56,12 +48,12 @@ def test_a_disk_that_fails_at_any_moment_of_an_add(six, monkeypatch, statement, 
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=Failing))
         with pytest.raises(ResourceError):
-            six.add(make("task 6", 6))
+            filled.add(make("task 6", 6))
     # Nothing of the seventh task is there, the six are whole, and it can be added now.
-    assert len(six) == six.stats()["embeddings"] == 6
-    assert six.verify().is_sound and len(six.nearest("task 1", 5)) == 5
-    six.add(make("task 6", 6))
-    found = six.verify()
+    assert len(filled) == filled.stats()["embeddings"] == 6
+    assert filled.verify().is_sound and len(filled.nearest("task 1", 5)) == 5
+    filled.add(make("task 6", 6))
+    found = filled.verify()
     assert found.is_sound and found.entries == 7
 
 
@@ -69,10 +61,10 @@ def test_a_disk_that_fails_at_any_moment_of_an_add(six, monkeypatch, statement, 
 
 
 @pytest.fixture
-def old(six):
+def old(filled):
     """A closed library."""
-    six.close()
-    return six.folder
+    filled.close()
+    return filled.folder
 
 
 def change_file(folder, statement):
@@ -137,32 +129,30 @@ def public():
 
 @forked
 @pytest.mark.parametrize("state", ["closed", "left with a WAL", "left without its shared memory"])
-def test_a_folder_that_cannot_be_written_to(forge, public, state):
+def test_a_folder_that_cannot_be_written_to(public, state):
     folder = public / "library"
     if state == "closed":
         with Library.open(folder) as library:
             library.add(*(make(f"task {seed}", seed) for seed in range(5)))
     else:
-        worker = forge.make("add", folder=str(folder), first=0, count=1000)
-        forge.said.clear()
-        forge.hear(2 * 5)
-        forge.kill(worker)
+        worker = Worker(jobs.add, folder=folder, first=0, count=1000)
+        worker.hear(2 * 5)
+        worker.kill()
         assert (folder / "library.sqlite-wal").stat().st_size
     if state == "left without its shared memory":
         (folder / "library.sqlite-shm").unlink()
     for path in (*folder.rglob("*"), folder):  # only root may write now
         path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
     before = read_bytes(folder)
-    forge.said.clear()
-    code = forge.wait(forge.make("visit", folder=str(folder), owner=NOBODY))
+    visitor = Worker(jobs.visit, folder=folder, owner=NOBODY)
+    code = visitor.wait()
     assert read_bytes(folder) == before
     if state == "left without its shared memory":  # nothing acknowledged is silently left out
-        assert code == 1 and "not merged" in forge.tell_errors()
+        assert code == 1 and "not merged" in visitor.said[-1][1]
         return
-    assert code == 0, forge.tell_errors()
-    read, *refused = forge.said
-    assert read[:2] == ["read", "True"] and int(read[2]) >= 5 and read[3:] == ["3", "task_0"]
-    assert refused == [["refused", "5"]] * 2
+    assert code == 0, visitor.said
+    (_, is_read_only, names, *rest), *refused = visitor.said
+    assert is_read_only and names >= 5 and rest == [3, "task 0"] and refused == [("refused", 5)] * 2
 
 
 def test_a_disk_that_nobody_can_write_to(old, monkeypatch):

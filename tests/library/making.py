@@ -1,15 +1,14 @@
 """Small embeddings as `embed` makes them, and the bytes of a folder."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 
 from task2vec.embedding import Embedding
 from task2vec.probe import FilterLayer
-from tests.command import TEXT
+from tests.command import run_command
 
 FILTERS = 50
 PROBE = "ab" * 32
@@ -80,8 +79,7 @@ ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREA
 
 def run_python(script, *words, timeout=100):
     """What a script prints, in a process of its own."""
-    command = [sys.executable, "-c", script, *map(str, words)]
-    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, timeout=timeout, **TEXT)
+    done = run_command(*words, python=script, timeout=timeout, **ENVIRONMENT)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -95,8 +93,4 @@ def flip(path, place, mask=0x40):
 
 def fail(error):
     """A function that raises, whatever it is given."""
-
-    def run(*args, **options):
-        raise error
-
-    return run
+    return Mock(side_effect=error)

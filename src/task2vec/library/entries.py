@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SOURCES = ("timm", "hub", "file")
 LONGEST = 1 << 16  # characters of a text
 DEEPEST = 20
-HEX = set("0123456789abcdef")
 _LARGEST_INTEGER = (1 << 63) - 1  # of SQLite
 
 Text = TypeVar("Text", str, str | None)
@@ -258,8 +257,7 @@ def check_number(value: object, name: str, lowest: float, highest: float) -> Non
     if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value <= highest:
         what = "a number" if isinstance(highest, float) else "a whole number"
         raise UsageError(
-            f"{name}={value!r:.80} is not {what} from {lowest} to {highest}, so it cannot be saved. Give one; errors "
-            "are fractions, not percentages."
+            f"{name}={value!r:.80} cannot be saved: give {what} from {lowest} to {highest} (errors are fractions)."
         )
 
 
@@ -281,8 +279,7 @@ def to_json(content: object, name: str) -> str:
         ) from error
     if len(text) > LONGEST or depth > DEEPEST:
         raise UsageError(
-            f"the {name} has {len(text)} characters at a depth of {depth}, which is too much to list. Give at most "
-            f"{LONGEST} characters and {DEEPEST} nested lists."
+            f"the {name} has {len(text)} characters at depth {depth}, too many to list: limits {LONGEST} and {DEEPEST}."
         )
     return text
 
@@ -390,9 +387,9 @@ def hash_values(content: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def is_hash(value: object) -> bool:
-    """Whether it is a hash in hexadecimal digits."""
-    return isinstance(value, str) and 8 <= len(value) <= 128 and set(value) <= HEX
+def is_hash(value: object, *, digits: int = 8) -> bool:
+    """Whether it is a hash in hexadecimal digits, or at least so many of its first digits."""
+    return isinstance(value, str) and digits <= len(value) <= 128 and set(value) <= set("0123456789abcdef")
 
 
 def _is_count(value: object) -> bool:

@@ -417,42 +417,36 @@ def _load_sketcher(connection: Connection, space: int, filters: int, sha256: str
         return sketcher if sketcher.mean.shape == (filters,) else None
 
 
-def _read_rows(connection: Connection, filters: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of these entries, and which of them can be used (the others are zero)."""
-    rows, is_usable = np.zeros((len(ids), filters), dtype=np.float32), np.zeros(len(ids), dtype=bool)
-    for at, number in enumerate(ids.tolist()):
-        blob = read_blob(connection, "rows", "vector", number)
-        if blob is not None and len(blob) == 4 * filters:
-            rows[at], is_usable[at] = np.frombuffer(blob, dtype="<f4"), True
-    return rows, is_usable
+def _read_rows(connection: Connection, filters: int, ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Ids and rows of the entries that have a usable one, some at a time."""
+    for at in range(0, len(ids), READ_AT_ONCE):
+        numbers = ids[at : at + READ_AT_ONCE].tolist()
+        blobs = {number: read_blob(connection, "rows", "vector", number) or b"" for number in numbers}
+        whole = {number: blob for number, blob in blobs.items() if len(blob) == 4 * filters}
+        if whole:
+            yield np.array([*whole]), np.frombuffer(b"".join(whole.values()), dtype="<f4").reshape(len(whole), filters)
 
 
 def _read_vectors(connection: Connection, filters: int, ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Ids and rows of entries, some at a time; vectors without a row come from the embeddings, in float64."""
-    for at in range(0, len(ids), READ_AT_ONCE):
-        some = ids[at : at + READ_AT_ONCE]
-        rows, is_usable = _read_rows(connection, filters, some)
-        if is_usable.any():
-            yield some[is_usable], rows[is_usable]
-        for place in np.flatnonzero(~is_usable):
-            embedding = load_embedding(connection, "e.id = ?", int(some[place]))
-            if embedding is not None:
-                yield some[[place]], sign_vector(embedding)[None]
+    having = [np.empty(0, dtype=np.int64)]
+    for some, rows in _read_rows(connection, filters, ids):
+        having.append(some)
+        yield some, rows
+    for number in np.setdiff1d(ids, np.concatenate(having)):
+        if (embedding := load_embedding(connection, "e.id = ?", int(number))) is not None:
+            yield np.array([number]), sign_vector(embedding)[None]
 
 
 def _measure(connection: Connection, ids: np.ndarray, embedding: Embedding) -> np.ndarray:
-    """The distances of entries from an embedding; NaN where an entry is damaged."""
+    """The distances of entries, by ascending id, from an embedding; NaN where an entry is damaged."""
     own, found = make_row(embedding), np.full(len(ids), np.nan)
     if own is not None:
         measure = partial(symmetric_to_rows, own)
         with ThreadPoolExecutor(_THREADS, initializer=partial(np.seterr, all="ignore")) as pool:  # rows may be damaged
-            for at in range(0, len(ids), READ_AT_ONCE):
-                some = slice(at, at + READ_AT_ONCE)
-                rows, is_usable = _read_rows(connection, len(embedding), ids[some])
-                if is_usable.any():
-                    rows = rows if is_usable.all() else rows[is_usable]
-                    parts = pool.map(measure, np.array_split(rows, min(_THREADS, len(rows))))
-                    found[some][is_usable] = np.concatenate([*parts])
+            for some, rows in _read_rows(connection, len(embedding), ids):
+                parts = pool.map(measure, np.array_split(rows, min(_THREADS, len(rows))))
+                found[np.searchsorted(ids, some)] = np.concatenate([*parts])
     for place in np.flatnonzero(np.isnan(found)):
         other = load_embedding(connection, "e.id = ?", int(ids[place]))
         found[place] = np.nan if other is None else symmetric(embedding, other)

@@ -113,29 +113,24 @@ def list_errors(connection: Connection, protocol: str | None = None) -> list[Mea
 def find_task(connection: Connection, what: str) -> TaskEntry:
     """The task of that name, or whose fingerprint begins so."""
     found = find_tasks(connection, what)
-    if not found:
-        names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM tasks")]
-        if not names:
-            raise errors.NotInLibraryError(
-                f"there is no '{what}' in the library: it is empty. Add one: task2vec embed FOLDER"
-            )
-        close = " or ".join(map(repr, difflib.get_close_matches(what, names, n=3)))
-        hint = f" Did you mean {close}?" if close else ""
-        raise errors.NotInLibraryError(
-            f"there is no task '{what}' in the library.{hint} List all tasks: task2vec library ls"
-        )
     if len(found) > 1:
         choices = "; ".join(f"{one.fingerprint[:8]} ({one.images} images, {one.added[:10]})" for one in found)
         what = f"{len(found)} tasks of the library are called '{what}'"
         raise errors.AmbiguousNameError(_AMBIGUOUS.format(what, "fingerprint", choices))
+    if not found:
+        names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM tasks")]
+        close = " or ".join(map(repr, difflib.get_close_matches(what, names, n=3)))
+        hint = f" Did you mean {close}?" if close else ""
+        rest = f".{hint} List all tasks: task2vec library ls" if names else ": it is empty. Add: task2vec embed FOLDER"
+        raise errors.NotInLibraryError(f"there is no task '{what}' in the library{rest}")
     return found[0]
 
 
 def find_tasks(connection: Connection, what: str) -> list[TaskEntry]:
     """All tasks of that name; if there is none, those whose fingerprint begins so."""
     found = list_tasks(connection, "t.name = ?", entries.check_text(what, "name"))
-    if not found and (prefix := _as_prefix(what)):
-        found = list_tasks(connection, "t.fingerprint >= ?1 AND t.fingerprint < ?1 || 'g'", prefix)
+    if not found and entries.is_hash(what.lower(), digits=_SHORTEST):
+        found = list_tasks(connection, "t.fingerprint >= ?1 AND t.fingerprint < ?1 || 'g'", what.lower())
     return found
 
 
@@ -143,8 +138,8 @@ def find_embedding(
     connection: Connection, what: str, *, probe: str | None = None, method: str | None = None
 ) -> tuple[TaskEntry, EmbeddingEntry]:
     """The embedding of a task, or whose key begins so."""
-    prefix = _as_prefix(what)
-    if prefix and not find_tasks(connection, what):
+    prefix = what.lower()
+    if entries.is_hash(prefix, digits=_SHORTEST) and not find_tasks(connection, what):
         where = "t.id IN (SELECT task FROM embeddings WHERE key >= ?1 AND key < ?1 || 'g')"
         tasks = list_tasks(connection, where, prefix)
         found = [(task, one) for task in tasks for one in task.embeddings if one.key.startswith(prefix)]
@@ -176,12 +171,6 @@ def find_embedding(
         if choices
         else f"the task '{task.name}' is in the library without an embedding. Embed it: task2vec embed FOLDER"
     )
-
-
-def _as_prefix(what: str) -> str | None:
-    """`what` in lower case if it can be the beginning of a fingerprint or key."""
-    digits = what.lower()
-    return digits if len(digits) >= _SHORTEST and set(digits) <= entries.HEX else None
 
 
 def read_content(connection: Connection, number: int, sha256: str) -> bytes:
@@ -262,8 +251,7 @@ def _write_embedding(
     (task, own), content = entries.identify_with_task(embedding), encode_embedding(embedding)
     if len(content) > LARGEST:
         raise errors.DataError(
-            f"the embedding has {len(content)} bytes, and a library accepts at most {LARGEST}. Save it as a file: "
-            "embedding.save(FILE)"
+            f"the embedding has more than {LARGEST} bytes, a library's limit. Save it as a file: embedding.save(FILE)"
         )
     task, sha256 = change(task, **about), hashlib.sha256(content).hexdigest()
     row = connection.execute("SELECT id, sha256 FROM embeddings WHERE key = ?", (own.key,)).fetchone()
@@ -275,8 +263,7 @@ def _write_embedding(
             raise errors.ConflictError(
                 f"the library has another embedding of '{known.task}' with the same images, probe and settings "
                 f"({own.key[:8]}), and its numbers differ: that one was made with {_format_maker(known)}, this one "
-                f"with {_format_maker(embedding)}. It was not overwritten. To take the new one instead: replace=True, "
-                "--force"
+                f"with {_format_maker(embedding)}. It was not overwritten. To take the new one: replace=True, --force"
             )
         delete_embedding(connection, row[0])
     known_as, task_id = _write_task(connection, task)
@@ -358,8 +345,7 @@ def _write_error(connection: Connection, error: MeasuredError, replace: bool) ->
     if task is None or expert is None:
         what, name = ("task", error.task) if task is None else ("expert", error.expert)
         raise errors.NotInLibraryError(
-            f"there is no {what} '{name}' in the library, so its error cannot be assigned. Add the {what} first: "
-            f"library.add({what})"
+            f"there is no {what} '{name}' in the library for this error. Add the {what} first: library.add({what})"
         )
     values = asdict(error) | {"task": task[0], "expert": expert[0], "measured": error.measured or now()}
     where = "task = :task AND expert = :expert AND protocol = :protocol AND seed = :seed"
@@ -369,8 +355,7 @@ def _write_error(connection: Connection, error: MeasuredError, replace: bool) ->
     if row is not None and not replace:
         raise errors.ConflictError(
             f"the library has the error {row[0]:.4f} for the task '{task[1]}' on the expert '{error.expert}' "
-            f"({error.protocol}, seed {error.seed}), and this one is {error.error:.4f}. It was not overwritten. To "
-            "take the new one: replace=True"
+            f"({error.protocol}, seed {error.seed}), and this one is {error.error:.4f}. To overwrite it: replace=True"
         )
     insert(connection, "errors", values, unique="task, expert, protocol, seed")
     return Added("error", task[1], error.task, True)

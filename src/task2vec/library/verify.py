@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from sqlite3 import Connection, DatabaseError, IntegrityError
 from typing import Any
@@ -100,10 +101,8 @@ def verify(database: Database, *, quick: bool = False, report: Report = silent) 
             with suppress(*_FAILURES):
                 if search.look(connection, space, sketches=False).sketcher is not None:
                     return None
-            return (
-                f"the basis of the sketches of the embeddings by {probe} is damaged, so every search compares all "
-                "entries. Fit it again: task2vec library repair"
-            )
+            what = f"the basis of the sketches of {probe} is damaged, so every search compares all entries"
+            return f"{what}. Fit it again: task2vec library repair"
 
         def check_embedding(number: int, key: str, sha256: str, space: int, name: str) -> str | None:
             embedding = tables.read_embedding(connection, number, sha256, name=name)
@@ -273,21 +272,20 @@ _CHECKS: dict[str, Callable[[dict[str, Any]], object]] = {
 def _read_rows(old: Connection, new: Connection, table: str, lost: list[str]) -> list[dict[str, Any]]:
     """The rows of a table from its beginning to where it is damaged, and from its end back to there."""
     columns = [row[1] for row in new.execute(f"PRAGMA table_info({table})") if row[1] != "content"]
-    keys, rows, failure = columns[: 2 if table == "tags" else 1], {}, None
+    keys, rows, failure = columns[: 2 if table == "tags" else 1], {}, "there is none"
     for direction in ("ASC", "DESC"):
         try:
             found = old.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-            if found is None or not found[0]:  # a view could compute for ever
-                failure = "there is none"
-                break
-            order = ", ".join(f"{key} {direction}" for key in keys)
-            cursor = old.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}")
-            for _, row in zip(range(_MOST_ROWS), cursor, strict=False):
-                rows[row] = dict(zip(columns, row, strict=True))
-            return list(rows.values())
+            if found is not None and found[0]:  # a view could compute for ever
+                order = ", ".join(f"{key} {direction}" for key in keys)
+                cursor = old.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}")
+                rows.update((row, dict(zip(columns, row, strict=True))) for row in islice(cursor, _MOST_ROWS))
+                failure = None
+            break
         except (*DAMAGE, OverflowError) as error:
             failure = error
-    lost.append(f"a part of the table {table} ({failure})")
+    if failure is not None:
+        lost.append(f"a part of the table {table} ({failure})")
     return list(rows.values())
 
 

@@ -1,31 +1,58 @@
-"""A process that makes others: it imports once, and forks a worker for every line that it is told.
+"""Processes that use a library all at once, or are killed while they do: a server that has imported all forks them."""
 
-    python -m tests.hostile.library_forge
-
-A line is a JSON object: the name of a job and its arguments. The forge answers with "made" and the number of the
-process; workers write their own lines, each at once. Told to wait for a process, the forge says "gone" after all that
-the process has said.
-"""
-
-import json
+import multiprocessing
 import os
-import sys
-import tempfile
 import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
 from task2vec.errors import NotInLibraryError, ResourceError
 from task2vec.library import Expert, Library, MeasuredError
-from tests.library.making import fingerprint_of, make
+from tests.library.making import ENVIRONMENT, fingerprint_of, make
+
+SERVER = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else None)
+SERVER.set_forkserver_preload([__name__])
 
 
-def say(*words):
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+class Worker:
+    """A process that does one of the jobs below, and what it has said until now."""
+
+    def __init__(self, job, **told):
+        self.pipe, far_end = SERVER.Pipe(duplex=False)
+        self.process, self.said = SERVER.Process(target=work, args=(far_end, job, told), daemon=True), []
+        with patch.dict(os.environ, ENVIRONMENT):  # of the server, which begins with the first worker
+            self.process.start()
+        far_end.close()
+
+    def hear(self, count):
+        """Reads that many lines."""
+        self.said += [self.pipe.recv() for _ in range(count)]
+
+    def wait(self):
+        """What it ended with; all that it has said is read."""
+        with suppress(EOFError):
+            while True:
+                self.hear(1)
+        self.process.join()
+        return self.process.exitcode
+
+    def kill(self):
+        """Kills it without a warning."""
+        self.process.kill()
+        return self.wait()
 
 
-def add(folder, first, count, start=None):
+def work(pipe, job, told):
+    try:
+        job(lambda *words: pipe.send(words), **told)
+    except BaseException:
+        pipe.send(("failed", traceback.format_exc()))
+        raise SystemExit(1) from None
+
+
+def add(say, folder, first, count, start=None):
     """Adds one task after the other."""
     while start and not Path(start).exists():
         time.sleep(0.001)
@@ -36,7 +63,7 @@ def add(folder, first, count, start=None):
             say("done", "add", seed)
 
 
-def churn(folder, first, count):
+def churn(say, folder, first, count):
     """Does everything that changes a library, over and over."""
     with Library.open(folder) as library:
         library._search.sketch_from = 4
@@ -61,7 +88,7 @@ def list_changes(library, seed, aside):
     }
 
 
-def read(folder, until):
+def read(say, folder, until):
     """Asks everything, at least once and until a file appears."""
     rounds = 0
     with Library.open(folder) as library:
@@ -76,7 +103,7 @@ def read(folder, until):
             rounds += 1
 
 
-def change(folder, until):
+def change(say, folder, until):
     """Replaces and removes, so that readers meet what is just going away."""
     with Library.open(folder) as library:
         library._search.sketch_from = 4
@@ -88,7 +115,7 @@ def change(folder, until):
             library.remove(fingerprint_of(9001))
 
 
-def fill(folder, limit, filters):
+def fill(say, folder, limit, filters):
     """Adds until the disk is full, which is when a file reaches the limit; then makes room and goes on."""
     import resource
 
@@ -115,7 +142,7 @@ def fill(folder, limit, filters):
         say("after", len(library) - len(there), len(found.problems))
 
 
-def visit(folder, owner):
+def visit(say, folder, owner):
     """Reads a library without the right to write, as another user if this is root, and tries to write."""
     if os.getuid() == 0:
         os.setgid(owner)
@@ -124,37 +151,9 @@ def visit(folder, owner):
         names = [task.name for task in library.tasks()]
         near = [one.task.name for one in library.nearest(names[0], 3)]
         assert library.verify().is_sound
-        say("read", library.is_read_only, len(names), len(near), library.get(names[0]).task.replace(" ", "_"))
+        say("read", library.is_read_only, len(names), len(near), library.get(names[0]).task)
         for change in (lambda: library.add(make("new", 99)), lambda: library.remove(names[0])):
             try:
                 change()
             except ResourceError as error:
                 say("refused", error.exit_code)
-
-
-JOBS = {job.__name__: job for job in (add, churn, read, change, fill, visit)}
-
-
-def main():
-    # What is imported late is there then.
-    with tempfile.TemporaryDirectory() as folder, Library.open(folder) as library:
-        library.add(make("a", 1), make("b", 2))
-        library.nearest("a")
-    for line in sys.stdin:
-        told = json.loads(line)
-        if "wait" in told:
-            say("gone", os.waitstatus_to_exitcode(os.waitpid(told["wait"], 0)[1]))
-            continue
-        process = os.fork()
-        if process == 0:
-            try:
-                JOBS[told.pop("job")](**told)
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
-            os._exit(0)
-        say("made", process)
-
-
-if __name__ == "__main__":
-    main()
