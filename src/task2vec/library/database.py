@@ -93,7 +93,8 @@ def find_library(given: str | Path | None = None) -> Path:
         return Path(given).expanduser()
     except RuntimeError as error:
         raise ResourceError(
-            f"there is no home for '{given}', so no default place. Name a folder: --library DIR, or set {VARIABLE}."
+            f"there is no home folder for '{given}', so the library has no default place. Name a folder: --library "
+            f"DIR, or set {VARIABLE}."
         ) from error
 
 
@@ -202,7 +203,8 @@ class Database:
             yield connection
         if "immutable" in self._mode and before != stamp(self.path):
             raise ResourceError(
-                f"'{self.path}' changed while it was read, and cannot be locked without the right to write. Try again."
+                f"'{self.path}' changed while it was read, and without the right to write there it cannot be locked. "
+                "Nothing was changed. Try again when others have finished writing."
             )
 
     @contextmanager
@@ -210,7 +212,8 @@ class Database:
         """A connection with the write lock, in a transaction: all of the block is committed at its end, or none."""
         if self.is_read_only:
             raise ResourceError(
-                f"the library '{self.path.parent}' is open for reading only. To save, choose another: --library DIR"
+                f"the library '{self.path.parent}' is open for reading only, so nothing can be saved in it. "
+                "Choose another one: --library DIR"
             )
         before = stamp(self.path)
         with self.connect() as connection:
@@ -254,7 +257,8 @@ def _make_folder(path: Path, *, read_only: bool) -> None:
             raise PermissionError(0, "the folder is read-only")
     except OSError as error:
         raise ResourceError(
-            f"the library cannot be created in '{folder}': {error.strerror}. Choose another folder: --library DIR"
+            f"the library cannot be created in '{folder}': {error.strerror}. Choose a folder that you can write to: "
+            f"--library DIR, or set {VARIABLE}."
         ) from error
 
 
@@ -275,8 +279,8 @@ def _find_mode(path: Path) -> str:
     journal = path.with_name(f"{path.name}-wal")
     if journal.exists() and journal.stat().st_size > 0:
         raise ResourceError(
-            f"'{path}' has a WAL that was not merged, because its last writer was killed, and merging it needs the "
-            "right to write. Open it once with that right (task2vec library ls), or copy the folder."
+            f"'{path}' has a WAL that was not merged, because its last writer was killed, and merging needs the right "
+            "to write. Open it once with that right (task2vec library ls), or copy the folder to where you can write."
         )
     return "immutable=1"
 
@@ -294,9 +298,11 @@ def _is_ready(connection: sqlite3.Connection, path: Path, *, read_only: bool) ->
     if application != APPLICATION:
         problem = "is empty or the database of another program, and was not changed. Choose another one: --library DIR"
     elif version != SCHEMA:
-        newer = "it was made by a newer task2vec. Upgrade: pip install -U task2vec"
-        fix = newer if version > SCHEMA else f"its tables may mean something else. Copy what can be read: {_REPAIR}"
-        problem = f"has schema {version}, and this version reads schema {SCHEMA}: {fix}"
+        problem = f"has schema {version}, and this version reads schema {SCHEMA}: " + (
+            "it was made by a newer task2vec. Upgrade: pip install -U task2vec"
+            if version > SCHEMA
+            else f"its tables may mean something else. Copy what can be read: {_REPAIR}"
+        )
     elif foreign:
         problem = (
             f"has a view, trigger or virtual table ({foreign[0]!r}), which task2vec never creates and which could run "

@@ -257,7 +257,8 @@ def check_number(value: object, name: str, lowest: float, highest: float) -> Non
     if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value <= highest:
         what = "a number" if isinstance(highest, float) else "a whole number"
         raise UsageError(
-            f"{name}={value!r:.80} cannot be saved: give {what} from {lowest} to {highest} (errors are fractions)."
+            f"{name}={value!r:.80} is not {what} from {lowest} to {highest}, so it cannot be saved. Give one; errors "
+            "are fractions, not percentages."
         )
 
 
@@ -279,7 +280,8 @@ def to_json(content: object, name: str) -> str:
         ) from error
     if len(text) > LONGEST or depth > DEEPEST:
         raise UsageError(
-            f"the {name} has {len(text)} characters at depth {depth}, too many to list: limits {LONGEST} and {DEEPEST}."
+            f"the {name} has {len(text)} characters at a depth of {depth}, which is too much to list. Give at most "
+            f"{LONGEST} characters and {DEEPEST} nested lists."
         )
     return text
 

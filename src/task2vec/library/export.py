@@ -110,7 +110,8 @@ def write_export(shared: Shared, path: Path, *, report: Report = silent) -> Path
     text = json.dumps(fields, sort_keys=True, allow_nan=False).encode()
     if len(text) > _LARGEST_TEXT or _count_values(text) > _MOST_VALUES:
         raise UsageError(
-            f"the list of {len(shared.tasks)} tasks is too long to be imported. Export parts of it: tag=..., --tag TAG"
+            f"the list of {len(shared.tasks)} tasks is too long for one file, and could not be imported. Export parts "
+            "of the library: tag=..., --tag TAG"
         )
     step = report("exporting", len(shared.embeddings))
     with open_output(path) as file:

@@ -394,7 +394,8 @@ def _remove_with_errors(connection: Connection, kind: str, number: int, name: st
     count = connection.execute(f"SELECT count(*) FROM errors WHERE {kind} = ?", (number,)).fetchone()[0]
     if count and not with_errors:
         raise UsageError(
-            f"{count} errors were measured for the {kind} '{name}'. To remove them with it: with_errors=True, --force"
+            f"{count} errors were measured for the {kind} '{name}' and would be removed with it. To remove them too: "
+            "with_errors=True, --force"
         )
     connection.execute(f"DELETE FROM errors WHERE {kind} = ?", (number,))
     connection.execute(f"DELETE FROM {kind}s WHERE id = ?", (number,))

@@ -251,7 +251,8 @@ def _write_embedding(
     (task, own), content = entries.identify_with_task(embedding), encode_embedding(embedding)
     if len(content) > LARGEST:
         raise errors.DataError(
-            f"the embedding has more than {LARGEST} bytes, a library's limit. Save it as a file: embedding.save(FILE)"
+            f"the embedding has {len(content)} bytes, and a library accepts at most {LARGEST}. Save it as a file: "
+            "embedding.save(FILE)"
         )
     task, sha256 = change(task, **about), hashlib.sha256(content).hexdigest()
     row = connection.execute("SELECT id, sha256 FROM embeddings WHERE key = ?", (own.key,)).fetchone()
@@ -263,7 +264,8 @@ def _write_embedding(
             raise errors.ConflictError(
                 f"the library has another embedding of '{known.task}' with the same images, probe and settings "
                 f"({own.key[:8]}), and its numbers differ: that one was made with {_format_maker(known)}, this one "
-                f"with {_format_maker(embedding)}. It was not overwritten. To take the new one: replace=True, --force"
+                f"with {_format_maker(embedding)}. It was not overwritten. To take the new one instead: replace=True, "
+                "--force"
             )
         delete_embedding(connection, row[0])
     known_as, task_id = _write_task(connection, task)
@@ -345,7 +347,8 @@ def _write_error(connection: Connection, error: MeasuredError, replace: bool) ->
     if task is None or expert is None:
         what, name = ("task", error.task) if task is None else ("expert", error.expert)
         raise errors.NotInLibraryError(
-            f"there is no {what} '{name}' in the library for this error. Add the {what} first: library.add({what})"
+            f"there is no {what} '{name}' in the library, so its error cannot be assigned. Add the {what} first: "
+            f"library.add({what})"
         )
     values = asdict(error) | {"task": task[0], "expert": expert[0], "measured": error.measured or now()}
     where = "task = :task AND expert = :expert AND protocol = :protocol AND seed = :seed"
@@ -355,7 +358,8 @@ def _write_error(connection: Connection, error: MeasuredError, replace: bool) ->
     if row is not None and not replace:
         raise errors.ConflictError(
             f"the library has the error {row[0]:.4f} for the task '{task[1]}' on the expert '{error.expert}' "
-            f"({error.protocol}, seed {error.seed}), and this one is {error.error:.4f}. To overwrite it: replace=True"
+            f"({error.protocol}, seed {error.seed}), and this one is {error.error:.4f}. It was not overwritten. To "
+            "take the new one: replace=True"
         )
     insert(connection, "errors", values, unique="task, expert, protocol, seed")
     return Added("error", task[1], error.task, True)

@@ -101,8 +101,10 @@ def verify(database: Database, *, quick: bool = False, report: Report = silent) 
             with suppress(*_FAILURES):
                 if search.look(connection, space, sketches=False).sketcher is not None:
                     return None
-            what = f"the basis of the sketches of {probe} is damaged, so every search compares all entries"
-            return f"{what}. Fit it again: task2vec library repair"
+            return (
+                f"the basis of the sketches of the embeddings by {probe} is damaged, so every search compares all "
+                "entries. Fit it again: task2vec library repair"
+            )
 
         def check_embedding(number: int, key: str, sha256: str, space: int, name: str) -> str | None:
             embedding = tables.read_embedding(connection, number, sha256, name=name)
