@@ -65,7 +65,7 @@ def test_a_whitened_problem_is_the_same_and_takes_half_of_the_steps(kind, monkey
     monkeypatch.setattr(Problem, "_slopes", lambda self, *args: (calls.append(self), slopes(self, *args))[1])
     tasks, penalty, found = torch.tensor([0]), torch.tensor([1e-3 / classes], dtype=torch.float64), []
     for one in (plain, whiten(plain, 1e-3 / classes)):
-        solved, loss, converged = one.solve(weights, penalty, tasks, tolerance=1e-7, max_steps=1000, is_relative=True)
+        solved, loss, converged = one.solve(weights, penalty, tasks, tolerance=1e-7, max_steps=1000)
         assert bool(converged)
         found.append((*one.to_heads(solved, tasks), loss, one.logits(solved, tasks)))
     for ours, expected in zip(found[1], found[0], strict=True):

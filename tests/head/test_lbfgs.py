@@ -145,8 +145,7 @@ def test_a_relative_end_does_not_depend_on_the_unit(scale):
         return tuple(scale * part for part in bowls(x, which))
 
     start = torch.zeros_like(expected)
-    ending = {"tolerance": 1e-6, "max_steps": 500, "is_relative": True}
-    point, _, converged = minimise(loss_and_gradient, start, **ending)
+    point, _, converged = minimise(loss_and_gradient, start, tolerance=1e-6, max_steps=500)
     assert bool(converged.all()) and torch.allclose(point, expected, rtol=0, atol=1e-3)
     gradient, at_start = (loss_and_gradient(x, torch.arange(4))[1].norm(dim=1) for x in (point, start))
     assert bool((gradient <= 1e-6 * at_start).all())

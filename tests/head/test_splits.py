@@ -19,7 +19,7 @@ GRID = (1e-3, 1e-2, 1e-1, 1.0)
 def fine(monkeypatch):
     """Few penalties, and heads that are fitted to the end."""
     monkeypatch.setattr(fit, "SPLIT_L2_GRID", GRID)
-    monkeypatch.setattr(fit, "_SPLIT_STOP", {"tolerance": 1e-6, "max_steps": 1000, "is_relative": True})
+    monkeypatch.setattr(fit, "_SPLIT_STOP", {"tolerance": 1e-6, "max_steps": 1000})
 
 
 def masks(count, seed=0):
