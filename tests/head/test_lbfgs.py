@@ -22,15 +22,6 @@ def quadratics(seed, problems=4, size=12, condition=100.0):
     return loss_and_gradient, torch.linalg.solve(matrices, targets)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_random_quadratics(seed):
-    loss_and_gradient, expected = quadratics(seed)
-    point, loss, converged = minimise(loss_and_gradient, torch.zeros_like(expected), tolerance=1e-6, max_steps=500)
-    assert bool(converged.all())
-    assert torch.allclose(point, expected, rtol=0, atol=1e-4)
-    assert torch.allclose(loss, loss_and_gradient(expected, torch.arange(4))[0], rtol=1e-9)
-
-
 def test_every_problem_ends_by_itself():
     loss_and_gradient, expected = quadratics(0)
     start = torch.zeros_like(expected)

@@ -86,19 +86,6 @@ def test_splits_fitted_together_are_as_alone(kind, monkeypatch):
     assert calls == wanted[kind] if kind in wanted else max(calls) < problems
 
 
-def test_many_classes_are_learned_too(monkeypatch):
-    # Each of them is a small part of the loss, so a gradient that looks small may be far from the end.
-    monkeypatch.undo()
-    classes, each = 60, 8
-    generator = torch.Generator().manual_seed(0)
-    targets = torch.arange(classes).repeat_interleave(each)
-    x = torch.randn(classes, 64, generator=generator)[targets]
-    x = x + 0.7 * torch.randn(x.shape, generator=generator)
-    train = (np.arange(len(targets)) % 2 == 0)[None]
-    is_wrong = fit_splits(x, targets, train)[0].argmax(1) != targets
-    assert is_wrong[~train[0]].double().mean() < 0.1
-
-
 def test_where_nothing_can_be_validated_the_strongest_penalty_is_taken(monkeypatch):
     x, targets, _ = problem("4 classes", 40, 5)
     train = np.ones((2, len(x)), dtype=bool)
