@@ -78,13 +78,9 @@ def test_figures_are_those_of_an_explicit_repeated_cross_validation(kind, monkey
     for shuffle in (np.arange(40), torch.randperm(40, generator=torch.Generator().manual_seed(1)).numpy()):
         how = {"folds": FOLDS, "is_multilabel": is_multilabel}
         ((loss, logits),) = heads.cross_validate(x.numpy()[shuffle], onehot[shuffle], [0.01], **how)
-        if is_multilabel:
-            wrong, labels = (logits > 0) != onehot[shuffle].astype(bool), onehot[shuffle]
-            values = [(wrong[labels[:, c] == v, c]).mean() for c in range(onehot.shape[1]) for v in (0, 1)]
-        else:
-            wrong, labels = logits.argmax(1) != onehot[shuffle].argmax(1), onehot[shuffle]
-            values = [wrong[labels[:, c] == 1].mean() for c in range(onehot.shape[1])]
-        found.append((loss, np.mean(values)))
+        labels = onehot[shuffle]
+        wrong = (logits > 0) != labels.astype(bool) if is_multilabel else logits.argmax(1) != labels.argmax(1)
+        found.append((loss, heads.balanced_error(wrong, labels, is_multilabel=is_multilabel)))
     (first, _), (second, _) = found
     assert abs(first / second - 1) > 5e-3, "the repetitions should differ, or the test shows nothing"
     loss, error = np.mean(found, axis=0)
