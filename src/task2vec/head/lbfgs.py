@@ -2,8 +2,8 @@
 
 Cross-validation fits one head per fold on the same features, and tasks on the same images fit theirs
 together: a few large matrix products per step instead of many small ones, on a CPU and on a GPU alike. Every problem
-keeps its own history, step length and end, so that it takes the steps that it would take alone; those that have
-converged are left behind.
+keeps its own history, step length and end, so that it takes the steps that it would take alone; once half of them have
+converged, the others go on without them.
 """
 
 from collections.abc import Callable
@@ -38,16 +38,17 @@ def minimise(
     converged = gradient.norm(dim=1) <= limits
     done = converged.cpu()
     for _ in range(max_steps):
-        if bool(done.any()):
+        if 2 * int(done.sum()) >= len(done):
             ended, rest = (torch.nonzero(some).flatten().to(which.device) for some in (done, ~done))
             found[which[ended]], losses[which[ended]] = point[ended], loss[ended]
             converged[which[ended]] = gradient[ended].norm(dim=1) <= limits[which[ended]]
             which, point, loss, gradient = which[rest], point[rest], loss[rest], gradient[rest]
             steps = [_Step(*(part[rest] for part in step)) for step in steps]
+            done = done[~done]
         if not len(which):
             break
-        direction = -_apply_inverse_hessian(gradient, steps)
-        new, done = _search_line(loss_and_gradient, (point, loss, gradient), direction, which, limits)
+        direction, waiting = -_apply_inverse_hessian(gradient, steps), torch.nonzero(~done).flatten()
+        new, done = _search_line(loss_and_gradient, (point, loss, gradient), direction, which, limits, waiting)
         steps = [*steps[-(history - 1) :], _Step.between((point, new[0]), (gradient, new[2]))]
         point, loss, gradient = new
     found[which], losses[which], converged[which] = point, loss, gradient.norm(dim=1) <= limits[which]
@@ -94,16 +95,21 @@ def _apply_inverse_hessian(gradient: Tensor, steps: list[_Step]) -> Tensor:
 
 
 def _search_line(
-    loss_and_gradient: LossAndGradient, now: tuple[Tensor, ...], direction: Tensor, which: Tensor, limits: Tensor
+    loss_and_gradient: LossAndGradient,
+    now: tuple[Tensor, ...],
+    direction: Tensor,
+    which: Tensor,
+    limits: Tensor,
+    waiting: Tensor,
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Halves the step of each problem until its loss falls by enough; one that never does stays put.
+    """Halves the step of each problem in the rows `waiting` until its loss falls by enough; otherwise it stays put.
 
-    The new points, losses and gradients, and who is done now: those that need not or cannot go further. Nothing is read
-    from a GPU but once per trial.
+    The new points, losses and gradients, and who is done now: those that need not or cannot go further, and those that
+    did not wait. Nothing is read from a GPU but once per trial.
     """
     best, (point, loss, gradient) = now, now
     slope = (direction * gradient).sum(1)
-    done, waiting, length = torch.ones(len(which), dtype=torch.bool), torch.arange(len(which)), 1.0
+    done, length = torch.ones(len(which), dtype=torch.bool), 1.0
     for _ in range(30):
         is_whole = len(waiting) == len(which)
         rows = slice(None) if is_whole else waiting.to(which.device, non_blocking=True)
