@@ -47,8 +47,7 @@ def definition(task, probe, *, l2, method, balance=True):
     omega = heads.weights_of(onehot, is_multilabel=task.is_multilabel, balance=balance)
     penalty = heads.penalty_of(l2, onehot, is_multilabel=task.is_multilabel) * heads.spread(features.numpy(), omega)
     weight, bias = heads.fit(features.numpy(), onehot, omega, penalty, is_multilabel=task.is_multilabel)
-    names = tuple(layer.name for layer in probe.layers)
-    rows = ROWS[method](probe.network, names, images, weight, bias, is_multilabel=task.is_multilabel).numpy()
+    rows = ROWS[method](probe, images, weight, bias, is_multilabel=task.is_multilabel).numpy()
     return omega @ rows, rows, omega
 
 

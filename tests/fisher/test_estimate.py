@@ -69,12 +69,6 @@ def test_a_census_leaves_the_error_of_the_population():
     assert (estimate.images, estimate.terms) == (50, 100)
 
 
-def test_effective_images_count_equal_images_fully():
-    assert estimate_of(torch.ones(10, 4)).effective_images == pytest.approx(10)
-    lopsided = torch.tensor([[1.0]] + [[1e-9]] * 9)
-    assert estimate_of(lopsided).effective_images == pytest.approx(1, abs=1e-6)
-
-
 def test_nothing_to_measure_is_no_error():
     estimate = estimate_of(torch.zeros(4, 3))
     assert not estimate.fisher.any() and not estimate.stderr.any()

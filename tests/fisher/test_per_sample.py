@@ -35,10 +35,6 @@ def fisher_rows(probe, images, weight, bias, *, is_multilabel=False, keys=None, 
     return PerSampleFisher(network, probe.layers, is_untied=is_untied).rows(images, seeds, keys)
 
 
-def names_of(probe):
-    return tuple(layer.name for layer in probe.layers)
-
-
 @pytest.mark.parametrize("is_untied", [False, True])
 @pytest.mark.parametrize("name", SHARED_TABLE)
 def test_rows_equal_the_definition(name, is_untied, monkeypatch):
@@ -50,7 +46,7 @@ def test_rows_equal_the_definition(name, is_untied, monkeypatch):
             logits = copy.deepcopy(probe.network).double()(images) @ weight.T
         weight = weight / logits.abs().amax().clamp_min(1)  # where p is 1 to ten digits, 1 - p has six of them left
         oracle = untied_rows if is_untied else naive_rows
-        reference = oracle(probe.network, names_of(probe), images, weight, bias, is_multilabel=is_multilabel)
+        reference = oracle(probe, images, weight, bias, is_multilabel=is_multilabel)
         assert (reference > 0).double().mean() > 0.5
         ways = [(True, None)]
         if name in SMALL and classes == 3:  # the routes differ in the layers, not in the labels
@@ -150,7 +146,7 @@ def odd_layers():
 
 def test_layers_that_are_not_plain_are_estimated_without_bias(odd_layers):
     probe, images, weight, bias = odd_layers
-    reference = untied_rows(probe.network, names_of(probe), images, weight, bias, is_multilabel=False, by_autograd=True)
+    reference = untied_rows(probe, images, weight, bias, by_autograd=True)
     draws = 150
     many = images.repeat(draws, 1, 1, 1)
     found = fisher_rows(probe, many, weight, bias, keys=range(2 * draws), is_untied=True).unflatten(0, (-1, 2))
@@ -161,7 +157,7 @@ def test_layers_that_are_not_plain_are_estimated_without_bias(odd_layers):
     gaps = (found.mean(0) - reference)[:, plain:].abs() / error
     assert gaps.max() < 4.5 and gaps.square().mean() < 2
     assert (error / reference[:, plain:]).max() < 0.17  # so that a wrong scale could not hide
-    tied = naive_rows(probe.network, names_of(probe), images, weight, bias, is_multilabel=False)
+    tied = naive_rows(probe, images, weight, bias)
     assert ((tied - reference)[:, plain:].abs() / error).median() > 6  # nor the tied Fisher
 
 

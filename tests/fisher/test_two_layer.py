@@ -66,18 +66,6 @@ def test_rows_equal_the_formula_of_the_paper():
         assert np.allclose(found, filter_fisher(u, w, x), rtol=1e-8, atol=0)
 
 
-def test_the_formula_is_the_expectation_of_squared_scores():
-    _, u, w, x = setting(count=3)
-    expected = np.zeros((u.size, u.size))
-    for image in x:
-        z = sigmoid(u @ image)
-        p = sigmoid(w @ z)
-        for y, probability in ((1, p), (0, 1 - p)):
-            score = ((y - p) * np.outer(w * z * (1 - z), image)).ravel()
-            expected += probability * np.outer(score, score) / len(x)
-    assert np.allclose(full_fisher(u, w, x), expected, rtol=1e-12, atol=1e-15)
-
-
 # --- the variational method ---
 
 BETA, COPIES, STEPS = 1e-5, 6, 400

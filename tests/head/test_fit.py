@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 
 from task2vec.head import fit_head, fit_heads, image_weights
 from task2vec.head.fit import FOLDS, assign_folds
@@ -14,7 +13,7 @@ from tests.head.material import KINDS, problem
 from tests.oracles import heads
 
 CASES = [(kind, 60, 8, True) for kind in KINDS] + [("4 classes", 60, 8, False)]
-CASES += [(kind, 20, 40, True) for kind in KINDS]  # fewer images than features
+CASES += [(kind, 20, 40, True) for kind in KINDS]  # fewer images than features, which are separable
 CASES += [("4 classes", 80, 8, True), ("4 classes", 80, 8, False), ("4 classes", 80, 120, True)]  # whitened
 
 
@@ -25,7 +24,7 @@ def test_optimum_of_the_stated_objective(kind, count, features, balance):
     omega = heads.weights_of(onehot, is_multilabel=is_multilabel, balance=balance)
     penalty = heads.penalty_of(0.02, onehot, is_multilabel=is_multilabel) * heads.spread(x.numpy(), omega)
     weight, bias = heads.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
-    assert head.has_converged
+    assert head.has_converged and head.l2 == heads.penalty_of(0.02, onehot, is_multilabel=is_multilabel)
     assert torch.allclose(head.weight, weight, atol=2e-4 * weight.abs().max())
     expected, ours = x @ weight.T + bias, head.logits(x)
     if not is_multilabel:  # a shift of all logits is free
@@ -37,20 +36,6 @@ def test_optimum_of_the_stated_objective(kind, count, features, balance):
     assert abs(ours - least) < 1e-9
     loss = heads.losses(weight, bias, x, y, is_multilabel=is_multilabel) @ o
     assert head.train_loss == pytest.approx(loss.item(), abs=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["4 classes", "3 attributes"])
-def test_scikit_learn_agrees(kind):
-    (x, targets, onehot), is_multilabel = problem(kind), KINDS[kind][1]
-    omega = heads.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
-    strength = 1 / (heads.penalty_of(0.2, onehot, is_multilabel=is_multilabel) * heads.spread(x.numpy(), omega))
-    logits = fit_head(x, targets, classes=onehot.shape[1], l2=0.2).logits(x)
-    for column in range(3) if is_multilabel else (None,):
-        solver = LogisticRegression(C=strength, tol=1e-10, max_iter=50000)
-        labels = targets if column is None else targets[:, column]
-        theirs = solver.fit(x.numpy(), labels.numpy(), sample_weight=omega).predict_proba(x.numpy())
-        ours = logits.softmax(1) if column is None else logits[:, column].sigmoid()
-        assert np.allclose(ours.numpy(), theirs if column is None else theirs[:, 1], atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -65,7 +50,7 @@ def test_a_whitened_problem_is_the_same_and_takes_half_of_the_steps(kind, monkey
     monkeypatch.setattr(Problem, "_slopes", lambda self, *args: (calls.append(self), slopes(self, *args))[1])
     tasks, penalty, found = torch.tensor([0]), torch.tensor([1e-3 / classes], dtype=torch.float64), []
     for one in (plain, whiten(plain, 1e-3 / classes)):
-        solved, loss, converged = one.solve(weights, penalty, tasks, tolerance=1e-7, max_steps=1000, is_relative=True)
+        solved, loss, converged = one.solve(weights, penalty, tasks, tolerance=1e-7, max_steps=1000)
         assert bool(converged)
         found.append((*one.to_heads(solved, tasks), loss, one.logits(solved, tasks)))
     for ours, expected in zip(found[1], found[0], strict=True):
@@ -82,46 +67,6 @@ def test_a_penalty_too_small_for_rounding_is_not_whitened():
     assert torch.isfinite(fit_head(x, targets, classes=2, l2=1e-9).weight).all()
 
 
-@pytest.mark.parametrize("classes", [2, 3, 9])
-def test_the_penalty_weighs_as_much_as_a_share_of_the_images_of_each_class(classes):
-    """At the optimum l2 s^2 w_c is a sum over classes of the mean residual of their images, whatever their number."""
-    generator = torch.Generator().manual_seed(classes)
-    targets = torch.arange(6 * classes) % classes
-    targets[:4] = 0  # of unequal size
-    onehot = torch.eye(classes, dtype=torch.float64)[targets]
-    x = onehot + 0.5 * torch.randn(onehot.shape, generator=generator, dtype=torch.float64)
-    head = fit_head(x, targets, classes=classes, l2=0.02)
-    means = (onehot / onehot.sum(0)).T @ ((onehot - head.logits(x).softmax(1))[..., None] * x[:, None]).flatten(1)
-    spread = heads.spread(x.numpy(), heads.weights_of(onehot.numpy(), is_multilabel=False, balance=True))
-    assert torch.allclose(0.02 * spread * head.weight, means.sum(0).view_as(head.weight), atol=1e-5)
-    assert head.l2 == pytest.approx(0.02 / classes)
-
-
-def test_an_attribute_has_the_head_of_the_same_question_with_two_classes():
-    x, targets, _ = problem("3 attributes", 40)
-    alone, together = (fit_head(x, rows, classes=rows.shape[1], l2=0.02) for rows in (targets[:, :1], targets))
-    two = fit_head(x, targets[:, 0], classes=2, l2=0.02, balance=False)
-    for head in (alone, together):
-        assert torch.allclose(head.weight[0], two.weight[1] - two.weight[0], rtol=1e-3, atol=1e-4)
-        assert float(head.bias[0]) == pytest.approx(float(two.bias[1] - two.bias[0]), abs=1e-3)
-    assert alone.l2 == two.l2 / 2 and alone.train_loss == pytest.approx(two.train_loss, rel=1e-4)
-
-
-def test_l2_has_no_unit():
-    x, targets, _ = problem("4 classes")
-    small, large = (fit_head(x * unit, targets, classes=4, l2=0.01) for unit in (1e-3, 1e3))
-    assert torch.allclose(small.logits(x * 1e-3).softmax(1), large.logits(x * 1e3).softmax(1), atol=1e-6)
-
-
-def test_balanced_weights_give_every_class_the_same():
-    onehot = torch.eye(3).double()[[0, 0, 0, 0, 1, 2, 2]]
-    weights = image_weights(onehot, is_multilabel=False, balance=True)
-    assert torch.allclose(weights @ onehot, torch.full((3,), 1 / 3, dtype=torch.float64))
-    assert torch.allclose(weights[:4], torch.full((4,), 1 / 12, dtype=torch.float64))
-    for options in ({"is_multilabel": False, "balance": False}, {"is_multilabel": True, "balance": True}):
-        assert torch.equal(image_weights(onehot, **options), torch.full((7,), 1 / 7, dtype=torch.float64))
-
-
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_figures_are_those_of_an_explicit_repeated_cross_validation(kind, monkeypatch):
     monkeypatch.setattr("task2vec.head.fit.REPETITIONS", 2)
@@ -133,13 +78,9 @@ def test_figures_are_those_of_an_explicit_repeated_cross_validation(kind, monkey
     for shuffle in (np.arange(40), torch.randperm(40, generator=torch.Generator().manual_seed(1)).numpy()):
         how = {"folds": FOLDS, "is_multilabel": is_multilabel}
         ((loss, logits),) = heads.cross_validate(x.numpy()[shuffle], onehot[shuffle], [0.01], **how)
-        if is_multilabel:
-            wrong, labels = (logits > 0) != onehot[shuffle].astype(bool), onehot[shuffle]
-            values = [(wrong[labels[:, c] == v, c]).mean() for c in range(onehot.shape[1]) for v in (0, 1)]
-        else:
-            wrong, labels = logits.argmax(1) != onehot[shuffle].argmax(1), onehot[shuffle]
-            values = [wrong[labels[:, c] == 1].mean() for c in range(onehot.shape[1])]
-        found.append((loss, np.mean(values)))
+        labels = onehot[shuffle]
+        wrong = (logits > 0) != labels.astype(bool) if is_multilabel else logits.argmax(1) != labels.argmax(1)
+        found.append((loss, heads.balanced_error(wrong, labels, is_multilabel=is_multilabel)))
     (first, _), (second, _) = found
     assert abs(first / second - 1) > 5e-3, "the repetitions should differ, or the test shows nothing"
     loss, error = np.mean(found, axis=0)
@@ -195,14 +136,6 @@ def test_copies_in_one_fold_change_no_figure():
     assert apart.cv_error < 0.2 and apart.beats_chance  # as if random labels could be learned
 
 
-def test_separable_data_has_a_finite_head():
-    x = torch.tensor([[-1.0], [-2.0], [1.0], [2.0]]).repeat(5, 1)
-    targets = torch.tensor([0, 0, 1, 1]).repeat(5)
-    head = fit_head(x, targets, classes=2)
-    assert head.has_converged and torch.isfinite(head.weight).all()
-    assert head.weight.abs().max() < 1e3 and head.cv_error == 0
-
-
 @pytest.mark.parametrize("value", [0.0, 1234.567])
 def test_constant_features_leave_only_the_class_sizes(value):
     x = torch.full((60, 7), value, dtype=torch.float64)
@@ -239,18 +172,6 @@ def test_many_classes_are_not_left_at_zero():
     features = 0.5 * torch.randn(100, 300, generator=generator)[targets] + torch.randn(400, 300, generator=generator)
     head = fit_head(features, targets, classes=100)
     assert head.cv_error < 0.5 and head.cv_loss < 0.95 * math.log(100) and head.beats_chance
-
-
-def test_repetitions_make_the_error_depend_less_on_the_order(monkeypatch):
-    features, targets, _ = problem("4 classes", 60, 20, noise=2.0)
-    orders = [torch.randperm(60, generator=torch.Generator().manual_seed(k)) for k in range(12)]
-
-    def spread():
-        return np.std([fit_head(features[own], targets[own], classes=4).cv_error for own in orders])
-
-    repeated = spread()
-    monkeypatch.setattr("task2vec.head.fit.REPETITIONS", 1)
-    assert 0 < repeated < 0.7 * spread()
 
 
 def test_one_image_per_class_gives_the_figures_of_a_head_that_knows_nothing():

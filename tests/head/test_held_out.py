@@ -48,15 +48,12 @@ def test_the_error_is_the_one_that_the_head_reports(kind, count):
     x, targets, onehot = problem(kind, count, 12, noise=1.5)
     found, votes, is_judged = predict_held_out(x, targets, classes=onehot.shape[1])
     assert is_judged.all()
-    if KINDS[kind][1]:
-        wrong = (votes - targets).abs().numpy()
-        error = np.mean([wrong[onehot[:, c] == v, c].mean() for c in range(onehot.shape[1]) for v in (0, 1)])
-    else:
-        assert torch.allclose(found.sum(1), torch.ones(count), atol=1e-5)
-        wrong = 1 - votes[torch.arange(count), targets].numpy()
-        error = np.mean([wrong[onehot[:, c] == 1].mean() for c in range(onehot.shape[1])])
+    is_multilabel = KINDS[kind][1]
+    assert is_multilabel or torch.allclose(found.sum(1), torch.ones(count), atol=1e-5)
+    wrong = (votes - targets).abs() if is_multilabel else 1 - votes[torch.arange(count), targets]
+    error = heads.balanced_error(wrong.numpy(), onehot, is_multilabel=is_multilabel)
     assert 0.03 < error < 0.6
-    l2 = 1e-3 * (4 if KINDS[kind][1] else onehot.shape[1])  # the setting that leads to the same penalty
+    l2 = 1e-3 / heads.penalty_of(1, onehot, is_multilabel=is_multilabel)  # the setting that leads to the same penalty
     assert fit_head(x, targets, classes=onehot.shape[1], l2=l2).cv_error == pytest.approx(error, abs=1e-6)
 
 

@@ -2,25 +2,22 @@
 
 import copy
 import itertools
+from contextlib import ExitStack
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from task2vec.probe import FilterLayer
+from task2vec.probe import FilterLayer, Probe
 
 # The Fisher by its definition: one weight gradient per image and label, squared, averaged over y ~ p.
 
 
-def naive_rows(
-    network: nn.Module, names: tuple[str, ...], images: Tensor, weight: Tensor, bias: Tensor, *, is_multilabel: bool
-) -> Tensor:
+def naive_rows(probe: Probe, images: Tensor, weight: Tensor, bias: Tensor, *, is_multilabel: bool = False) -> Tensor:
     """(images, filters): E_y |d log p(y|x) / d w_k|^2 / weights of filter k, every label enumerated, in float64."""
-    network = copy.deepcopy(network).double().eval()
-    network.requires_grad_(True)
-    modules = dict(network.named_modules())
-    weights = [modules[name].weight for name in names]
+    network = copy.deepcopy(probe.network).double().eval().requires_grad_(True)
+    weights = [network.get_submodule(layer.name).weight for layer in probe.layers]
     rows = []
     for image in images.double():
         logits = functional.linear(network(image[None])[0], weight.double(), bias.double())
@@ -48,48 +45,34 @@ def label_likelihoods(logits: Tensor, is_multilabel: bool):
 
 
 def untied_rows(
-    network: nn.Module,
-    names: tuple[str, ...],
-    images: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    *,
-    is_multilabel: bool,
-    by_autograd: bool = False,
+    probe: Probe, images: Tensor, weight: Tensor, bias: Tensor, *, is_multilabel=False, by_autograd=False
 ) -> Tensor:
     """(images, filters): E_y sum over positions of |d log p(y|x) / d (own weights)|^2 / weights of a filter."""
-    network = copy.deepcopy(network).double().eval().requires_grad_(True)
-    modules = {name: dict(network.named_modules())[name] for name in names}
-    calls: list[tuple[str, Tensor, Tensor]] = []
+    network = copy.deepcopy(probe.network).double().eval().requires_grad_(True)
+    modules = [network.get_submodule(layer.name) for layer in probe.layers]
+    calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
-    def hook(name: str):
-        def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
-            calls.append((name, inputs[0].detach(), out))
-            return out.clone()  # what follows may work in place
+    def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        calls.append((module, inputs[0].detach(), out))
+        return out.clone()  # what follows may work in place
 
-        return on_forward
-
-    handles = [module.register_forward_hook(hook(name)) for name, module in modules.items()]
+    for module in modules:  # of a copy, which is gone at the end
+        module.register_forward_hook(on_forward)
     measure = single_output_norms if by_autograd else patch_norms
     rows = []
     for image in images.double():
         calls.clear()
         logits = functional.linear(network(image[None])[0], weight.double(), bias.double())
-        seen = list(calls)
-        energies = [measure(modules[name], x) for name, x, _ in seen]
-        total = {name: torch.zeros(len(module.weight), dtype=torch.float64) for name, module in modules.items()}
+        energies = [measure(module, x) for module, x, _ in calls]
+        total = {module: torch.zeros(len(module.weight), dtype=torch.float64) for module in modules}
         for probability, log_likelihood in label_likelihoods(logits, is_multilabel):
-            gradients = torch.autograd.grad(
-                log_likelihood, [out for _, _, out in seen], retain_graph=True, allow_unused=True
-            )
-            for (name, _, _), energy, gradient in zip(seen, energies, gradients, strict=True):
-                if gradient is not None:
-                    channel = -1 if isinstance(modules[name], nn.Linear) else 1
-                    squares = (gradient.square() * energy).movedim(channel, 0).flatten(1).sum(1)
-                    total[name] += probability.item() * squares / modules[name].weight[0].numel()
-        rows.append(torch.cat([total[name] for name in names]))
-    for handle in handles:
-        handle.remove()
+            outputs = [out for _, _, out in calls]
+            gradients = torch.autograd.grad(log_likelihood, outputs, retain_graph=True, materialize_grads=True)
+            for (module, _, _), energy, gradient in zip(calls, energies, gradients, strict=True):
+                channel = -1 if isinstance(module, nn.Linear) else 1
+                squares = (gradient.square() * energy).movedim(channel, 0).flatten(1).sum(1)
+                total[module] += probability.item() * squares / module.weight[0].numel()
+        rows.append(torch.cat(list(total.values())))
     return torch.stack(rows)
 
 
@@ -136,17 +119,12 @@ def noisy_features(
     generator: torch.Generator,
 ) -> Tensor:
     """(n, d) in one pass; every weight of filter k has the deviation deviations[k]."""
-    modules = dict(network.named_modules())
     parts = deviations.split([layer.filters for layer in layers])
-    handles = []
-    for layer, deviation in zip(layers, parts, strict=True):
-        module = modules[layer.name]
-        handles.append(module.register_forward_hook(_noise(module, deviation, generator)))
-    try:
+    with ExitStack() as hooks:
+        for layer, deviation in zip(layers, parts, strict=True):
+            module = network.get_submodule(layer.name)
+            hooks.enter_context(module.register_forward_hook(_noise(module, deviation, generator)))
         return network(images)
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _noise(module: nn.Module, deviation: Tensor, generator: torch.Generator):

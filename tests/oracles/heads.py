@@ -60,6 +60,13 @@ def fit(x: np.ndarray, onehot: np.ndarray, omega: np.ndarray, penalty: float, *,
     return solution[: classes * features].view(classes, features), solution[classes * features :]
 
 
+def balanced_error(wrong: np.ndarray, onehot: np.ndarray, *, is_multilabel: bool) -> float:
+    """The mean over classes of what is `wrong` of their images; over attributes, and those with and without them."""
+    if is_multilabel:
+        return float(np.mean([wrong[onehot[:, c] == v, c].mean() for c in range(onehot.shape[1]) for v in (0, 1)]))
+    return float(np.mean([wrong[column == 1].mean() for column in onehot.T]))
+
+
 # Heads on parts of the images by a plain loop: each part cut out and solved as if there were nothing else.
 
 

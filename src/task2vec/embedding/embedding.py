@@ -15,8 +15,9 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import accumulate, groupby
+from numbers import Integral, Real
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -44,14 +45,22 @@ MOST_STAGES = 14
 # A temporary file older than this was left by a writer that was killed.
 _ORPHAN_SECONDS = 3600
 _EMBED_AGAIN = "embed the task again: task2vec embed FOLDER"
+_TINY = math.ulp(0.0)
 _CHOICES = {
     "method": ("robust", "direct", "variational"),
     "seeds": ("balanced", "plain", "all"),
     "dtype": ("float32", "float64", "bfloat16"),
     "head": ("joint", "fixed"),
 }
-_COUNTS = ("epochs", "head_epochs", "draws", "batch")
-_POSITIVE = ("rel_tol", "l2", "rate", "head_rate")
+# The lowest value of a setting, the first one above that is too high, and why.
+_LIMITS = {
+    **dict.fromkeys(("epochs", "head_epochs", "draws", "batch"), (1, math.inf, "it must be an integer, at least 1")),
+    **dict.fromkeys(("rel_tol", "l2", "rate", "head_rate"), (_TINY, math.inf, "it must be a positive number")),
+    "beta": (_TINY, math.inf, "without a prior, filters that are dead for two tasks make their distance 0/0"),
+    "max_samples": (2, math.inf, "a standard error needs at least 2 samples"),
+    "seed": (0, 1 << 63, "random generators take 0 to 2^63 - 1"),
+    "smoothing": (0, 1, "at 1 all filters of a layer would be the same, below 0 they would move apart"),
+}
 # Increased when the same settings give other numbers than before, beyond rounding: saved embeddings are then made anew.
 # 1: the first. 2: heads whose cross-validation stops later, and chooses another penalty now and then.
 # 3: a fixed penalty of the head, folds that keep copies together, pairs as many as needed, filters smoothed by layer,
@@ -61,16 +70,17 @@ RECIPE = 4
 _SAMPLING = ("seeds", "max_samples", "rel_tol", "smoothing")
 
 
-def _check(settings: object) -> None:
-    """Refuses values that are not available, counts below 1, and rates or tolerances that are not positive."""
-    for name, value in vars(settings).items():
+def _check(settings: "EmbedSettings | VariationalSettings") -> None:
+    """Refuses values that are not available, not of the type of the default, or outside of their limits."""
+    for one in fields(settings):
+        name, value, default = one.name, getattr(settings, one.name), one.default
         if name in _CHOICES and value not in _CHOICES[name]:
             raise UsageError(f"{name}={value!r} is not available. Choose one of {', '.join(_CHOICES[name])}.")
-        if name in _COUNTS and not (isinstance(value, int) and value >= 1):
-            raise UsageError(f"{name}={value} must be an integer, at least 1. Leave it out for the default.")
-        is_unset = name == "rel_tol" and value is None
-        if name in _POSITIVE and not is_unset and (value is None or not 0 < value < math.inf):
-            raise UsageError(f"{name}={value} must be a positive number, such as 0.01. Leave it out for the default.")
+        if name not in _LIMITS or value is default is None:
+            continue
+        (least, end, why), kind = _LIMITS[name], Integral if isinstance(default, int) else Real
+        if not isinstance(value, kind) or not least <= value < end:
+            raise UsageError(f"{name}={value} is not possible: {why}. Leave it out for the default, {default}.")
 
 
 @dataclass(frozen=True)
@@ -144,17 +154,6 @@ class EmbedSettings:
     def __post_init__(self):
         """Refuse invalid values."""
         _check(self)
-        if self.max_samples < 2:
-            why = "a standard error needs at least 2 samples"
-            raise UsageError(f"max_samples={self.max_samples}: {why}. Try max_samples=400 (--max-samples 400).")
-        if not 0 <= self.seed < 1 << 63:
-            raise UsageError(f"seed={self.seed} must be from 0 to 2^63 - 1, as random generators require. Try seed=0.")
-        if not 0 <= self.smoothing < 1:
-            why = "at 1 all filters of a layer would be the same"
-            raise UsageError(f"smoothing={self.smoothing} must be from 0 to below 1: {why}. The default is 0.1.")
-        if not 0 < self.beta < math.inf:
-            why = "without a prior, filters that are dead for two tasks make their distance 0/0"
-            raise UsageError(f"beta={self.beta} must be positive: {why}. The default is 1e-7.")
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for provenance: those that change the numbers of this method."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from task2vec.embedding.batching import OomRetry, Passes, Pixels, choose_device, refuse_infinite
+from task2vec.embedding.batching import OomRetry, Passes, choose_device, refuse_infinite
 from task2vec.embedding.embedding import Embedding, EmbedSettings, Store, find_saved, name_file, open_folder
 from task2vec.embedding.single import Job, start_backward
 from task2vec.errors import DataError, NotFiniteError, ResourceError, Task2VecError, UsageError
@@ -355,7 +355,7 @@ class GroupWork:
         return Passes(images, self.probe, settings=self.settings, **(self.options | options))
 
     def embed(self, group: Sequence[Member], report: Report) -> Iterator[Outcome]:
-        """The outcomes of tasks that share images; those with an image that cannot be used fail, the rest go on."""
+        """The outcomes of tasks that share images; if one cannot be used, each half of the tasks goes on by itself."""
         tasks = [task.canonical() for _, task in group]
         images, digests, places = gather_images(tasks)
         passes, left, jobs = self.prepare(images), dict(group), {}
@@ -368,23 +368,14 @@ class GroupWork:
             return
         except DataError as error:
             cause = error.with_traceback(None)  # whose frames keep the features in memory
-        unreadable = {place for place in range(len(images)) if _try_image(passes.pixels, place)}
-        passes.pixels.forget()
-        for number, job in jobs.items():
-            # Another task that has the same image may have it from another file, which is intact.
-            mine = Pixels(job.task.images, self.probe, device=job.device, num_workers=1)
-            errors = (_try_image(mine, index) for index, own in enumerate(job.places.tolist()) if own in unreadable)
-            error = next(filter(None, errors), None) if number in left else None
-            if error is not None:
-                del left[number]
-                yield number, error
-        rest = list(left.items())
-        if len(rest) == len(group) == 1:
-            yield rest[0][0], cause
+        if len(group) == 1:
+            yield group[0][0], cause
             return
-        # Where no image explains the error, all of them can be read again, and tasks go one by one.
-        for some in [rest] if len(rest) < len(group) else [[member] for member in rest]:
-            yield from self.embed(some, report)
+        # Each half has its images from its own files, so the tasks with a bad one are soon alone.
+        passes.forget()
+        rest, middle = list(left.items()), (len(left) + 1) // 2
+        for half in filter(None, (rest[:middle], rest[middle:])):
+            yield from self.embed(half, report)
 
     def _embed_jobs(self, jobs: dict[int, Job], features: Tensor, report: Report) -> Iterator[Outcome]:
         """The embedding of every task, or why there is none; `DataError` if an image cannot be read any more."""
@@ -449,12 +440,3 @@ class GroupWork:
             fitted = memory.run(partial(fit_heads, own, classes=classes, **how), [targets])
             heads |= dict(zip(positions, fitted, strict=True))
         return [heads[position] for position in range(len(jobs))]
-
-
-def _try_image(pixels: Pixels, index: int) -> DataError | None:
-    """The error of an image that does not load."""
-    try:
-        pixels.load(index)
-    except DataError as error:
-        return error
-    return None

@@ -181,17 +181,10 @@ def geometry_of(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, Geometry]:
 
 
 def patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
-    """(images, channels * taps, outputs) of what each output sees."""
-    x = geometry.padded(x, out)
-    if geometry.taps == 1:
-        return x[:, :, :: geometry.stride[0], :: geometry.stride[1]][:, :, : out[0], : out[1]].flatten(2)
-    if not x.is_cuda:
-        return functional.unfold(x, geometry.kernel, geometry.dilation, 0, geometry.stride)
-    return strided_patches(x, out, geometry).reshape(len(x), -1, out[0] * out[1])
+    """(images, channels, *kernel, *outputs) of what each output sees: a view of the padded `x`.
 
-
-def strided_patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
-    """(images, channels, *kernel, *outputs): a view of the padded `x`. On a GPU `unfold` starts a kernel per image."""
+    torch's `unfold` copies, three times slower on a CPU, and on a GPU starts a kernel per image.
+    """
     images, channels, down, across = x.stride()
     taps = (down * geometry.dilation[0], across * geometry.dilation[1])
     steps = (down * geometry.stride[0], across * geometry.stride[1])
@@ -200,7 +193,8 @@ def strided_patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
 
 def direct(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
     """Squared norms from inputs (n, c, h, w) and output gradients (n, f, h', w')."""
-    rows, d = patches(x, d.shape[2:], geometry).transpose(1, 2), d.flatten(2)
+    out, d = d.shape[2:], d.flatten(2)
+    rows = patches(geometry.padded(x, out), out, geometry).reshape(len(x), -1, d.shape[2]).transpose(1, 2)
     if not d.is_cuda and d.shape[2] <= 1024:  # for short rows the copy costs less than what the product gains from it
         rows = rows.contiguous()
     return torch.bmm(d, rows).square_().sum(2)
@@ -210,7 +204,7 @@ def pixelwise(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
     """As `direct`, image by image and with the channels innermost: patches are then copied in long runs."""
     out = d.shape[2:]
     x = geometry.padded(x, out).contiguous(memory_format=torch.channels_last)
-    columns = strided_patches(x, out, geometry).permute(0, 4, 5, 2, 3, 1)
+    columns = patches(x, out, geometry).permute(0, 4, 5, 2, 3, 1)
     each = zip(d.flatten(2), columns, strict=True)
     return torch.stack([(own @ part.reshape(own.shape[1], -1)).square_().sum(1) for own, part in each])
 
@@ -274,9 +268,7 @@ def untied(energy: Tensor, d: Tensor) -> Tensor:
         return kernels.untied(energy.flatten(2), d.flatten(2))
     count, groups = energy.shape[:2]
     d, energy = d.reshape(count, groups, d.shape[1] // groups, -1), energy.reshape(count, groups, 1, -1)
-    if d.is_cuda:  # what reads the large map least often
-        return torch.linalg.vector_norm(d * energy.sqrt(), dim=3).square_().flatten(1)
-    found, size = [], count if d[0].numel() < _LARGE else 1
+    found, size = [], count if d.is_cuda or d[0].numel() < _LARGE else 1
     for e, squares in zip(energy.split(size), (part.square() for part in d.split(size)), strict=True):
         found.append(torch.bmm(e[:, 0], squares[:, 0].mT) if groups == 1 else squares.mul_(e).sum(3))
     return torch.cat(found).flatten(1)

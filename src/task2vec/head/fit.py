@@ -33,7 +33,7 @@ from task2vec.head.problem import CHUNK, MEMORY, Problem, compress, make_problem
 FOLDS = 5
 L2 = 2e-3
 # Parts of the first gradient, whose entries are tiny for many classes and features.
-_STOP = {"tolerance": 1e-5, "max_steps": 1000, "is_relative": True}
+_STOP = {"tolerance": 1e-5, "max_steps": 1000}
 # Other folds of the same images move the error of a small task: so many are averaged, for so many images in all.
 REPETITIONS, MAX_REPEATED = 5, 1200
 # Beyond this many images cross-validation uses a part of them, evenly over the classes.
@@ -42,7 +42,7 @@ MAX_VALIDATED = 4000
 # For splits: between two decades the error of a head hardly moves.
 SPLIT_L2_GRID = tuple(10.0**e for e in (-6, -5, -4, -3, -2, -1, 0))
 # Ten steps of history would save a tenth of the steps, and take a GPU half as long again for each.
-_SPLIT_STOP = {"tolerance": 1e-3, "max_steps": 200, "is_relative": True, "history": 4}
+_SPLIT_STOP = {"tolerance": 1e-3, "max_steps": 200, "history": 4}
 # Splits share a call as long as a pass over their images takes no more products than this: each split then reads the
 # images of all, which pays only where launching the work takes longer than doing it.
 _CHEAP = {"cpu": 1 << 26, "cuda": 1 << 33}

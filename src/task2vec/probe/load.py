@@ -218,11 +218,9 @@ def _torchvision_preprocess(recipe: Any, size: int | None) -> Preprocess:
 
 
 def _find_classifier(model: nn.Module) -> str:
-    """The layer that gives 1000 logits; where it works on maps, the whole classifier around it."""
-    logits = [n for n, m in model.named_modules() if getattr(m, "out_features", getattr(m, "out_channels", 0)) == 1000]
-    modules = dict(model.named_modules())
-    linear = [n for n in logits if isinstance(modules[n], nn.Linear)]
-    return linear[-1] if linear else logits[-1].partition(".")[0]
+    """The last linear layer; a SqueezeNet has none, and a convolution in its place."""
+    linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    return linear[-1] if linear else "classifier"
 
 
 def _assign_weights(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[str, ...], name: str) -> None:
