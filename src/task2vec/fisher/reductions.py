@@ -268,7 +268,9 @@ def untied(energy: Tensor, d: Tensor) -> Tensor:
         return kernels.untied(energy.flatten(2), d.flatten(2))
     count, groups = energy.shape[:2]
     d, energy = d.reshape(count, groups, d.shape[1] // groups, -1), energy.reshape(count, groups, 1, -1)
-    found, size = [], count if d.is_cuda or d[0].numel() < _LARGE else 1
+    if d.is_cuda:  # what reads the large map least often
+        return torch.linalg.vector_norm(d * energy.sqrt(), dim=3).square_().flatten(1)
+    found, size = [], count if d[0].numel() < _LARGE else 1
     for e, squares in zip(energy.split(size), (part.square() for part in d.split(size)), strict=True):
         found.append(torch.bmm(e[:, 0], squares[:, 0].mT) if groups == 1 else squares.mul_(e).sum(3))
     return torch.cat(found).flatten(1)

@@ -15,6 +15,8 @@ from torch import Tensor
 # Points (k, d) of the problems with the given numbers (k,) become losses (k,) and gradients (k, d). As long as it is
 # called for the same problems, the numbers are the very same tensor.
 LossAndGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+# Gradients (k, d) of the problems with the given numbers become whether each is small enough (k,).
+IsFlat = Callable[[Tensor, Tensor], Tensor]
 
 _ARMIJO = 1e-4
 HISTORY = 10
@@ -32,27 +34,55 @@ def minimise(
     make up the inverse Hessian.
     """
     found, losses = torch.empty_like(start), start.new_empty(len(start))
-    which, point, steps = torch.arange(len(start), device=start.device), start, []
+    converged = torch.empty_like(losses, dtype=torch.bool)
+    which = torch.arange(len(start), device=start.device)
+    point = start
     loss, gradient = loss_and_gradient(point, which)
+    steps: list[_Step] = []
     limits = tolerance * gradient.norm(dim=1).clamp_min(1e-6)
-    converged = gradient.norm(dim=1) <= limits
-    done = converged.cpu()
+
+    def is_flat(gradient: Tensor, which: Tensor) -> Tensor:
+        return gradient.norm(dim=1) <= limits[which]
+
+    done = is_flat(gradient, which).cpu()
+    waiting = _Waiting(which, torch.nonzero(~done).flatten())
+
+    def note(rows: Tensor | slice) -> None:
+        found[which[rows]], losses[which[rows]] = point[rows], loss[rows]
+        converged[which[rows]] = is_flat(gradient[rows], which[rows])
+
     for _ in range(max_steps):
+        if bool(done.all()):
+            break
         if 2 * int(done.sum()) >= len(done):
-            ended, rest = (torch.nonzero(some).flatten().to(which.device) for some in (done, ~done))
-            found[which[ended]], losses[which[ended]] = point[ended], loss[ended]
-            converged[which[ended]] = gradient[ended].norm(dim=1) <= limits[which[ended]]
+            note(torch.nonzero(done).flatten().to(which.device))
+            rest = torch.nonzero(~done).flatten().to(which.device)
             which, point, loss, gradient = which[rest], point[rest], loss[rest], gradient[rest]
             steps = [_Step(*(part[rest] for part in step)) for step in steps]
-            done = done[~done]
-        if not len(which):
-            break
-        direction, waiting = -_apply_inverse_hessian(gradient, steps), torch.nonzero(~done).flatten()
-        new, done = _search_line(loss_and_gradient, (point, loss, gradient), direction, which, limits, waiting)
+            done = torch.zeros(len(rest), dtype=torch.bool)
+            waiting = _Waiting(which, torch.arange(len(rest)))
+        direction = -_apply_inverse_hessian(gradient, steps)
+        new, ended = _search_line(loss_and_gradient, (point, loss, gradient), direction, waiting, is_flat)
         steps = [*steps[-(history - 1) :], _Step.between((point, new[0]), (gradient, new[2]))]
         point, loss, gradient = new
-    found[which], losses[which], converged[which] = point, loss, gradient.norm(dim=1) <= limits[which]
+        if not torch.equal(ended, done):
+            done, waiting = ended, _Waiting(which, torch.nonzero(~ended).flatten())
+    note(slice(None))
     return found, losses, converged
+
+
+class _Waiting:
+    """Problems that need a step: their rows among those that go on together (here and on the device), and numbers."""
+
+    def __init__(self, which: Tensor, places: Tensor):
+        self.all, self.places = which, places
+        self.is_whole = len(places) == len(which)
+        self.rows = slice(None) if self.is_whole else places.to(which.device, non_blocking=True)
+        self.which = which if self.is_whole else which[self.rows]
+
+    def only(self, some: Tensor) -> "_Waiting":
+        """Those of them that are marked in `some`."""
+        return self if bool(some.all()) else _Waiting(self.all, self.places[some])
 
 
 class _Step(NamedTuple):
@@ -95,37 +125,32 @@ def _apply_inverse_hessian(gradient: Tensor, steps: list[_Step]) -> Tensor:
 
 
 def _search_line(
-    loss_and_gradient: LossAndGradient,
-    now: tuple[Tensor, ...],
-    direction: Tensor,
-    which: Tensor,
-    limits: Tensor,
-    waiting: Tensor,
+    loss_and_gradient: LossAndGradient, now: tuple[Tensor, ...], direction: Tensor, waiting: _Waiting, is_flat: IsFlat
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Halves the step of each problem in the rows `waiting` until its loss falls by enough; otherwise it stays put.
+    """Halves the step of each waiting problem until its loss falls by enough; one that never does stays put.
 
     The new points, losses and gradients, and who is done now: those that need not or cannot go further, and those that
     did not wait. Nothing is read from a GPU but once per trial.
     """
     best, (point, loss, gradient) = now, now
     slope = (direction * gradient).sum(1)
-    done, length = torch.ones(len(which), dtype=torch.bool), 1.0
+    done = torch.ones(len(point), dtype=torch.bool)
+    length = 1.0
     for _ in range(30):
-        is_whole = len(waiting) == len(which)
-        rows = slice(None) if is_whole else waiting.to(which.device, non_blocking=True)
-        own = which if is_whole else which[rows]
+        rows = waiting.rows
         trial = torch.add(point[rows], direction[rows], alpha=length)
-        new = (trial, *loss_and_gradient(trial, own))
+        new = (trial, *loss_and_gradient(trial, waiting.which))
         missing = new[1] - torch.add(loss[rows], slope[rows], alpha=_ARMIJO * length)  # not a number between infinities
         accepted = (missing <= 0) & (slope[rows] < 0)
-        ended = (new[2].norm(dim=1) <= limits[own]) | (trial == point[rows]).all(1)
+        ended = is_flat(new[2], waiting.which) | (trial == point[rows]).all(1)
         accepted, ended = torch.stack([accepted, ended]).cpu()
-        done[waiting] = ended | ~accepted
-        if is_whole and bool(accepted.all()):  # as nearly always
+        done[waiting.places] = ended | ~accepted
+        if waiting.is_whole and bool(accepted.all()):  # as nearly always
             return new, done
-        into, good = waiting[accepted].to(point.device), torch.nonzero(accepted).flatten().to(point.device)
+        good = torch.nonzero(accepted).flatten().to(point.device)
+        into = good if isinstance(rows, slice) else rows[good]
         best = tuple(old.index_copy(0, into, part[good]) for old, part in zip(best, new, strict=True))
-        waiting, length = waiting[~accepted], length / 2
-        if not len(waiting):
+        waiting, length = waiting.only(~accepted), length / 2
+        if not len(waiting.places):
             break
     return best, done
