@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         (lambda: plots.draw_matrix(np.zeros((1, 1)), ["a"], out=out), "two tasks or more"),
         (lambda: plots.draw_matrix(np.array([[0, 1], [2, 0]]), two, out=out), "not symmetric"),
         (lambda: plots.draw_norm_error([0, 1], [0.1, 0.2], names=two, out=out), "cannot be drawn"),
-        (lambda: plots.draw_norm_error([1, 1], [0.1], names=two, out=out), "2 norms, 1 errors"),
+        (lambda: plots.draw_norm_error([1, 1], [0.1], names=two, out=out), "1 errors do not match 2"),
     ):
         with pytest.raises(UsageError, match=words):
             draw()
