@@ -8,7 +8,6 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 from scipy.cluster.hierarchy import dendrogram
-from scipy.stats import rankdata
 
 from task2vec import plots
 from task2vec.errors import ResourceError, UsageError
@@ -114,11 +113,6 @@ def test_neighbourhood_curves_and_norms_with_their_numbers(tmp_path):
     norms, errors = np.random.default_rng(0).random((2, 9)) + 0.1
     files = plots.draw_norm_error(norms, errors, names=list("abcdefghi"), out=tmp_path / "norm", groups=list("xyz") * 3)
     np.testing.assert_allclose([float(row["error"]) for row in check_files(files, "norm")], errors, rtol=1e-5)
-
-
-def test_rank_correlation_is_pearsons_of_ranks_with_ties():
-    x, y = np.random.default_rng(0).integers(0, 6, (2, 25))
-    assert plots.rank_correlation(x, y) == pytest.approx(np.corrcoef(rankdata(x), rankdata(y))[0, 1], abs=1e-12)
 
 
 def test_strange_names_are_text(tmp_path):
