@@ -25,7 +25,7 @@ from scipy.stats import spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import missing_material, read_taxon, resnet_weights  # noqa: E402
-from benchmarks.measure import describe_machine, show_table  # noqa: E402
+from benchmarks.measure import MEASURED, describe_machine, make_parser, show_table  # noqa: E402
 from task2vec.experts.error_matrix import compute_features, measure_cells, plan_cells  # noqa: E402
 
 SIZES, SEEDS, MOST_IMAGES = (128, 64), (0, 1, 2), 300
@@ -120,12 +120,9 @@ def show_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
-    )
+    parser = make_parser(__doc__, has_shared=True)
     parser.add_argument("--quick", action="store_true", help="one task and one epoch, to see that it runs")
-    parser.add_argument("--out", type=Path, default=_ROOT / "docs" / "measured" / "classifiers.json")
+    parser.add_argument("--out", type=Path, default=MEASURED / "classifiers.json")
     return parser.parse_args()
 
 

@@ -7,7 +7,6 @@ Every figure is of tasks that were left out when it was
 fitted, scales and widths included.
 """
 
-import argparse
 import csv
 import sys
 import time
@@ -21,7 +20,7 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 
 import numpy as np  # noqa: E402
 
-from benchmarks.measure import show_table  # noqa: E402
+from benchmarks.measure import make_parser, show_table  # noqa: E402
 from experiments.report import load_bundle  # noqa: E402
 from task2vec.experts.metatask import DOMAIN, SYMMETRIC, MetaTask, Query  # noqa: E402
 from task2vec.select.combined import fit_combined, scale_errors  # noqa: E402
@@ -244,7 +243,7 @@ PARTS = {"candidates": compare_candidates, "abstaining": count_abstaining, "worl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()

@@ -11,7 +11,6 @@ the population are left out.
 """
 
 import argparse
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
-from benchmarks.measure import show_table  # noqa: E402
+from benchmarks.measure import make_parser, show_table, write_json  # noqa: E402
 from benchmarks.robust import load_probe  # noqa: E402
 from experiments.collection import read_collection  # noqa: E402
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
@@ -83,10 +82,9 @@ def main() -> int:
     rows = [summarise(kind, [result[kind] for result in results]) for kind in KINDS]
     print(f"\n{len(results)} tasks, {probe.name}, {arguments.sample} images and {arguments.pairs} pairs per draw")
     show_table(list(rows[0]), [tuple(row.values()) for row in rows])
-    if arguments.json:
-        used = {name: getattr(arguments, name) for name in ("size", "images", "sample", "pairs", "draws", "seed")}
-        found = {"probe": probe.name, **used, "summary": rows, "tasks": results}
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    used = {name: getattr(arguments, name) for name in ("size", "images", "sample", "pairs", "draws", "seed")}
+    found = {"probe": probe.name, **used, "summary": rows, "tasks": results}
+    write_json(arguments.json, found, indent=1)
     return 0
 
 
@@ -197,10 +195,7 @@ def summarise(kind: str, results: list[dict]) -> dict[str, object]:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
-    )
+    parser = make_parser(__doc__, has_shared=True)
     parser.add_argument("--probe", default="resnet34")
     parser.add_argument("--size", type=int, default=128, help="side of the images")
     parser.add_argument("--tasks", type=int, default=8)

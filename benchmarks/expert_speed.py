@@ -7,8 +7,6 @@ The bare loops see one batch on the device again and again: no images are drawn,
 All ways take turns, and the median of the rounds is compared.
 """
 
-import argparse
-import json
 import statistics
 import sys
 import time
@@ -23,7 +21,16 @@ import torchvision  # noqa: E402
 from PIL import Image  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
-from benchmarks.measure import Plan, Verdict, describe_machine, show_table, wall_clock  # noqa: E402
+from benchmarks.measure import (  # noqa: E402
+    SHARED,
+    Plan,
+    Verdict,
+    describe_machine,
+    make_parser,
+    show_table,
+    wall_clock,
+    write_json,
+)
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
 from task2vec.experts.recipes import Recipe  # noqa: E402
 from task2vec.experts.train import (  # noqa: E402
@@ -130,15 +137,14 @@ def _now(device: torch.device) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--size", type=int, default=112)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out")
+    parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    plan = Plan(_ROOT.parent / "shared", chosen.quick, wall_clock(chosen.device), chosen.device)
+    plan = Plan(SHARED, chosen.quick, wall_clock(chosen.device), chosen.device)
     found, verdicts = measure(plan, size=chosen.size)
     for verdict in verdicts:
         print(verdict)
-    if chosen.out:
-        Path(chosen.out).write_text(json.dumps({"machine": describe_machine(), **found}, indent=1) + "\n")
+    write_json(chosen.out, {"machine": describe_machine(), **found}, indent=1)

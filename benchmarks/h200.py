@@ -9,7 +9,6 @@ random, which does not change the time.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -25,7 +24,7 @@ import torch  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks import stages  # noqa: E402
 from benchmarks.bare_pass import passes  # noqa: E402
-from benchmarks.measure import interleave, show_table, timed, wall_clock  # noqa: E402
+from benchmarks.measure import interleave, make_parser, show_table, timed, wall_clock, write_json  # noqa: E402
 from benchmarks.memory import paint_task  # noqa: E402
 from task2vec.fisher import PerSampleFisher  # noqa: E402
 from task2vec.probe import Preprocess  # noqa: E402
@@ -58,8 +57,7 @@ def main() -> int:
     errors = arithmetic_errors(probe, device)
     results = {"torch": torch.__version__, "embedding": embeddings, "seconds": found, "images_per_second": rates}
     results["errors"] = errors
-    if arguments.out:
-        arguments.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_json(arguments.out, results)
     for name, target in TARGETS.items():
         verdict = "met" if found[name] <= target else "MISSED"
         print(f"{name}: {found[name]:.3f} s, wanted at most {target} s: {verdict}")
@@ -175,7 +173,7 @@ def arithmetic_errors(probe: t2v.Probe, device: torch.device) -> list[dict[str, 
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--weights", type=Path, help="ResNet-34 weights as safetensors; random if not given")
     parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
     parser.add_argument("--device", default="cuda", help="cpu to see that the script runs")

@@ -9,8 +9,6 @@ the chance that two tasks of one dataset are nearer than two of different ones; 
 with the difference of the log norms, which is all that a distance between difficulties would see.
 """
 
-import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +20,7 @@ import numpy as np  # noqa: E402
 from scipy.stats import mannwhitneyu, spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
-from benchmarks.measure import show_table  # noqa: E402
+from benchmarks.measure import make_parser, show_table, write_json  # noqa: E402
 from experiments.report import load_bundle  # noqa: E402
 from task2vec.distance import KINDS, pairwise  # noqa: E402
 
@@ -62,7 +60,7 @@ def read_separable(folder: Path) -> tuple[list[t2v.Embedding], list[str]]:
 
 def main() -> int:
     """Prints a table for every set of tasks, and writes them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--binary", type=Path, help="folder of separable binary tasks, by dataset")
     parser.add_argument("--json", type=Path, help="where to write the tables")
     arguments = parser.parse_args()
@@ -83,8 +81,7 @@ def main() -> int:
         results[name] = compare(*chosen)
         print(f"\n{name}")
         show_table(["distance", *COLUMNS], [(kind, *row.values()) for kind, row in results[name].items()])
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(arguments.json, results, indent=1)
     return 0
 
 

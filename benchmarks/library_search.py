@@ -10,7 +10,6 @@ at their places, and holes elsewhere. Questions are asked by a process that has 
 from comparing everything; one that was found before, on a GPU perhaps, is read from FILE, and a new one is added to it.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -18,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -28,7 +26,7 @@ import numpy as np  # noqa: E402
 
 from benchmarks import library_cases, library_folder  # noqa: E402
 from benchmarks.library_truth import Neighbours, find_neighbours  # noqa: E402
-from benchmarks.measure import Plan, Verdict, describe_machine, show_table  # noqa: E402
+from benchmarks.measure import Plan, Verdict, describe_machine, make_parser, show_table  # noqa: E402
 from benchmarks.simulated_library import Simulation  # noqa: E402
 from task2vec.library.search import count_candidates  # noqa: E402
 
@@ -143,7 +141,7 @@ def _show(title: str, rows: list[dict[str, object]]) -> None:
 
 def main() -> int:
     """Measures the wanted parts; 1 if a promise was missed, 0 otherwise."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="numbers of tasks")
     parser.add_argument("--queries", type=int, default=QUERIES)
     parser.add_argument("--only", default=",".join(PARTS), help=f"of {', '.join(PARTS)}; or truth")
@@ -165,7 +163,7 @@ def main() -> int:
         print(f"  {verdict}")
     if arguments.out:
         before = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else {}
-        summary = [{**asdict(verdict), "is_met": verdict.is_met} for verdict in verdicts]
+        summary = [verdict.to_dict() for verdict in verdicts]
         results = (
             before
             | {"machine": describe_machine() | {"cores that ask": arguments.cores}}

@@ -8,7 +8,6 @@ images known (a cache of features), and the bare input-gradient passes that any 
 an image shared by all seeds. On a CPU the whole runs at 64 pixels to end within minutes.
 """
 
-import argparse
 import csv
 import json
 import statistics
@@ -16,7 +15,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -31,11 +29,11 @@ from benchmarks.material import RESNET, SIZE, resnet_weights  # noqa: E402
 from benchmarks.measure import (  # noqa: E402
     Plan,
     Verdict,
+    choose_clock,
     describe_machine,
+    make_parser,
     show_table,
     timed,
-    use_processor_time,
-    wall_clock,
 )
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
 from task2vec.embedding.single import prepare_job  # noqa: E402
@@ -167,7 +165,7 @@ def far_apart(one: t2v.Embedding, other: t2v.Embedding | None) -> float:
 
 def main() -> int:
     """Measures one probe and adds it to the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, has_shared=True, has_clock=True)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--probe", help="the default probe, or resnet34")
     parser.add_argument("--size", type=int, help="side of the images; 64 on a CPU, 128 on a GPU")
@@ -176,11 +174,9 @@ def main() -> int:
     )
     parser.add_argument("--alone", type=int, default=4, help="how many of the tasks are measured alone")
     parser.add_argument("--quick", action="store_true", help="a few tasks, to see that it runs")
-    parser.add_argument("--shared", type=Path, default=_ROOT.parent / "shared", help="real images and weights")
     parser.add_argument("--out", type=Path, help="JSON to add the figures to")
-    parser.add_argument("--processor-time", action="store_true", help="one thread, its own seconds: for a busy machine")
     arguments = parser.parse_args()
-    clock = use_processor_time() if arguments.processor_time else wall_clock(arguments.device)
+    clock_name, clock = choose_clock(arguments)
     plan = Plan(arguments.shared, arguments.quick, clock, arguments.device)
     found, verdicts = measure(
         plan, name=arguments.probe, size=arguments.size, part=arguments.part, alone=arguments.alone
@@ -189,12 +185,12 @@ def main() -> int:
         print(f"  {verdict}", flush=True)
     if arguments.out:
         kept = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else []
-        met = [{**asdict(verdict), "is_met": verdict.is_met} for verdict in verdicts]
+        met = [verdict.to_dict() for verdict in verdicts]
         (story,) = found["many_tasks"]
         own = ("probe", "size", "device", "tasks")
         cores = describe_machine()["cores"]
         kept = [one for one in kept if any(one[key] != story[key] for key in own) or one["machine"]["cores"] != cores]
-        machine = describe_machine() | {"clock": "processor" if arguments.processor_time else "wall"}
+        machine = describe_machine() | {"clock": clock_name}
         arguments.out.write_text(json.dumps([*kept, {**story, "machine": machine, "verdicts": met}], indent=1) + "\n")
     return 0
 

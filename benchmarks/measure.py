@@ -1,16 +1,21 @@
 """How things are timed and shown here: side by side in one run, because only ratios of one run mean anything."""
 
+import argparse
+import json
 import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 Result = TypeVar("Result")
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+MEASURED = ROOT / "docs" / "measured"
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,41 @@ class Verdict:
         """The verdict in one line."""
         sign = ">=" if self.is_at_least else "<="
         return f"{'met   ' if self.is_met else 'MISSED'}  {self.ratio:8.2f}  (wanted {sign} {self.target})  {self.what}"
+
+    def to_dict(self) -> dict[str, object]:
+        """The verdict as JSON has it."""
+        return {**asdict(self), "is_met": self.is_met}
+
+
+def make_parser(text: str | None, *, has_shared: bool = False, has_clock: bool = False) -> argparse.ArgumentParser:
+    """A parser with the text of a benchmark as its help, and the options that several of them have.
+
+    Args:
+        text: the docstring of the benchmark.
+        has_shared: with --shared, the folder of real images and weights.
+        has_clock: with --processor-time, see `choose_clock`.
+    """
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if has_shared:
+        parser.add_argument("--shared", type=Path, default=SHARED, help="folder of real images and weights")
+    if has_clock:
+        about = "one thread, its own seconds: for a busy machine"
+        parser.add_argument("--processor-time", action="store_true", help=about)
+    return parser
+
+
+def choose_clock(arguments: argparse.Namespace) -> tuple[str, Callable[[], float]]:
+    """The clock that is wanted, by --processor-time and --device, after its name."""
+    if arguments.processor_time:
+        return "processor", use_processor_time()
+    return "wall", wall_clock(arguments.device)
+
+
+def write_json(path: Path | None, found: object, *, indent: int = 2) -> None:
+    """Writes the figures, if there is a place for them."""
+    if path is not None:
+        path.write_text(json.dumps(found, indent=indent) + "\n", encoding="utf-8")
+        print(f"written to {path}", flush=True)
 
 
 def wall_clock(device: str) -> Callable[[], float]:

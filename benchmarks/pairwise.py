@@ -7,14 +7,12 @@ sample of its pairs is timed before and after ours, on the CPU, and multiplied: 
 embeddings are drawn at random, as spread as real ones; their distances do not matter to the time.
 """
 
-import argparse
 import json
 import statistics
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -27,11 +25,11 @@ from scipy.spatial.distance import cosine  # noqa: E402
 from benchmarks.measure import (  # noqa: E402
     Plan,
     Verdict,
+    choose_clock,
     describe_machine,
+    make_parser,
     show_table,
     timed,
-    use_processor_time,
-    wall_clock,
 )
 from task2vec.distance import (  # noqa: E402
     pairwise_from_logs,
@@ -143,19 +141,18 @@ def resident_gigabytes() -> float:
 
 def main() -> int:
     """Measures and prints; 1 if a promise was missed, 0 otherwise."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, has_clock=True)
     parser.add_argument("--device", default="cpu", help="where ours runs: cpu or cuda")
     parser.add_argument("--quick", action="store_true", help="a tenth of the tasks, to see that it runs")
     parser.add_argument("--out", type=Path, help="where the JSON goes, if it is wanted")
-    parser.add_argument("--processor-time", action="store_true", help="one thread, its own seconds: for a busy machine")
     arguments = parser.parse_args()
-    clock = use_processor_time() if arguments.processor_time else wall_clock(arguments.device)
+    clock_name, clock = choose_clock(arguments)
     found, verdicts = measure(Plan(_ROOT, arguments.quick, clock, arguments.device))
     for verdict in verdicts:
         print(f"  {verdict}")
     if arguments.out:
-        found |= {"machine": describe_machine(), "clock": "processor" if arguments.processor_time else "wall"}
-        found["verdicts"] = [{**asdict(verdict), "is_met": verdict.is_met} for verdict in verdicts]
+        found |= {"machine": describe_machine(), "clock": clock_name}
+        found["verdicts"] = [verdict.to_dict() for verdict in verdicts]
         arguments.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return 0 if arguments.quick or all(verdict.is_met for verdict in verdicts) else 1
 

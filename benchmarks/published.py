@@ -13,9 +13,7 @@ without the dataset. Regret is what the chosen model lacks of the best accuracy,
 that is best on the nearest dataset, and distances that belong to other datasets (mean over permutations).
 """
 
-import argparse
 import csv
-import json
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -25,7 +23,7 @@ sys.path[:0] = [str(_ROOT)]
 
 import numpy as np  # noqa: E402
 
-from benchmarks.measure import show_table  # noqa: E402
+from benchmarks.measure import make_parser, show_table, write_json  # noqa: E402
 
 DISTANCES = _ROOT / "docs" / "measured" / "published_distances.csv"
 # Our name of a dataset, and how the tables spell it, in lower case and without blanks and hyphens.
@@ -117,7 +115,7 @@ def judge(accuracy: np.ndarray, embedded: list[int], distances: np.ndarray) -> t
 
 def main() -> int:
     """Prints a row for every table with enough datasets that are embedded, and writes them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--cells", type=Path, required=True, help="CSV file of published accuracies")
     parser.add_argument("--json", type=Path, help="where to write the table")
     arguments = parser.parse_args()
@@ -139,8 +137,7 @@ def main() -> int:
         row |= {"other choice": int((regrets[:, 0] != regrets[:, 1]).sum()), "correlation": float(correlations.mean())}
         found.append(row)
     show_table(list(found[0]) if found else [], [list(row.values()) for row in found])
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_json(arguments.json, found, indent=1)
     return 0
 
 

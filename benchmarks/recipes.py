@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from scipy.stats import spearmanr  # noqa: E402
 
-from benchmarks.measure import show_table  # noqa: E402
+from benchmarks.measure import make_parser, show_table  # noqa: E402
 from experiments.metatask.build import Studio, make_once, name_file  # noqa: E402
 from experiments.metatask.plan import plan_metatask  # noqa: E402
 from experiments.report import load_bundle  # noqa: E402
@@ -110,7 +110,7 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Trains, or shows what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--out", type=Path, required=True)

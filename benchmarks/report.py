@@ -17,9 +17,7 @@ photographed again (fruits15, plant_disease, tile_defects), frames of one sign (
 Hence precision is given with these pairs as wrong, and without them.
 """
 
-import argparse
 import io
-import json
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -34,7 +32,7 @@ from PIL import Image, ImageEnhance, ImageOps  # noqa: E402
 from sklearn.metrics import average_precision_score  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
-from benchmarks.measure import describe_machine, show_table  # noqa: E402
+from benchmarks.measure import describe_machine, make_parser, show_table, write_json  # noqa: E402
 from task2vec.audit.copies import find_copies, make_signature  # noqa: E402
 from task2vec.audit.labels import find_label_issues  # noqa: E402
 from task2vec.experts.error_matrix import compute_features  # noqa: E402
@@ -172,7 +170,7 @@ def list_pairs(group: list[int]) -> list[tuple[int, int]]:
 
 def main() -> int:
     """Prints both tables, and writes them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of datasets")
     parser.add_argument("--size", type=int, default=112, help="side of the images whose labels are judged")
     parser.add_argument("--l2", type=float, default=1e-3, help="penalty of the heads that judge labels")
@@ -188,9 +186,8 @@ def main() -> int:
         print(f"\n{title}")
         header = list(max(rows, key=len)) if rows else []
         show_table(header, [[row.get(key, "-") for key in header] for row in rows])
-    if arguments.json:
-        story = {"machine": describe_machine(), "size": arguments.size, **tables}
-        arguments.json.write_text(json.dumps(story, indent=1) + "\n", encoding="utf-8")
+    story = {"machine": describe_machine(), "size": arguments.size, **tables}
+    write_json(arguments.json, story, indent=1)
     return 0
 
 

@@ -26,6 +26,7 @@ from scipy.stats import spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import RESNET, resnet_weights  # noqa: E402
+from benchmarks.measure import make_parser  # noqa: E402
 from experiments.collection import read_collection  # noqa: E402
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
 from task2vec.embedding.single import (  # noqa: E402
@@ -215,11 +216,8 @@ def save(place: Path, found: dict[str, object]) -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, has_shared=True)
     parser.add_argument("part", choices=("run", "both"))
-    parser.add_argument(
-        "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
-    )
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--probe", default=RESNET)
     parser.add_argument("--task", default=TASKS[0])

@@ -22,7 +22,7 @@ from scipy.stats import spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import load_probes  # noqa: E402
-from benchmarks.measure import Plan, show_table  # noqa: E402
+from benchmarks.measure import Plan, make_parser, show_table, write_json  # noqa: E402
 from task2vec.distance import symmetric_from_logs  # noqa: E402
 from task2vec.embedding.single import fitted_prior, fixed_prior  # noqa: E402
 
@@ -59,8 +59,7 @@ def main() -> int:
         one, other = distances.values()
         results["agreement of the two probes"] = {m: rank(upper(one[m]), upper(other[m])) for m in one}
         print("\nrank correlation of the two probes' distances", results["agreement of the two probes"])
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_json(arguments.json, results)
     return 0
 
 
@@ -173,11 +172,8 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, has_shared=True)
     parser.add_argument("folder", type=Path, help="what benchmarks/robust.py wrote")
-    parser.add_argument(
-        "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
-    )
     parser.add_argument("--json", type=Path, help="where to write the figures")
     return parser.parse_args()
 

@@ -11,14 +11,20 @@ import argparse
 import importlib
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 
 from benchmarks.material import missing_material  # noqa: E402
-from benchmarks.measure import Plan, Verdict, describe_machine, use_processor_time, wall_clock  # noqa: E402
+from benchmarks.measure import (  # noqa: E402
+    MEASURED,
+    Plan,
+    Verdict,
+    choose_clock,
+    describe_machine,
+    make_parser,
+)
 
 # The quick ones first, so that a mistake shows up early.
 PARTS = {
@@ -41,11 +47,11 @@ NEEDS_MATERIAL = ("a", "b", "c", "v", "m", "errors")
 def main() -> int:
     """Measures the wanted parts; 1 if a promise was missed, 0 otherwise."""
     arguments = _parse()
-    clock = use_processor_time() if arguments.processor_time else wall_clock(arguments.device)
+    clock_name, clock = choose_clock(arguments)
     plan = Plan(arguments.shared, arguments.quick, clock, arguments.device, arguments.old_draws, arguments.errors)
     reason = missing_material(plan.shared)
     results: dict[str, object] = {"machine": describe_machine(), "is_quick": plan.is_quick}
-    results["clock"] = "processor" if arguments.processor_time else "wall"
+    results["clock"] = clock_name
     verdicts: list[Verdict] = []
     for part, file in ((name, file) for name, file in {**PARTS, **LONG_PARTS}.items() if name in arguments.only):
         if reason and part in NEEDS_MATERIAL:
@@ -55,7 +61,7 @@ def main() -> int:
         found, judged = importlib.import_module(f"benchmarks.{file}").measure(plan)
         results.update(found)
         verdicts += judged
-        results["verdicts"] = [{**asdict(verdict), "is_met": verdict.is_met} for verdict in verdicts]
+        results["verdicts"] = [verdict.to_dict() for verdict in verdicts]
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.write_text(
             json.dumps(results, indent=2) + "\n", encoding="utf-8"
@@ -68,19 +74,13 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, has_shared=True, has_clock=True)
     parser.add_argument("--quick", action="store_true", help="a small part of everything, to see that it runs")
     parser.add_argument("--only", default=",".join(PARTS), help="parts to run, of " + ", ".join(sorted(PARTS)))
-    parser.add_argument(
-        "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
-    )
     parser.add_argument("--out", type=Path, default=_ROOT / "benchmarks" / "results.json", help="where the JSON goes")
     parser.add_argument("--device", default="cpu", help="where a, d and errors run: cpu or cuda")
-    parser.add_argument(
-        "--errors", type=Path, default=_ROOT / "docs" / "measured" / "errors.json", help="errors for (a)"
-    )
+    parser.add_argument("--errors", type=Path, default=MEASURED / "errors.json", help="errors for (a)")
     parser.add_argument("--old-draws", type=int, default=10_000, help="draws the old algorithm makes in errors")
-    parser.add_argument("--processor-time", action="store_true", help="one thread, its own seconds: for a busy machine")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")
     unknown = sorted(set(arguments.only) - {*PARTS, *LONG_PARTS})

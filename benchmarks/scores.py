@@ -23,7 +23,7 @@ from torch import Tensor  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import SIZE, missing_material  # noqa: E402
-from benchmarks.measure import describe_machine, show_table  # noqa: E402
+from benchmarks.measure import MEASURED, describe_machine, make_parser, show_table, write_json  # noqa: E402
 from task2vec.experts.error_matrix import compute_features  # noqa: E402
 from task2vec.select import SCORES, SOURCE_SCORES  # noqa: E402
 
@@ -109,19 +109,15 @@ def main() -> int:
         heads = ["images x features, classes", "all", *TIMED]
         show_table(heads, [[name, *row.values()] for name, row in times.items()])
         found["seconds"] = times
-    arguments.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    print(f"written to {arguments.out}")
+    write_json(arguments.out, found)
     return 0
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
-    )
+    parser = make_parser(__doc__, has_shared=True)
     parser.add_argument("--only", choices=("textures", "seconds"), help="one of both parts")
     parser.add_argument("--quick", action="store_true", help="small features only, to see that it runs")
-    parser.add_argument("--out", type=Path, default=_ROOT / "docs" / "measured" / "scores.json")
+    parser.add_argument("--out", type=Path, default=MEASURED / "scores.json")
     return parser.parse_args()
 
 

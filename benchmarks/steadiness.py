@@ -35,7 +35,7 @@ from scipy.stats import spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import RESNET, SIZE, resnet_weights  # noqa: E402
-from benchmarks.measure import show_table  # noqa: E402
+from benchmarks.measure import SHARED, make_parser, show_table, write_json  # noqa: E402
 from experiments.collection import Member, read_collection  # noqa: E402
 
 # Datasets of the binary tasks, how many pairs of classes are tried in each, and how many are used.
@@ -149,8 +149,7 @@ def report(arguments: argparse.Namespace) -> int:
         print("\nthe prior's weight")
         show_table(list(rows[0]), [tuple(row.values()) for row in rows])
         story[probe] = {**columns, "prior": rows}
-    if arguments.json:
-        arguments.json.write_text(json.dumps(story, indent=1) + "\n", encoding="utf-8")
+    write_json(arguments.json, story, indent=1)
     return 0
 
 
@@ -230,13 +229,13 @@ def weigh_prior(embeddings: dict[tuple[str, str], t2v.Embedding]) -> list[dict[s
 
 def main() -> int:
     """Runs one part."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parts = parser.add_subparsers(required=True)
     one = parts.add_parser("gather")
     one.add_argument("out", type=Path)
     one.add_argument("--probe", choices=(RESNET, "tf_efficientnet_lite0"), default=RESNET)
     one.add_argument("--size", type=int, default=SIZE, help="side of the images")
-    one.add_argument("--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights")
+    one.add_argument("--shared", type=Path, default=SHARED, help="folder of real images and weights")
     one.add_argument("--device", help="cpu or cuda; a GPU if there is one")
     one.add_argument("--workers", type=int, default=1, help="processes")
     one.add_argument("--split-half", action="store_true", help="the noise of the draws by their halves, too")

@@ -7,8 +7,6 @@ relative to that of the embedding, the same again with one thread, which must be
 differ at all. Nothing of the shared folder is needed.
 """
 
-import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -21,7 +19,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
-from benchmarks.measure import show_table  # noqa: E402
+from benchmarks.measure import MEASURED, make_parser, show_table, write_json  # noqa: E402
 
 SIZES, IMAGES, TASKS = (32, 96), 40, 4
 
@@ -49,8 +47,8 @@ def compare(size: int, tasks: Sequence[t2v.Task]) -> dict[str, float]:
 
 def main() -> int:
     """Measures, prints and writes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=_ROOT / "docs" / "measured" / "threads.json")
+    parser = make_parser(__doc__)
+    parser.add_argument("--out", type=Path, default=MEASURED / "threads.json")
     arguments = parser.parse_args()
     if (os.cpu_count() or 1) < 2:
         print("skipped: this machine has one core, so two threads would say nothing")
@@ -59,8 +57,7 @@ def main() -> int:
     rows = [compare(size, tasks) for size in SIZES]
     show_table(list(rows[0]), [list(row.values()) for row in rows])
     found = {"machine": {"cores": os.cpu_count(), "torch": torch.__version__}, "rows": rows}
-    arguments.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    print(f"written to {arguments.out}")
+    write_json(arguments.out, found)
     return 0
 
 

@@ -8,7 +8,6 @@ at once about the next one; no answer is known before (`first`). Then all ask ag
 (`again`): those answers are kept. Memory is the resident set of the server, every few seconds.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -27,7 +26,7 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 
 import numpy as np  # noqa: E402
 
-from benchmarks.measure import Plan, Verdict, describe_machine, show_table  # noqa: E402
+from benchmarks.measure import MEASURED, SHARED, Plan, Verdict, describe_machine, make_parser, show_table, write_json  # noqa: E402
 from benchmarks.simulated_library import Simulation  # noqa: E402
 from task2vec.embedding import Embedding  # noqa: E402
 from task2vec.experts.metatask import bundled_metatask  # noqa: E402
@@ -244,19 +243,18 @@ def _show(summary: dict[str, object]) -> None:
 
 def main() -> None:
     """Measures by itself."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="few tasks and seconds, to see that it runs")
     parser.add_argument("--library", type=Path, help="where the library is kept for the next run")
-    parser.add_argument("--out", type=Path, default=_ROOT / "docs" / "measured" / "web_load.json")
+    parser.add_argument("--out", type=Path, default=MEASURED / "web_load.json")
     arguments = parser.parse_args()
     if arguments.library is None:
-        found, verdicts = measure(Plan(_ROOT.parent / "shared", arguments.quick))
+        found, verdicts = measure(Plan(SHARED, arguments.quick))
     else:
         found, verdicts = measure_at(arguments.library, is_quick=arguments.quick)
     for verdict in verdicts:
         print(f"  {verdict}")
-    arguments.out.write_text(json.dumps({"machine": describe_machine(), **found}, indent=2) + "\n", encoding="utf-8")
-    print(f"written to {arguments.out}")
+    write_json(arguments.out, {"machine": describe_machine(), **found})
 
 
 if __name__ == "__main__":

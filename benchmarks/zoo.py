@@ -15,8 +15,6 @@ predicted quality correlate with the measured mean of each in its table, and how
 that have results)? Here only models that load by name take part.
 """
 
-import argparse
-import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -29,7 +27,7 @@ sys.path[:0] = [str(_ROOT)]
 
 import numpy as np  # noqa: E402
 
-from benchmarks.measure import show_table  # noqa: E402
+from benchmarks.measure import make_parser, show_table, write_json  # noqa: E402
 from experiments.zoo import fit_variances, read_cells  # noqa: E402
 from task2vec.select.combined import scale_errors  # noqa: E402
 from task2vec.select.zoo import Cell, Zoo, ZooModel, find_way, load_zoo  # noqa: E402
@@ -147,7 +145,7 @@ def judge_models(zoo: Zoo) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Prints the means of every table, and writes them with all rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--cells", type=Path, required=True, help="CSV file of published accuracies")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     arguments = parser.parse_args()
@@ -165,9 +163,8 @@ def main() -> int:
     for each in (means, left_out):
         head = list(dict.fromkeys(name for row in each for name in row))
         show_table(head, [[row.get(name, "") for name in head] for row in each])
-    if arguments.json:
-        found = {"variances": zoo.variances._asdict(), "means": means, "models left out": left_out, "rows": rows}
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    found = {"variances": zoo.variances._asdict(), "means": means, "models left out": left_out, "rows": rows}
+    write_json(arguments.json, found, indent=1)
     return 0
 
 

@@ -83,23 +83,17 @@ def test_the_error_is_the_spread_over_new_draws():
     assert 0.85 * spread < reported < 1.35 * spread
 
 
-def test_a_collection_of_one_kind_has_noise_alone():
-    found = [measure(*draw(6, seed, between=0.0)) for seed in range(20)]
-    excess = np.array([one.excess.value for one in found])
-    assert abs(excess.mean()) < 4 * excess.std(ddof=1) / math.sqrt(len(excess))
-    assert np.mean([abs(one.excess.value) < 2 * one.excess.stderr for one in found]) > 0.8
-    several = measure(*draw(8, 0, between=0.6))
-    assert several.excess.value > 5 * several.excess.stderr
-
-
-def test_two_draws_of_one_collection_are_no_farther_apart_than_they_are_themselves():
-    same = [measure_cross(draw(6, seed)[0], draw(6, seed + 1000)[0]) for seed in range(20)]
-    excess = np.array([one.excess.value for one in same])
-    assert abs(excess.mean()) < 4 * excess.std(ddof=1) / math.sqrt(len(excess))
-    spread = math.sqrt(np.mean([one.excess.stderr**2 for one in same]))
+def test_one_kind_and_two_draws_of_one_collection_have_no_excess_and_others_do():
+    kind = [measure(*draw(6, seed, between=0.0)) for seed in range(20)]
+    draws = [measure_cross(draw(6, seed)[0], draw(6, seed + 1000)[0]) for seed in range(20)]
+    for same in (kind, draws):
+        excess = np.array([one.excess.value for one in same])
+        assert abs(excess.mean()) < 4 * excess.std(ddof=1) / math.sqrt(len(excess))
+    assert np.mean([abs(one.excess.value) < 2 * one.excess.stderr for one in kind]) > 0.8
+    spread = math.sqrt(np.mean([one.excess.stderr**2 for one in draws]))
     assert 0.6 * excess.std(ddof=1) < spread < 2.5 * excess.std(ddof=1)
-    other = measure_cross(draw(8, 0)[0], draw(8, 1, centre=1.0)[0])
-    assert other.excess.value > 5 * other.excess.stderr
+    for other in (measure(*draw(8, 0, between=0.6)), measure_cross(draw(8, 0)[0], draw(8, 1, centre=1.0)[0])):
+        assert other.excess.value > 5 * other.excess.stderr
 
 
 def test_identical_batches_alignment_and_words():

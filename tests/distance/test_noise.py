@@ -278,11 +278,8 @@ def test_the_table_and_its_directions(tasks):
     moved = [replace(one, fisher=one.fisher * np.exp(step * axis)) for one, step in zip(tasks, steps, strict=True)]
     np.testing.assert_allclose(correct(moved, 1), found.values, atol=1e-5)
     assert abs(correct(moved, 0) - correct(tasks, 0)).max() > 0.001
-
-
-def test_there_are_no_more_directions_than_the_noise_has():
-    rows = np.outer([0.1, 0.2, -0.1], [3.0, 4.0])
-    np.testing.assert_allclose(abs(find_directions(rows, 2)), [[0.6, 0.8]])
+    # There are no more directions than the noise has.
+    np.testing.assert_allclose(abs(find_directions(np.outer([0.1, 0.2, -0.1], [3.0, 4.0]), 2)), [[0.6, 0.8]])
     assert find_directions(np.zeros((3, 5)), 2).shape == (0, 5)
 
 

@@ -171,12 +171,11 @@ def test_nearest(table):
     assert {name for name, _ in found} == {"t1", "t5", "t7"}
     assert [value for _, value in found] == sorted(value for _, value in found)
     assert len(table.nearest("t3", 100)) == 7
-    with pytest.raises(UsageError, match=r"'x' are not defined: 0 rows.*t0, t1"):
-        table.nearest("x")
-    with pytest.raises(UsageError, match="k=0"):
-        table.nearest("t3", 0)
-    with pytest.raises(UsageError, match="'a' are not defined: 2 rows"):
-        DistanceMatrix(np.zeros((2, 2)), ("a", "a"), ("a", "a"), "symmetric").nearest("a")
+    twice = DistanceMatrix(np.zeros((2, 2)), ("a", "a"), ("a", "a"), "symmetric")
+    refused = ((table, "x", 5, "'x'.*: 0 rows.*t0, t1"), (table, "t3", 0, "k=0"), (twice, "a", 5, "'a'.*: 2 rows"))
+    for one, name, k, words in refused:
+        with pytest.raises(UsageError, match=words):
+            one.nearest(name, k)
 
 
 def test_csv_keeps_names_and_digits(table, tmp_path):

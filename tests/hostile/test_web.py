@@ -26,7 +26,7 @@ from task2vec.web.jobs import EMBEDDER, embed_folder
 from task2vec.web.routes import router
 from task2vec.web.security import CSP, SAFE_METHODS
 from tests.cli.material import make
-from tests.web.serving import API, GOOD, HOME, OWN, WICKED, ask, ask_raw, fill, serving
+from tests.web.serving import API, BEARER, GOOD, HOME, OWN, TOKEN, WICKED, ask, ask_raw, fill, serving
 
 JSON = [(b"origin", HOME.encode()), (b"content-type", b"application/json")]
 
@@ -269,10 +269,6 @@ def test_s6_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path, monkeypatc
 
 
 # --- S7: who is let in where a token is needed ------------------------------------------------------------------------
-
-
-TOKEN = "correct-horse-battery"
-BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture(scope="module")

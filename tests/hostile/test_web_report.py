@@ -7,9 +7,8 @@ import pytest
 
 from task2vec import Library
 from task2vec.web.security import CSP
-from tests.web.serving import API, HOME, ask, fill, find_id, keep_report, serving
+from tests.web.serving import API, BEARER, HOME, TOKEN, ask, fill, find_id, keep_report, serving
 
-TOKEN = "correct-horse-battery"
 PAGE = "<h1>own 0</h1><script>alert(1)</script>"
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -47,12 +46,11 @@ def test_s9_a_report_alone_may_be_framed_and_runs_nothing(library):
 
 def test_s7_a_report_needs_the_token_and_s5_a_page_of_this_server(library):
     with serving(library, token=TOKEN) as client:
-        bearer = {"Authorization": f"Bearer {TOKEN}"}
-        tasks = client.get(f"{API}/tasks", headers=bearer).json()["tasks"]
+        tasks = client.get(f"{API}/tasks", headers=BEARER).json()["tasks"]
         path = f"{API}/tasks/{next(one['id'] for one in tasks if one['name'] == 'own 0')}/report"
         for refused in (client.get(path), client.get(f"{path}?token={TOKEN}")):
             assert refused.status_code == 401 and "own 0" not in refused.text
-        assert client.get(path, headers=bearer).text == PAGE
+        assert client.get(path, headers=BEARER).text == PAGE
         client.get(f"/?token={TOKEN}")  # the cookie, which a frame sends as the page does
         framed = {"Sec-Fetch-Dest": "iframe", "Sec-Fetch-Mode": "navigate"}
         assert client.get(path, headers={**framed, "Sec-Fetch-Site": "same-origin"}).text == PAGE

@@ -27,11 +27,10 @@ from task2vec.web import Limits, ServeSettings, make_app, server
 from tests.command import START
 from tests.parallel_work import wait_until
 from tests.select.material import make_world
-from tests.web.serving import API, SLOW, fill, listening
+from tests.web.serving import API, BEARER, SLOW, TOKEN, fill, listening
 
 # The one place where the suite opens sockets: on this machine alone.
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
-TOKEN = "correct-horse-battery"
 
 
 @pytest.fixture
@@ -82,8 +81,7 @@ def test_it_serves_and_ends_cleanly(tmp_path):
             line = process.stdout.readline()
             assert line.startswith("serving 'tasks' on http://127.0.0.1:") and TOKEN not in line, process.stderr.read()
             home = line.split()[-1]
-            bearer = {"Authorization": f"Bearer {TOKEN}"}
-            with urllib.request.urlopen(urllib.request.Request(f"{home}api/v1/status", headers=bearer)) as answer:
+            with urllib.request.urlopen(urllib.request.Request(f"{home}api/v1/status", headers=BEARER)) as answer:
                 status = json.load(answer)
                 assert "server" not in answer.headers and answer.headers["x-frame-options"] == "DENY"
             assert status["library"] == "tasks" and status["can_embed"]

@@ -16,6 +16,8 @@ from tests.select.material import make_world
 
 HOME = "http://127.0.0.1:8765"
 OWN = {"Origin": HOME}
+TOKEN = "correct-horse-battery"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 WICKED = "<img src=x onerror=alert(1)>"
 API = "/api/v1"
 # Stand in for the process that embeds: each reads its request and prints messages.

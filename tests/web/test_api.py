@@ -13,7 +13,7 @@ import pytest
 from scipy.cluster.hierarchy import leaves_list
 
 import task2vec
-from task2vec import ErrorProtocol, Expert, Library, MeasuredError
+from task2vec import Library
 from task2vec.distance import asymmetric, find_floor, symmetric, with_error
 from task2vec.select.curves import Labels, Tuned
 from task2vec.select.report import format_labels, format_lora, format_tuned
@@ -21,7 +21,7 @@ from task2vec.select.suggestions import suggest_models
 from task2vec.web import Limits, routes
 from tests.cli.material import FILTERS, make
 from tests.select.material import MODELS, TASKS, make_world
-from tests.web.serving import API, GOOD, HOME, WICKED, ask, fill, find_id, keep_report, serving
+from tests.web.serving import API, GOOD, HOME, WICKED, ask, find_id, keep_report, serving
 
 DOCS = (Path(__file__).parents[2] / "docs" / "how-to" / "web.md").read_text(encoding="utf-8")
 
@@ -182,18 +182,6 @@ def test_models_with_their_mean_errors(client):
     assert generic["mean_error"] == pytest.approx(make_world().errors[:, 0, 1].mean()) and generic["tasks"] == TASKS
     few = ask(client, "/models", shots="5")["models"]
     assert np.mean([one["mean_error"] for one in few]) > np.mean(means) + 0.05
-
-
-def test_a_model_measured_on_few_tasks_is_listed_after_the_others(tmp_path):
-    fill(tmp_path)
-    with Library.open(tmp_path) as library:
-        own = library.tasks()[0].fingerprint
-        lucky = MeasuredError(own, "lucky", 0.001, ErrorProtocol("half").key, 0)
-        library.add(Expert("lucky", "timm", "resnet18"), lucky)
-    with serving(tmp_path) as client:
-        *models, last = ask(client, "/models", shots="half")["models"]
-    assert (last["name"], last["tasks"], last["is_few"]) == ("lucky", 1, True)
-    assert not any(one["is_few"] for one in models)
 
 
 MISTAKES = {

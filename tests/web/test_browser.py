@@ -19,6 +19,10 @@ from tests.web.serving import WICKED, fill, keep_report, listening
 SCRIPT = "<script>alert(2)<"
 BUNDLED = 103
 BLUE, INK = (0, 114, 178), (31, 45, 58)
+SCATTER = {
+    "light": ("rgb(0, 99, 156)", "rgb(194, 84, 0)"),
+    "dark": ("rgb(109, 189, 240)", "rgb(240, 153, 90)"),
+}
 DRAWN = "Number(document.getElementById('map').dataset.drawn) > 0"
 CANVAS = "document.querySelector('#view-matrix canvas')?.dataset.drawn"
 # The process that embeds, but for the embedding itself, which is near the first bundled task, and its report.
@@ -47,7 +51,6 @@ def report(task, probe, *, library, settings, progress):
     return Report(task, found)
 
 task2vec.audit.report.report, task2vec.probe.load_probe = report, lambda *given, **options: None
-task2vec.web.jobs._hide_places = lambda made: made
 task2vec.library.Library.find = lambda *given, **options: None
 task2vec.web.jobs.main()
 """
@@ -202,13 +205,8 @@ def test_the_zoo_is_listed_and_errors_are_drawn_against_parameters(reader, theme
     assert reader.run("document.documentElement.scrollWidth") <= width
     if width == 1280:
         assert reader.run("document.documentElement.scrollHeight <= innerHeight"), "the table makes the page longer"
-    paints = [
-        f"getComputedStyle(document.querySelector('.scatter {one} rect')).fill" for one in (":not(.is-zoo)", ".is-zoo")
-    ]
-    expected = (
-        ["rgb(0, 99, 156)", "rgb(194, 84, 0)"] if theme == "light" else ["rgb(109, 189, 240)", "rgb(240, 153, 90)"]
-    )
-    assert [reader.run(one) for one in paints] == expected
+    for group, colour in zip((":not(.is-zoo)", ".is-zoo"), SCATTER[theme], strict=True):
+        assert reader.run(f"getComputedStyle(document.querySelector('.scatter {group} rect')).fill") == colour
 
 
 def read_keys(reader, kind):
@@ -432,10 +430,7 @@ def test_narrow_screens_scroll_one_way_only(reader):
         wait_for_task(reader, point["name"])
         reader.wait_until(f"document.querySelectorAll('#view-{view} *').length > 3")
         assert reader.run("document.documentElement.scrollWidth") <= 360, view
-
-
-def test_the_results_of_a_search_fit_a_narrow_screen(reader):
-    open_first(reader, width=390, height=740)
+    open_first(reader, width=390, height=740)  # and the results of a search fit it
     reader.press("/")
     reader.type("flowers_L")
     reader.wait_until("document.querySelectorAll('#found [role=option]').length > 1")

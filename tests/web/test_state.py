@@ -86,19 +86,21 @@ def test_a_damaged_embedding_is_named_and_the_others_still_work(library, monkeyp
         assert len(wait_for(client, "/map").json()["points"]) == TASKS + 6
 
 
-def test_errors_of_the_library_count(library):
+def test_errors_of_the_library_count_and_a_model_measured_on_few_tasks_comes_last(library):
     with Library.open(library) as opened:
         task = opened.task("own 1").fingerprint
         opened.add(Expert("mine", "timm", "resnet18", parameters=11_000_000, input_size=112))
         protocol = "linear-2, train half, logistic, usual"
-        opened.add(*(MeasuredError(task, "mine", error, protocol, seed) for seed, error in enumerate((0.1, 0.2))))
+        opened.add(*(MeasuredError(task, "mine", error, protocol, seed) for seed, error in enumerate((0.001, 0.003))))
     with serving(library) as client:
         text = find_id(client, "own 1")
-        assert ask(client, f"/tasks/{text}")["best_error"] == pytest.approx(0.15)
-        mine = next(one for one in ask(client, "/models")["models"] if one["name"] == "mine")
-        assert (mine["mean_error"], mine["tasks"], mine["origin"]) == (pytest.approx(0.15), 1, "library")
+        assert ask(client, f"/tasks/{text}")["best_error"] == pytest.approx(0.002)
+        *others, mine = ask(client, "/models")["models"]
+        found = [mine[name] for name in ("name", "mean_error", "tasks", "origin", "is_few")]
+        assert found == ["mine", pytest.approx(0.002), 1, "library", True]
+        assert not any(one["is_few"] for one in others)
         rows = ask(client, f"/tasks/{text}/recommendation", shots="half")["rows"]
-        assert {one["model"]: one["measured"] for one in rows}["mine"] == pytest.approx(0.15)
+        assert {one["model"]: one["measured"] for one in rows}["mine"] == pytest.approx(0.002)
 
 
 def test_the_space_of_the_library_is_the_default_if_it_is_elsewhere(tmp_path):

@@ -80,10 +80,8 @@ class Distance:
     def __post_init__(self):
         """Refuse a weight that would favour simple sources."""
         if not 0 <= self.alpha < math.inf:
-            raise UsageError(
-                f"alpha={self.alpha} is not a valid weight: a negative one would rank the simplest model first, and an "
-                f"infinite one would hide the tasks. Use 0 or more; the paper uses {ALPHA}."
-            )
+            why = "a negative weight would rank the simplest model first, and an infinite one would hide the tasks"
+            raise UsageError(f"alpha={self.alpha} is not valid: {why}. Use 0 or more; the paper uses {ALPHA}.")
 
     def __call__(self, a: Embedding, b: Embedding, *, alpha: float | None = None) -> float:
         """The distance from `a`, the source, to `b`; embeddings of different probes or settings are refused."""
@@ -101,12 +99,7 @@ class Distance:
 def find_counted(a: Embedding, b: Embedding) -> np.ndarray:
     """Which filters count for a pair of comparable embeddings: those that are not dead in both."""
     check_comparable(a, b)
-    return ~(find_dead(a) & find_dead(b))
-
-
-def find_dead(embedding: Embedding) -> np.ndarray:
-    """True for every filter without any Fisher information."""
-    return embedding.fisher == 0
+    return (a.fisher > 0) | (b.fisher > 0)
 
 
 def check_comparable(a: Embedding, b: Embedding) -> None:
@@ -114,8 +107,7 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
     for one in (a, b):
         if not isinstance(one, Embedding):
             raise UsageError(
-                f"a {type(one).__name__} is not a task embedding, so it cannot be compared with one. Pass what embed() "
-                "or load_embedding() returns (distance.domain compares domains)."
+                f"a {type(one).__name__} is not a task embedding. Pass what embed() or load_embedding() returns."
             )
     if a.probe_fingerprint != b.probe_fingerprint or a.probe_fingerprint == "unknown":
         same_name = " under the same name but with other weights or another image size" if a.probe == b.probe else ""

@@ -194,23 +194,17 @@ def _mean_of_pairs(apart: np.ndarray) -> tuple[float, np.ndarray]:
 def _check_kind(kind: str | Distance) -> Distance:
     found = find_kind(kind)
     if not found.is_symmetric:
-        raise UsageError(
-            f"'{found.name}' has a direction, and two batches have none: the result would depend on their order. Use a "
-            "symmetric distance, such as symmetric or cosine."
-        )
+        why = "so the result would depend on the order of the batches"
+        raise UsageError(f"'{found.name}' has a direction, {why}. Use a symmetric distance: symmetric, cosine.")
     return found
 
 
 def _check_side(name: str, batches: Sequence[Embedding], twins: Sequence[Embedding] | None) -> Side:
     """The batches of a collection, and their twins if there are any."""
     if len(batches) < FEWEST_BATCHES:
-        raise UsageError(
-            f"{len(batches)} {name} are too few to estimate diversity and its error. Embed at least {FEWEST_BATCHES}; "
-            "ten or more are better."
-        )
+        fix = f"Embed at least {FEWEST_BATCHES}; ten or more are better."
+        raise UsageError(f"{len(batches)} {name} are too few to estimate diversity and its error. {fix}")
     if twins is not None and len(twins) != len(batches):
-        raise UsageError(
-            f"there are {len(twins)} twins for {len(batches)} {name}, and each batch needs its own. Pass what "
-            "embed_batches returns, in its order."
-        )
+        what = f"there are {len(twins)} twins for {len(batches)} {name}, and each batch needs its own"
+        raise UsageError(f"{what}. Pass what embed_batches returns, in its order.")
     return [batches] if twins is None else [batches, twins]

@@ -39,7 +39,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from task2vec.distance.distances import check_comparable, find_counted, find_dead, symmetric_from_logs
+from task2vec.distance.distances import check_comparable, find_counted, symmetric_from_logs
 from task2vec.distance.pairwise import DistanceMatrix, pairwise_from_logs, stack_logs
 from task2vec.embedding import Embedding
 from task2vec.errors import UsageError
@@ -122,12 +122,12 @@ def find_floor(embedding: Embedding) -> float:
         >>> round(find_floor(one), 3)
         0.023
     """
-    counted = ~find_dead(embedding)
+    counted = embedding.fisher > 0
     if not counted.any():
         return 0.0
-    has_halves = embedding.halves is not None
-    e = find_noise(embedding) if has_halves else embedding.stderr / embedding.vector
-    return _distance(math.sqrt(2) * (e[counted] if has_halves else _expand_normal(e[counted])))
+    if embedding.halves is not None:
+        return _distance(math.sqrt(2) * find_noise(embedding)[counted])
+    return _distance(math.sqrt(2) * _expand_normal((embedding.stderr / embedding.vector)[counted]))
 
 
 def find_basis(embedding: Embedding) -> str:
@@ -254,9 +254,7 @@ def _check_collection(embeddings: Sequence[Embedding], directions: int | None) -
             "not known and cannot be subtracted. Embed again with EmbedSettings(split_half=True) (--split-half)."
         )
     if directions is not None and not 0 <= directions <= len(embeddings) // _TASKS_PER_DIRECTION:
-        raise UsageError(
-            f"{directions} directions of noise cannot be found from {len(embeddings)} tasks: each takes at least "
-            f"{_TASKS_PER_DIRECTION}. Use a smaller directions=, or 0."
-        )
+        what = f"{directions} directions of noise cannot be found from {len(embeddings)} tasks"
+        raise UsageError(f"{what}: each takes {_TASKS_PER_DIRECTION} or more. Use a smaller directions=, or 0.")
     for one in embeddings:
         check_comparable(embeddings[0], one)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from task2vec.distance.distances import BELOW_ONE, Distance, check_comparable, find_dead, find_kind, symmetric
+from task2vec.distance.distances import BELOW_ONE, Distance, check_comparable, find_kind, symmetric
 from task2vec.embedding import Embedding, trivial
 from task2vec.errors import DataError, UsageError
 from task2vec.progress import Report, silent
@@ -79,10 +79,8 @@ class DistanceMatrix:
         """Refuse names that do not fit the numbers, and make the numbers read-only."""
         values = np.array(self.values, dtype=np.float64, order="C")
         if values.shape != self.shape:
-            raise DataError(
-                f"a matrix of shape {values.shape} cannot hold the distances of {len(self.rows)} tasks from "
-                f"{len(self.columns)}: each row and each column needs one name."
-            )
+            why = "each row and each column needs one name"
+            raise DataError(f"a matrix of shape {values.shape} cannot hold distances of shape {self.shape}: {why}.")
         values.setflags(write=False)
         object.__setattr__(self, "values", values)
 
@@ -172,7 +170,7 @@ def pairwise(
 
 def stack_logs(embeddings: Sequence[Embedding]) -> tuple[np.ndarray, np.ndarray]:
     """(tasks, filters) logs of the vectors, and where they are dead."""
-    return np.log(np.stack([one.vector for one in embeddings])), np.stack([find_dead(one) for one in embeddings])
+    return np.log(np.stack([one.vector for one in embeddings])), np.stack([one.fisher == 0 for one in embeddings])
 
 
 def pairwise_from_logs(
@@ -206,15 +204,12 @@ def pairwise_from_logs(
             "pairwise(embeddings, 'asymmetric'), or subtract alpha times each row's distance from its prior."
         )
     sides = [_check_side(logs, dead)] + ([] if others is None else [_check_side(others, others_dead)])
-    if sides[-1][0].shape[1] != sides[0][0].shape[1]:
-        raise DataError(
-            f"log-embeddings of {sides[0][0].shape[1]} and of {sides[-1][0].shape[1]} filters cannot be compared: they "
-            "come from different probes. Embed all tasks with one."
-        )
+    filters, other_filters = sides[0][0].shape[1], sides[-1][0].shape[1]
+    if filters != other_filters:
+        what = f"log-embeddings of {filters} and of {other_filters} filters cannot be compared"
+        raise DataError(f"{what}: they come from different probes. Embed all tasks with one.")
     where = choose_device(device)
-    given = [
-        (torch.from_numpy(own_logs).to(where), torch.from_numpy(own_dead).to(where)) for own_logs, own_dead in sides
-    ]
+    given = [(torch.from_numpy(one).to(where), torch.from_numpy(is_dead).to(where)) for one, is_dead in sides]
     is_once = others is None and kind.is_symmetric
     step = report("distances", len(logs))
     found = _measure_by_sums(given, step) if kind.from_logs is symmetric.from_logs else None

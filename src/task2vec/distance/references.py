@@ -153,10 +153,8 @@ def domain(a: DomainEmbedding, b: DomainEmbedding, *, kind: str = "cosine") -> f
         )
     one, other = (each.provenance.get("settings", {}).get("dtype") for each in (a, b))
     if one != other:
-        raise SettingsMismatchError(
-            f"{what} with dtype={one} and dtype={other}, which changes the numbers themselves. Embed one again: "
-            f"--dtype {one}"
-        )
+        why = "which changes the numbers themselves"
+        raise SettingsMismatchError(f"{what} with dtype={one} and dtype={other}, {why}. Embed one again: --dtype {one}")
     if kind == "cosine":  # 1 - cos as |x - y|^2 / 2 of the unit vectors: no cancellation for near domains
         return float(np.square(_mean_direction(a) - _mean_direction(b)).sum() / 2)
     mean_gap, std_gap = a.mean - b.mean, a.std - b.std
@@ -169,9 +167,7 @@ def domain(a: DomainEmbedding, b: DomainEmbedding, *, kind: str = "cosine") -> f
 def _mean_direction(domain: DomainEmbedding) -> np.ndarray:
     largest = np.abs(domain.mean).max()
     if not largest > 0:
-        raise DataError(
-            f"every mean feature of '{domain.task}' is 0, so its domain has no direction to compare. Check its images, "
-            "or use kind='standardised'."
-        )
+        what = f"every mean feature of '{domain.task}' is 0, so its domain has no direction to compare"
+        raise DataError(f"{what}. Check its images, or use kind='standardised'.")
     scaled = domain.mean / largest
     return scaled / np.linalg.norm(scaled)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.errors import MissingExtraError, ResourceError, UsageError
-from task2vec.plots.layout import check_square, curve_area, link_tasks, neighbourhood_curve, order_leaves
+from task2vec.plots.layout import check_counts, check_square, curve_area, link_tasks, neighbourhood_curve, order_leaves
 from task2vec.storage import write_file, write_rows
 from task2vec.text import pluralize
 
@@ -76,12 +76,17 @@ def choose_looks(groups: Sequence[str]) -> dict[str, Look]:
 def check_groups(groups: Sequence[str] | None, count: int) -> list[str]:
     """One group per task; by default all tasks are of one group without a name."""
     groups = [""] * count if groups is None else [str(group) for group in groups]
-    if len(groups) != count:
-        raise UsageError(
-            f"{len(groups)} groups do not match {count} tasks: every task has one colour. Pass one group per task, or "
-            "none."
-        )
+    check_counts(count, groups=groups)
     return groups
+
+
+def check_positions(positions: np.ndarray, count: int) -> np.ndarray:
+    """The positions as float64, two finite ones per task."""
+    positions = np.asarray(positions, dtype=np.float64)
+    if positions.shape != (count, 2) or not count or not np.isfinite(positions).all():
+        what = f"positions of shape {positions.shape} do not match {count} names"
+        raise UsageError(f"{what}: each task needs two finite coordinates. Pass lay_out(distances).positions.")
+    return positions
 
 
 def shorten(name: str, longest: int = 28) -> str:
@@ -130,9 +135,8 @@ def import_figure() -> "type[Figure]":
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtraError(
-            "figures need matplotlib, which is not installed. Install it: pip install 'task2vec[plot]'"
-        ) from error
+        why = "figures need matplotlib, which is not installed"
+        raise MissingExtraError(f"{why}. Install it: pip install 'task2vec[plot]'") from error
     return Figure
 
 
@@ -207,13 +211,7 @@ def draw_map(
         ['map.png', 'map.pdf', 'map.csv']
     """
     maps = positions if isinstance(positions, Mapping) else {title: positions}
-    maps = {title: np.asarray(points, dtype=np.float64) for title, points in maps.items()}
-    for points in maps.values():
-        if points.shape != (len(names), 2) or not len(names) or not np.isfinite(points).all():
-            raise UsageError(
-                f"positions of shape {points.shape} do not match {len(names)} names: every task needs two finite "
-                f"coordinates. Pass lay_out(distances).positions, an array of shape ({len(names)}, 2)."
-            )
+    maps = {title: check_positions(points, len(names)) for title, points in maps.items()}
     groups = check_groups(groups, len(names))
     figure = import_figure()(figsize=(PAPER_WIDTH, 5.4 if len(maps) == 1 else 4.0), dpi=300, layout="constrained")
     panels = figure.subplots(1, len(maps), squeeze=False)[0]
@@ -344,11 +342,9 @@ def draw_matrix(
         'task,group,z,b,a'
     """
     distances = check_square(distances)
-    if len(distances) != len(names) or len(names) < 2:
-        raise UsageError(
-            f"distances between {len(distances)} tasks and {len(names)} names make no matrix: it takes two tasks or "
-            "more, each with one name. Pass a square array and as many names."
-        )
+    check_counts(len(distances), names=names)
+    if len(names) < 2:
+        raise UsageError("one task makes no matrix. Pass the distances between two tasks or more.")
     groups = check_groups(groups, len(names))
     tree = link_tasks(distances)
     order = order_leaves(tree)
@@ -493,16 +489,10 @@ def draw_norm_error(
         ['norms.png', 'norms.pdf', 'norms.csv']
     """
     norm, error = np.asarray(norms, dtype=np.float64), np.asarray(errors, dtype=np.float64)
-    if norm.ndim != 1 or not len(norm) or norm.shape != error.shape or len(norm) != len(names):
-        raise UsageError(
-            f"{norm.size} norms, {error.size} errors and {len(names)} names do not match: every task needs one of "
-            "each. Pass three sequences of the same length."
-        )
-    if not np.isfinite(error).all() or not np.isfinite(norm).all() or (norm <= 0).any():
-        raise UsageError(
-            "a norm that is not positive, or an error that is not a number, cannot be drawn on these axes. Leave out "
-            "tasks without a head or an embedding."
-        )
+    check_counts(len(names), norms=norm, errors=error)
+    if not len(names) or not np.isfinite(error).all() or not np.isfinite(norm).all() or (norm <= 0).any():
+        why = "no tasks, a norm that is not positive, or an error that is not a number, cannot be drawn"
+        raise UsageError(f"{why} on these axes. Leave out tasks without a head or an embedding.")
     groups = check_groups(groups, len(norm))
     figure = import_figure()(figsize=(0.75 * PAPER_WIDTH, 3.4), dpi=300, layout="constrained")
     axes = figure.subplots()

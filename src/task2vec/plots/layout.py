@@ -8,7 +8,7 @@ tasks has no neighbourhoods, so there classical scaling is the map.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -85,9 +85,8 @@ class TaskMap:
         rows = np.atleast_2d(np.asarray(distances_to_known, dtype=np.float64))
         if rows.ndim != 2 or rows.shape[1] != len(self) or not np.isfinite(rows).all() or (rows < 0).any():
             raise UsageError(
-                f"distances of shape {np.shape(distances_to_known)} cannot place a task among {len(self)}: a new task "
-                "needs one finite distance of 0 or more to every known task. Pass an array of shape (new, "
-                f"{len(self)})."
+                f"distances of shape {np.shape(distances_to_known)} cannot place a task: it needs a finite distance of "
+                f"0 or more to every task of the map. Pass an array of shape (new, {len(self)})."
             )
         if self.perplexity is None:
             return _scale_new(self.distances, rows)
@@ -127,11 +126,7 @@ def lay_out(
     distances = check_square(distances)
     count = len(distances)
     names = tuple(str(number) for number in range(count)) if names is None else tuple(names)
-    if len(names) != count:
-        raise UsageError(
-            f"{len(names)} names do not match {count} rows of distances: every task needs one. Pass {count} names, or "
-            "none."
-        )
+    check_counts(count, names=names)
     values, vectors = _main_axes(distances)
     flat = vectors * np.sqrt(values)  # classical scaling (Torgerson 1952)
     if count < FEWEST_FOR_TSNE or method == "classical scaling":
@@ -141,6 +136,13 @@ def lay_out(
     tsne = _prepare(distances, _START_SPREAD * start, perplexity=perplexity, seed=seed)
     tsne.optimize(_ITERATIONS, momentum=0.8, learning_rate=max(5.0, count / 12), inplace=True)
     return TaskMap(names, np.array(tsne) - np.mean(tsne, axis=0), distances, "t-SNE", perplexity, seed)
+
+
+def check_counts(tasks: int, **lists: Sized) -> None:
+    """Raise if a list has not one item for each of so many tasks."""
+    for name, items in lists.items():
+        if len(items) != tasks:
+            raise UsageError(f"{len(items)} {name} do not match {tasks} tasks: each needs one. Pass as many of both.")
 
 
 def check_square(distances: np.ndarray, *, is_symmetric: bool = True) -> np.ndarray:
@@ -198,11 +200,9 @@ def neighbourhood_curve(distances: np.ndarray, taxonomic: np.ndarray) -> np.ndar
     """
     distances, taxonomic = (check_square(matrix, is_symmetric=False) for matrix in (distances, taxonomic))
     count = len(distances)
-    if distances.shape != taxonomic.shape or count < 2:
-        raise UsageError(
-            f"distances between {count} tasks and a taxonomy of {len(taxonomic)} tasks have no neighbourhoods: both "
-            "must describe the same tasks, at least two. Pass two square arrays of the same size."
-        )
+    check_counts(count, taxa=taxonomic)
+    if count < 2:
+        raise UsageError("one task has no neighbourhood. Pass the distances between two tasks or more.")
     curves = []
     for task in range(count):
         others = np.arange(count) != task
@@ -224,10 +224,8 @@ def curve_area(distances: np.ndarray, taxonomic: np.ndarray) -> float:
     curve, best = neighbourhood_curve(distances, taxonomic), neighbourhood_curve(taxonomic, taxonomic)
     possible = float((best[-1] - best).sum())
     if possible <= 1e-12 * abs(float(best[-1])):
-        raise UsageError(
-            "all tasks are equally far from one another in the taxonomy, so no neighbourhood is better than another. "
-            "Use tasks of several taxa."
-        )
+        why = "so no neighbourhood is better than another"
+        raise UsageError(f"all tasks are equally far apart in the taxonomy, {why}. Use tasks of several taxa.")
     return float((curve[-1] - curve).sum()) / possible
 
 
@@ -237,10 +235,8 @@ def _prepare(distances: np.ndarray, start: np.ndarray, *, perplexity: float, see
         from openTSNE import TSNEEmbedding
         from openTSNE.affinity import PerplexityBasedNN
     except ImportError as error:
-        raise MissingExtraError(
-            f"a map of {len(distances)} tasks needs openTSNE, which is not installed. Install it: "
-            "pip install 'task2vec[map]'"
-        ) from error
+        what = f"a map of {len(distances)} tasks needs openTSNE, which is not installed"
+        raise MissingExtraError(f"{what}. Install it: pip install 'task2vec[map]'") from error
     neighbours = min(len(distances) - 1, int(3 * perplexity))
     options: dict[str, Any] = {"perplexity": perplexity, "metric": "precomputed", "k_neighbors": neighbours}
     affinities = PerplexityBasedNN(np.array(distances), n_jobs=1, **options)

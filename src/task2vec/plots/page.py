@@ -17,15 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from task2vec.errors import UsageError
-from task2vec.plots.figures import check_groups, shorten
-from task2vec.plots.layout import check_square
+from task2vec.plots.figures import check_groups, check_positions, shorten
+from task2vec.plots.layout import check_counts, check_square
 from task2vec.storage import write_file
 
 _LONGEST_NAME = 200
 _NEAREST = 6
-# What could end a script, open a comment in it, or end a line of it.
-_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+# What could end a script or open a comment in it; ends of lines beyond ASCII are escaped by JSON itself.
+_UNSAFE = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&"})
 _SCRIPTS, _STYLES = ("static/dom.js", "static/map.js", "page.js"), ("static/map.css", "page.css")
 
 
@@ -72,13 +71,9 @@ def write_page(
         ...     "<dogs>" in page.read_text()
         False
     """
-    positions, distances = np.asarray(positions, dtype=np.float64), check_square(distances, is_symmetric=False)
+    positions, distances = check_positions(positions, len(names)), check_square(distances, is_symmetric=False)
     facts = [TaskFacts()] * len(names) if facts is None else facts
-    if positions.shape != (len(names), 2) or len(distances) != len(names) or len(facts) != len(names):
-        raise UsageError(
-            f"positions of shape {positions.shape}, distances between {len(distances)} tasks, {len(facts)} facts and "
-            f"{len(names)} names do not match: every task needs one of each. Pass them for the same tasks."
-        )
+    check_counts(len(names), distances=distances, facts=facts)
     groups = check_groups(groups, len(names))
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     tasks = [
@@ -104,10 +99,7 @@ def format_script_data(document: Any) -> str:
         >>> format_script_data(["</script>"])
         '["\\u003c/script\\u003e"]'
     """
-    text = json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for letter, escape in _UNSAFE.items():
-        text = text.replace(letter, escape)
-    return text
+    return json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":")).translate(_UNSAFE)
 
 
 def _fill(document: dict[str, Any], *, title: str, note: str) -> str:

@@ -21,7 +21,6 @@ from task2vec.experts import ModelInfo, find_shots, wilson_interval
 from task2vec.plots.layout import link_tasks, order_leaves
 from task2vec.select.evidence import choose_shots, describe_entry, image_size, list_library_errors
 from task2vec.select.recommend import recommend
-from task2vec.select.report import Row
 from task2vec.web import schemas
 from task2vec.web.schemas import Job
 from task2vec.web.security import REPORT_HEADERS, RequestError, hide_paths
@@ -49,13 +48,8 @@ Now = Annotated[View, Depends(look)]
 TaskId = Annotated[str, Path(description="Id of a task: 'l-...' or 'm-...'.")]
 JobId = Annotated[str, Path(description="Id of a job: 'j-...'.")]
 SpaceId = Annotated[str | None, Query(description="Id of a space: 's-...'; by default the default one.")]
-Shots = Annotated[
-    str | None,
-    Query(
-        description="Training images: 'half' of them, or so many per class; by default chosen by the task.",
-        pattern="^(half|[0-9]{1,4})$",
-    ),
-]
+IMAGES = "Training images: 'half' of them, or so many per class; by default chosen by the task."
+Shots = Annotated[str | None, Query(description=IMAGES, pattern="^(half|[0-9]{1,4})$")]
 
 
 def cached(*, is_slow: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -145,13 +139,13 @@ def describe_task(state: Here, view: Now, task: TaskId) -> schemas.Task:
     if entry.head_error is not None and entry.images > 0:
         score = wilson_interval(entry.head_error * entry.images, entry.images)
         interval = [score.low, score.high]
-    probe = {"probe": embedding.probe, "probe_fingerprint": embedding.probe_fingerprint[:8]}
+    settings = {"probe": embedding.probe, "probe_fingerprint": embedding.probe_fingerprint[:8]}
     return schemas.Task(
         **dict(entry),
         class_counts=counts[:MOST_CLASSES],
         head_error_interval=interval,
         noise=find_noise(embedding),
-        settings={**probe, "image_size": image_size(embedding), **(embedding.provenance.get("settings") or {})},
+        settings={**settings, "image_size": image_size(embedding), **(embedding.provenance.get("settings") or {})},
     )
 
 
@@ -262,13 +256,10 @@ def recommend_model(state: Here, view: Now, task: TaskId, shots: Shots = None) -
     """Models with their predicted test errors, and whether there is evidence for another than the average-best one."""
     library = state.open_library() if view.has_errors else None  # without errors it adds nothing
     found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, shots=shots)
-    rows, others = (tuple(map(_hide_file, part)) for part in (found.rows, found.others))
-    changed = {"task": task, "rows": rows, "others": others, "curves": tuple(found.format_curves())}
+    changed: dict[str, Any] = {"task": task, "curves": tuple(found.format_curves())}
+    for part in ("rows", "others"):
+        changed[part] = tuple(replace(row, load=hide_paths(row.load)) for row in getattr(found, part))
     return schemas.Advice(**vars(found) | changed)
-
-
-def _hide_file(row: Row) -> Row:
-    return replace(row, load=hide_paths(row.load, {}))
 
 
 @router.get("/models", summary="Models with measured errors")
@@ -361,11 +352,7 @@ async def listen(state: Here, job: JobId) -> AsyncIterator[Job]:
         state.listeners -= 1
 
 
-@router.get(
-    "/jobs/{job}/events",
-    response_class=EventSourceResponse,
-    summary="The progress of a job as events",
-)
+@router.get("/jobs/{job}/events", response_class=EventSourceResponse, summary="The progress of a job as events")
 async def follow_job(state: Here, job: Annotated[Job, Depends(listen)]) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events: `progress` with the job whenever it changes, and `end` when it has ended."""
     last = None

@@ -4,15 +4,13 @@ NaN and infinity become null, which is what JSON has for them.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from task2vec.select.report import Recommendation
 
 Origin = Literal["library", "bundled"]
-JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Problem(BaseModel):
@@ -94,7 +92,7 @@ class MapProgress(BaseModel):
     """The map is not ready yet; ask again."""
 
     stage: str
-    done: Fraction = Field(description="Fraction of the work that is done.")
+    done: float = Field(ge=0, le=1, description="Fraction of the work that is done.")
 
 
 class TaskList(BaseModel):
@@ -241,7 +239,7 @@ class Job(BaseModel):
 
     id: str
     name: str
-    state: JobState = "waiting"
+    state: Literal["waiting", "running", "done", "failed", "cancelled"] = "waiting"
     stage: str = Field(default="waiting", description="The current step.")
     done: int = Field(default=0, description="Finished parts of this step.")
     total: int = Field(default=0, description="Parts of this step; 0 if unknown.")

@@ -134,9 +134,7 @@ class ServeSettings:
                 f"--host {self.host} would show your library to everyone who can reach this machine. Set a token of "
                 f"at least {SHORTEST_TOKEN} characters in the environment, TASK2VEC_TOKEN=..., or leave out --host."
             )
-        if self.token is not None and (
-            len(self.token) < SHORTEST_TOKEN or not re.fullmatch(r"[\w.~-]*", self.token, re.A)
-        ):
+        if self.token is not None and not re.fullmatch(rf"[\w.~-]{{{SHORTEST_TOKEN},}}", self.token, re.ASCII):
             raise UsageError(
                 f"the token has {len(self.token)} characters, or one that is not allowed in an address: it could be "
                 f"guessed, or not be sent. Use {SHORTEST_TOKEN} or more letters and digits, for example from: "

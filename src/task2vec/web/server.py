@@ -20,10 +20,8 @@ CONNECTIONS = 512
 def check_extra() -> None:
     """Raise if the packages of the server are not installed."""
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "cachetools")):
-        raise MissingExtraError(
-            "the server needs FastAPI, uvicorn and cachetools, which are not installed. Install them: "
-            "pip install 'task2vec[web]'"
-        )
+        what = "the server needs FastAPI, uvicorn and cachetools, which are not installed"
+        raise MissingExtraError(f"{what}. Install them: pip install 'task2vec[web]'")
 
 
 def take_port(host: str, port: int | None) -> tuple[socket.socket, bool]:
@@ -47,9 +45,8 @@ def take_port(host: str, port: int | None) -> tuple[socket.socket, bool]:
                 continue
             reason = getattr(error, "strerror", None) or error
             fix = "Choose another port: --port N, or leave it out" if port else "Choose another host: --host NAME"
-            raise ResourceError(
-                f"cannot listen on {host} port {number}: {reason}. No browser could open the page. {fix}"
-            ) from error
+            what = f"cannot listen on {host} port {number}: {reason}"
+            raise ResourceError(f"{what}. No browser could open the page. {fix}") from error
     raise AssertionError("the last port is chosen by the system")
 
 
