@@ -20,7 +20,7 @@ from experiments.report import say
 from task2vec.probe import Preprocess
 
 # The pictures are small; the networks see a little less, so that crops can be chosen.
-SIZE, CANVAS = 112, 128
+EXPERT_SIZE, CANVAS = 112, 128
 GENERIC = "generic resnet34"
 OTHER_NETWORKS = (*(f"tf_efficientnet_lite{number}" for number in range(3)), "mobilenet_v2", "vgg16_features")
 # Pictures of every species that the tasks of the second family are about; its experts have the others.
@@ -38,13 +38,13 @@ class PlannedTask:
     """A task of the meta-task.
 
     Attributes:
-        family: "taxa" or "labels".
+        family: "taxa", "labels", or "sources" for the datasets of `networks`.
         dataset: that its images are of.
         task: itself.
         label_set: tasks of one label set have the same labels, if not the same images.
     """
 
-    family: Literal["taxa", "labels"]
+    family: Literal["taxa", "labels", "sources"]
     dataset: str
     task: t2v.Task
     label_set: str
@@ -149,7 +149,7 @@ def _plan_labels(birds: Dataset) -> tuple[list[PlannedTask], list[PlannedTask]]:
     rank = np.empty(len(whole), dtype=np.int64)
     rank[order] = np.arange(len(whole)) - np.searchsorted(whole.targets[order], whole.targets[order])
     here, elsewhere = np.flatnonzero(rank < PICTURES), np.flatnonzero(rank >= PICTURES)
-    look = Preprocess(size=(SIZE, SIZE), resize=CANVAS)
+    look = Preprocess(size=(EXPERT_SIZE, EXPERT_SIZE), resize=CANVAS)
     with ThreadPoolExecutor() as pool:
         pictures = pool.map(lambda number: look(whole.images.load(number)).permute(1, 2, 0).numpy(), range(len(whole)))
         rows = [describe_picture(picture) for picture in pictures]
