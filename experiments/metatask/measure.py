@@ -186,9 +186,7 @@ class Studio:
         settings = t2v.EmbedSettings(method=method, variational=t2v.VariationalSettings(epochs=2))  # type: ignore[arg-type]
         kept = open_embeddings(self.name_file("embeddings", space, ".safetensors"))
         own = [one.task for one in tasks]
-        for result in t2v.embed_many(own, probe, settings=settings, library=kept, device=self.device):
-            if result.error is not None:
-                raise result.error
+        kept.embed(own, probe, settings=settings, device=self.device)
         for task in own if has_domains else ():
             kept.embed_domain(task, probe, device=self.device)
         kept.save()
