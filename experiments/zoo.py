@@ -27,6 +27,7 @@ from scipy.optimize import minimize
 
 import task2vec as t2v
 from experiments.report import make_app
+from task2vec.experts import find_shots
 from task2vec.select import CELL_COLUMNS, MODEL_COLUMNS, VARIANCES, Posterior, Variances, Zoo, read_zoo
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "task2vec" / "select" / "data"
@@ -210,7 +211,7 @@ def read_cells(path: Path, known: set[str], dropped: Counter[str]) -> Iterator[d
 def measured_cells() -> Iterator[dict[str, Any]]:
     """Our own errors as one more table for each way: on whole datasets, with half of the images."""
     metatask = t2v.bundled_metatask()
-    half = next(number for number, key in enumerate(metatask.protocols) if "half" in key)
+    half = list(map(find_shots, metatask.protocols)).index("half")
     found = [
         ("linear, half", row, column, float(error))
         for (row, column), error in np.ndenumerate(metatask.mean_errors()[:, :, half])

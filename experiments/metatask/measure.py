@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import task2vec as t2v
 from experiments.embeddings_file import open_embeddings
-from experiments.metatask.plan import PlannedTask
+from experiments.metatask.plan import PlannedTask, rank_in_class
 from experiments.report import Row, say
 from task2vec import experts, plots
 from task2vec.probe import IMAGENET_MEAN, IMAGENET_STD, Preprocess, read_weights
@@ -268,10 +268,7 @@ def describe(one: PlannedTask) -> experts.TaskInfo:
 def measure(features: Tensor, plan: experts.CellPlan) -> dict[str, list]:
     """Errors by protocol and seed, with their intervals, and on two halves of the test images."""
     # Every other image of each class: the same images for all models and seeds.
-    order = np.argsort(plan.targets, kind="stable")
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order)) - np.searchsorted(plan.targets[order], plan.targets[order])
-    half = rank % 2 == 0
+    half = rank_in_class(plan.targets) % 2 == 0
     found: dict[str, list] = {}
     for protocol, seed, predicted in experts.predict_cells(features, plan):
         whole = experts.score_cell(predicted, plan, protocol, seed)

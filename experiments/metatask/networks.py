@@ -19,6 +19,7 @@ from experiments.metatask.measure import SEEDS, SIZE, Space, Studio, load_networ
 from experiments.metatask.plan import PlannedTask, plan_metatask
 from experiments.report import Row, make_app, say
 from task2vec import plots
+from task2vec.experts import find_shots
 
 NAME = "pretrained networks on many sources"
 PROTOCOLS = tuple(t2v.ErrorProtocol(shots=shots) for shots in (2, 5, 10, 20, "half"))  # type: ignore[arg-type]
@@ -83,7 +84,7 @@ def write_tables(metatask: t2v.MetaTask, folder: Path) -> None:
     """Mean errors by task and training size, and those of fine-tuning, as CSV."""
     names, means = [model.name for model in metatask.models], metatask.mean_errors()
     rows = [
-        (task.name, task.dataset, task.family, task.images, task.classes, key.split(", ")[1].removeprefix("train "),
+        (task.name, task.dataset, task.family, task.images, task.classes, find_shots(key),
          *(f"{100 * error:.2f}" for error in means[row, :, number]))
         for row, task in enumerate(metatask.tasks) for number, key in enumerate(metatask.protocols)
     ]  # fmt: skip
