@@ -1,35 +1,24 @@
 """The meta-task of pretrained networks: its tasks, their groups, and a small one that is built and resumed."""
 
 import json
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import task2vec as t2v
 from experiments.metatask import measure, networks, plan
-from tests.experiments.material import write_collection
+from tests.experiments.material import write_collection, write_shades
 from tests.tiny_probe import make_tiny
-
-
-def write_pictures(folder: Path, counts=(12, 12), seed=0):
-    """A folder of classes whose pictures differ in colour."""
-    rng = np.random.default_rng(seed)
-    for number, count in enumerate(counts):
-        (folder / str(number)).mkdir(parents=True)
-        for index in range(count):
-            pixels = rng.normal((60 + 90 * number, 128, 90), 18, (16, 16, 3)).clip(0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / str(number) / f"{index}.png")
-    return folder
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """A collection with two folders of other sources, and a file beside them."""
     root = write_collection(tmp_path_factory.mktemp("data"), per_class=12)
-    write_pictures(root / "domains" / "masks", seed=1)
-    write_pictures(root / "public" / "food15", seed=2)
+    rng = np.random.default_rng(1)
+    for folder, number in product((root / "domains" / "masks", root / "public" / "food15"), range(2)):
+        write_shades(folder / str(number), (60 + 90 * number, 128, 90), 12, rng)
     (root / "public" / "README").write_text("where they are from")
     return root
 
