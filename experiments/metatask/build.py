@@ -17,7 +17,7 @@ import torch
 import typer
 
 import task2vec as t2v
-from experiments.metatask.measure import SIZE, Space, Studio, describe, load_network, make_all
+from experiments.metatask.measure import SIZE, Space, Studio, Units, describe, load_network, make_all
 from experiments.metatask.plan import (
     CANVAS,
     EXPERT_SIZE,
@@ -133,7 +133,7 @@ def build(
 ) -> None:
     """Train experts, try each on all tasks, embed the tasks, and write the meta-task and its tables."""
     studio, plan = Studio(weights, out, device or ("cuda" if torch.cuda.is_available() else "cpu")), plan_metatask(data)
-    units = [
+    units: Units = [
         (studio.name_file("embeddings", space, ".done"), partial(embed_space, studio, space, plan))
         for space, (_, method, _) in SPACES.items()
         if base is None or method != "variational"

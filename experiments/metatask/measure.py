@@ -42,7 +42,7 @@ KERAS_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
 BUNDLED = ("tf_efficientnet_lite0 robust", "resnet34 robust")
 # A probe, a method, and the size of the images.
 Space = tuple[str, str, int]
-Units = Sequence[tuple[Path, Callable[[], Any]]]
+Units = list[tuple[Path, Callable[[], Any]]]
 
 
 # --- networks --------------------------------------------------------------------------------------------------------
@@ -89,9 +89,7 @@ def _load_resnet50(file: Path) -> t2v.Probe:
     return _wrap(module, "resnet50_keras", "fc", KERAS_MEAN, (1 / 255,) * 3)
 
 
-def _wrap(
-    module: nn.Module, name: str, head: str, mean: tuple[float, float, float], std: tuple[float, float, float]
-) -> t2v.Probe:
+def _wrap(module: nn.Module, name: str, head: str, mean: tuple[float, ...], std: tuple[float, ...]) -> t2v.Probe:
     """A module that ends in features as a probe with its own mean and spread of colours."""
     look = Preprocess(size=(SIZE, SIZE), resize=256, mean=mean, std=std)
 

@@ -15,7 +15,7 @@ import torch
 import typer
 
 import task2vec as t2v
-from experiments.metatask.measure import SEEDS, SIZE, Space, Studio, load_network, make_all
+from experiments.metatask.measure import SEEDS, SIZE, Space, Studio, Units, load_network, make_all
 from experiments.metatask.plan import PlannedTask, plan_metatask
 from experiments.report import Row, make_app, say
 from task2vec import plots
@@ -105,7 +105,7 @@ def build(
     """Measure networks on all tasks, embed the tasks, and write the meta-task."""
     tasks = plan_tasks(data)
     studio = Studio(weights, out, device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    units = []
+    units: Units = []
     for space in SPACES if part in ("embeddings", "all") else ():
         units.append((studio.name_file("embeddings", space, ".done"), partial(embed_space, studio, space, tasks)))
     for group, own in split(tasks).items() if part in ("errors", "all") else ():
