@@ -5,6 +5,7 @@ at all: a sixth of the size, distances within 1e-6. Provenance is kept whole.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,16 @@ class EmbeddingFile:
         """Adds an embedding and writes the file."""
         self.embeddings[method_of(embedding), embedding.task] = embedding
         self.save()
+
+    def embed(
+        self, tasks: Sequence[t2v.Task], probe: t2v.Probe, *, settings: t2v.EmbedSettings, device: str | None
+    ) -> list[t2v.Embedding]:
+        """One embedding per task; tasks on the same images share their passes. Where one fails, the others are kept."""
+        options = {"settings": settings, "library": self, "device": device}
+        results = sorted(t2v.embed_many(tasks, probe, **options), key=lambda one: one.number)
+        for error in (result.error for result in results if result.error is not None):
+            raise error
+        return [result.embedding for result in results if result.embedding is not None]
 
     def embed_domain(self, task: t2v.Task, probe: t2v.Probe, *, device: str | None) -> t2v.DomainEmbedding:
         """The domain embedding of a task, computed if it is new."""

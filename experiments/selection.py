@@ -26,6 +26,7 @@ from experiments import report
 from experiments import selection_figures as figures
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
+from task2vec.experts import find_shots
 from task2vec.select import SCORE_NAMES, STRATEGIES, compare_paired, draw_weights, find_interval, find_strategy
 
 PARTS = ("norms", "violins", "matrix", "curves", "tables")
@@ -80,9 +81,9 @@ def format_setting(family: str, shots: str) -> str:
 
 def list_settings(metatask: t2v.MetaTask) -> list[tuple[str, str]]:
     """The families of a meta-task by its training sizes, the largest size first."""
-    parts = [part for key in metatask.protocols for part in key.split(", ") if part.startswith("train ")]
-    sizes = list(dict.fromkeys(part.removeprefix("train ") for part in parts))
-    sizes.sort(key=lambda size: -math.inf if size == "half" else -float(size))
+    sizes = sorted(
+        set(map(find_shots, metatask.protocols)), key=lambda size: -math.inf if size == "half" else -int(size)
+    )
     return [(family, size) for family in dict.fromkeys(task.family for task in metatask.tasks) for size in sizes]
 
 

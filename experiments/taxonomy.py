@@ -155,14 +155,9 @@ class Embedder:
     device: str | None = None
 
     def embed(self, tasks: Sequence[t2v.Task], settings: t2v.EmbedSettings) -> list[t2v.Embedding]:
-        """One embedding per task; tasks on the same images share their passes. Where one fails, the others are kept."""
+        """One embedding per task by one method."""
         report.say(f"{settings.method}: {len(tasks)} tasks")
-        options = {"library": self.file, "device": self.device}
-        results = sorted(t2v.embed_many(tasks, self.probe, settings=settings, **options), key=lambda one: one.number)
-        failed = [result.error for result in results if result.error is not None]
-        if failed:
-            raise failed[0]
-        return [result.embedding for result in results if result.embedding is not None]
+        return self.file.embed(tasks, self.probe, settings=settings, device=self.device)
 
     def embed_domains(self, tasks: Sequence[t2v.Task]) -> list[t2v.DomainEmbedding]:
         """One domain embedding per task."""

@@ -137,17 +137,13 @@ def region_similarity(regions: np.ndarray) -> np.ndarray:
                [1.   , 1.   , 0.583],
                [0.583, 0.583, 1.   ]])
     """
-    positive = np.asarray(regions, dtype=np.float64)
-    negative = 1 - positive
-    straight = _jaccard(positive, positive) + _jaccard(negative, negative)
-    crossed = _jaccard(positive, negative) + _jaccard(negative, positive)
-    return np.maximum(straight, crossed) / 2
+    from scipy.spatial.distance import cdist
 
-
-def _jaccard(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """(rows of a, rows of b): shared points by points of either."""
-    shared = a @ b.T
-    return shared / (a.sum(axis=1)[:, None] + b.sum(axis=1)[None, :] - shared)
+    positive = np.asarray(regions, dtype=bool)
+    negative = ~positive
+    straight = cdist(positive, positive, "jaccard") + cdist(negative, negative, "jaccard")
+    crossed = cdist(positive, negative, "jaccard") + cdist(negative, positive, "jaccard")
+    return 1 - np.minimum(straight, crossed) / 2
 
 
 def mean_at_nearest(distances: np.ndarray, values: np.ndarray) -> float:

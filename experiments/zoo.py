@@ -9,7 +9,6 @@ What has no such name, is not an accuracy or cannot be true is dropped, and coun
 `zoo.csv` (models), `published.csv.gz` (errors), and `variances.json`, the fit of `task2vec.select.zoo`.
 """
 
-import argparse
 import csv
 import gzip
 import io
@@ -20,12 +19,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from scipy.optimize import minimize
 
 import task2vec as t2v
+from experiments.report import make_app
+from task2vec.experts import find_shots
 from task2vec.select import (
     CELL_COLUMNS,
     LORA,
@@ -98,44 +100,19 @@ TORCHVISION = (
     "resnet101",
     "resnet152",
 )
-# Image towers of OpenCLIP, as timm calls them: for sizes, and for weights that timm has under another name.
+# Image towers of OpenCLIP, as timm calls them: for sizes, and for weights that timm has under another name. Those of
+# transformers follow from their names ("ViT-L-14-336"), whatever text encoder is beside them; others are listed.
+TRANSFORMER = re.compile(r"(?:.*[-_])?(ViT|EVA0\d)-(\w+)-(\d\d)(?:-plus|-CLIPA)?(?:-(\d{3}))?(-quickgelu)?")
+SERIES = {"ViT": "vit", "EVA01": "eva", "EVA02": "eva02"}
+WIDTHS = {"B": "base", "L": "large", "H": "huge", "g": "giant", "bigG": "gigantic", "E": "enormous"}
 TOWERS = {
-    "ViT-B-32": "vit_base_patch32_clip_224",
-    "ViT-B-32-quickgelu": "vit_base_patch32_clip_quickgelu_224",
-    "ViT-B-32-256": "vit_base_patch32_clip_256",
-    "ViT-B-16": "vit_base_patch16_clip_224",
-    "ViT-B-16-quickgelu": "vit_base_patch16_clip_quickgelu_224",
     "ViT-B-16-plus-240": "vit_base_patch16_plus_clip_240",
     "ViT-B-16-SigLIP-i18n-256": "vit_base_patch16_siglip_256",
-    "ViT-L-14": "vit_large_patch14_clip_224",
-    "ViT-L-14-quickgelu": "vit_large_patch14_clip_quickgelu_224",
-    "ViT-L-14-336": "vit_large_patch14_clip_336",
-    "ViT-L-14-CLIPA": "vit_large_patch14_clip_224",
-    "ViT-L-14-CLIPA-336": "vit_large_patch14_clip_336",
-    "ViT-H-14": "vit_huge_patch14_clip_224",
-    "ViT-H-14-quickgelu": "vit_huge_patch14_clip_quickgelu_224",
-    "ViT-H-14-378-quickgelu": "vit_huge_patch14_clip_quickgelu_378",
-    "ViT-H-14-CLIPA": "vit_huge_patch14_clip_224",
-    "ViT-H-14-CLIPA-336": "vit_huge_patch14_clip_336",
-    "ViT-g-14": "vit_giant_patch14_clip_224",
-    "ViT-bigG-14": "vit_gigantic_patch14_clip_224",
-    "ViT-bigG-14-CLIPA": "vit_gigantic_patch14_clip_224",
-    "EVA01-g-14": "eva_giant_patch14_clip_224",
-    "EVA01-g-14-plus": "eva_giant_patch14_clip_224",
-    "EVA02-B-16": "eva02_base_patch16_clip_224",
-    "EVA02-L-14": "eva02_large_patch14_clip_224",
-    "EVA02-L-14-336": "eva02_large_patch14_clip_336",
-    "EVA02-E-14": "eva02_enormous_patch14_clip_224",
-    "EVA02-E-14-plus": "eva02_enormous_patch14_clip_224",
+    "ViT-bigG-14-CLIPA-336": "",  # not in timm at this size
     "RN50": "resnet50_clip",
     "RN50-quickgelu": "resnet50_clip",
     "RN101": "resnet101_clip",
     "RN101-quickgelu": "resnet101_clip",
-    "coca_ViT-B-32": "vit_base_patch32_clip_224",
-    "coca_ViT-L-14": "vit_large_patch14_clip_224",
-    "roberta-ViT-B-32": "vit_base_patch32_clip_224",
-    "xlm-roberta-base-ViT-B-32": "vit_base_patch32_clip_224",
-    "xlm-roberta-large-ViT-H-14": "vit_huge_patch14_clip_224",
     "convnext_base": "convnext_base",
     "convnext_base_w": "convnext_base",
     "convnext_base_w_320": "convnext_base",
@@ -183,12 +160,26 @@ def find_pretraining(name: str) -> str:
     return next((kind for kind, pattern in PRETRAINING.items() if re.search(pattern, name)), "")
 
 
+def name_tower(architecture: str) -> str:
+    """What timm calls the image tower of an architecture of OpenCLIP; empty if it has none.
+
+    Example:
+        >>> name_tower("ViT-H-14-378-quickgelu"), name_tower("coca_ViT-L-14"), name_tower("RN50"), name_tower("RN50x4")
+        ('vit_huge_patch14_clip_quickgelu_378', 'vit_large_patch14_clip_224', 'resnet50_clip', '')
+    """
+    found = TRANSFORMER.fullmatch(architecture)
+    if architecture in TOWERS or found is None:
+        return TOWERS.get(architecture, "")
+    series, width, patch, size, activation = found.groups(default="")
+    return f"{SERIES[series]}_{WIDTHS[width]}_patch{patch}_clip{activation.replace('-', '_')}_{size or 224}"
+
+
 def name_model(row: dict[str, str], known: set[str]) -> str | None:
     """The name by which the model of a cell is loaded today; None if timm, torchvision and open_clip have none."""
     source, model = row["source"], row["model"]
     if source == "OpenCLIP":
         architecture, weights = model.split(" ")
-        tower = TOWERS.get(architecture, "")
+        tower = name_tower(architecture)
         if architecture == "convnext_base_w_320":
             tag = {"laion_aesthetic_s13b_b82k": "clip_laiona_320"}.get(weights, "clip_laiona_augreg_320")
         else:
@@ -247,7 +238,7 @@ def lora_cells(path: Path) -> list[dict[str, Any]]:
 def measured_cells() -> Iterator[dict[str, Any]]:
     """Our own errors as one more table for each way: on whole datasets, with half of the images."""
     metatask = t2v.bundled_metatask()
-    half = next(number for number, key in enumerate(metatask.protocols) if "half" in key)
+    half = list(map(find_shots, metatask.protocols)).index("half")
     found = [
         ("linear, half", row, column, float(error))
         for (row, column), error in np.ndenumerate(metatask.mean_errors()[:, :, half])
@@ -297,7 +288,7 @@ def describe_models(tables: Path, evidence: set[str]) -> list[dict[str, Any]]:
     for name in sorted(set(results["imagenet"]) | evidence):
         row: dict[str, Any] = dict.fromkeys(MODEL_COLUMNS, "") | {"name": name, "pretraining": find_pretraining(name)}
         library, _, own = name.rpartition(":")
-        tower = TOWERS.get(own.partition("/")[0], "") if library == "open_clip" else own
+        tower = name_tower(own.partition("/")[0]) if library == "open_clip" else own
         if library == "torchvision":
             weights = torchvision.models.get_model_weights(own)["IMAGENET1K_V1"]
             row |= {"licence": "bsd-3-clause", "size": weights.transforms().crop_size[0]}
@@ -404,36 +395,33 @@ def _to_csv(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> bytes:
     return text.getvalue().encode()
 
 
-def main() -> int:
-    """Writes the files, and prints what they contain and what was dropped."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", type=Path, required=True, help="folder with the published tables")
-    parser.add_argument("--out", type=Path, default=OUT, help="where to write the data")
-    parser.add_argument("--no-fit", action="store_true", help="keep the variances")
-    arguments = parser.parse_args()
+def zoo(
+    tables: Annotated[Path, typer.Option(help="Folder with the published tables.")],
+    out: Annotated[Path, typer.Option(help="Where to write the data.")] = OUT,
+    no_fit: Annotated[bool, typer.Option("--no-fit", help="Keep the variances.")] = False,
+) -> None:
+    """Write the files, and print what they contain and what was dropped."""
     import timm
 
     dropped: Counter[str] = Counter()
-    cells = list(read_cells(arguments.tables / "public_cells.csv", set(timm.list_pretrained()), dropped))
+    cells = list(read_cells(tables / "public_cells.csv", set(timm.list_pretrained()), dropped))
     merged = merge_cells([*cells, *measured_cells()], dropped)
-    models = describe_models(arguments.tables, {row["model"] for row in merged})
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "zoo.csv").write_bytes(_to_csv(models, MODEL_COLUMNS))
-    packed = gzip.compress(_to_csv(merged, CELL_COLUMNS), mtime=0)
-    (arguments.out / "published.csv.gz").write_bytes(packed)
-    lora = lora_cells(arguments.tables / "public_cells.csv")
-    (arguments.out / LORA).write_bytes(_to_csv(lora, LORA_COLUMNS))
-    if not arguments.no_fit:
-        file, first = arguments.out / VARIANCES, Variances(*np.exp(START[:5]).tolist(), noise={})
+    models = describe_models(tables, {row["model"] for row in merged})
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "zoo.csv").write_bytes(_to_csv(models, MODEL_COLUMNS))
+    (out / "published.csv.gz").write_bytes(gzip.compress(_to_csv(merged, CELL_COLUMNS), mtime=0))
+    (out / LORA).write_bytes(_to_csv(lora_cells(tables / "public_cells.csv"), LORA_COLUMNS))
+    if not no_fit:
+        file, first = out / VARIANCES, Variances(*np.exp(START[:5]).tolist(), noise={})
         file.write_text(json.dumps(first._asdict()), encoding="utf-8")
-        variances = fit_variances(read_zoo(arguments.out))
-        file.write_text(json.dumps(variances._asdict(), indent=1) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(fit_variances(read_zoo(out))._asdict(), indent=1) + "\n", encoding="utf-8")
     kinds = Counter(row["pretraining"] or "unknown" for row in models)
     homes = Counter(row["name"].partition(":")[0] if ":" in row["name"] else "timm" for row in models)
     print(f"{len(models)} models, {len(merged)} cells of {len({row['model'] for row in merged})} models")
     print(f"by library {dict(homes)}, by pretraining {dict(kinds)}; dropped: {json.dumps(dropped, indent=1)}")
-    return 0
 
+
+app = make_app(zoo)
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    app()

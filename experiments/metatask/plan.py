@@ -20,7 +20,7 @@ from experiments.report import say
 from task2vec.probe import Preprocess
 
 # The pictures are small; the networks see a little less, so that crops can be chosen.
-SIZE, CANVAS = 112, 128
+EXPERT_SIZE, CANVAS = 112, 128
 GENERIC = "generic resnet34"
 OTHER_NETWORKS = (*(f"tf_efficientnet_lite{number}" for number in range(3)), "mobilenet_v2", "vgg16_features")
 # Pictures of every species that the tasks of the second family are about; its experts have the others.
@@ -38,13 +38,13 @@ class PlannedTask:
     """A task of the meta-task.
 
     Attributes:
-        family: "taxa" or "labels".
+        family: "taxa", "labels", or "sources" for the datasets of `networks`.
         dataset: that its images are of.
         task: itself.
         label_set: tasks of one label set have the same labels, if not the same images.
     """
 
-    family: Literal["taxa", "labels"]
+    family: Literal["taxa", "labels", "sources"]
     dataset: str
     task: t2v.Task
     label_set: str
@@ -145,11 +145,9 @@ def _plan_labels(birds: Dataset) -> tuple[list[PlannedTask], list[PlannedTask]]:
     """The tasks of the second family, and what its experts are fine-tuned on."""
     # In the canonical order of the version that measured the errors.
     whole = birds.images.subset(np.argsort(birds.images.images.checksums))  # type: ignore[attr-defined]
-    order = np.argsort(whole.targets, kind="stable")
-    rank = np.empty(len(whole), dtype=np.int64)
-    rank[order] = np.arange(len(whole)) - np.searchsorted(whole.targets[order], whole.targets[order])
+    rank = rank_in_class(whole.targets)
     here, elsewhere = np.flatnonzero(rank < PICTURES), np.flatnonzero(rank >= PICTURES)
-    look = Preprocess(size=(SIZE, SIZE), resize=CANVAS)
+    look = Preprocess(size=(EXPERT_SIZE, EXPERT_SIZE), resize=CANVAS)
     with ThreadPoolExecutor() as pool:
         pictures = pool.map(lambda number: look(whole.images.load(number)).permute(1, 2, 0).numpy(), range(len(whole)))
         rows = [describe_picture(picture) for picture in pictures]
@@ -173,6 +171,19 @@ def _plan_labels(birds: Dataset) -> tuple[list[PlannedTask], list[PlannedTask]]:
             name, is_one = names[taxon], (targets == taxon).astype(np.int64)
             add(is_one, (f"not {name}", name), f"{level} {name} or not", has_expert=bool(taxon == largest[0]))
     return tasks, sources
+
+
+def rank_in_class(targets: np.ndarray) -> np.ndarray:
+    """(n) the place of every image among those of its class.
+
+    Example:
+        >>> rank_in_class(np.array([1, 0, 1, 1, 0]))
+        array([0, 0, 1, 2, 1])
+    """
+    order = np.argsort(targets, kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order)) - np.searchsorted(targets[order], targets[order])
+    return rank
 
 
 def _label(whole: t2v.Task, rows: np.ndarray, targets: np.ndarray, names: Sequence[str], label_set: str) -> PlannedTask:

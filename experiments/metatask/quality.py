@@ -16,15 +16,11 @@ import task2vec as t2v
 from experiments.metatask.plan import GENERIC
 from experiments.report import Row, load_bundle, make_app, say
 from task2vec import plots
+from task2vec.experts import find_shots
 
 SECOND, PAPER = " (second seed)", " (achille2019)"
 # In percent: errors this near are the same number of wrong images.
 _TIE = 1e-3
-
-
-def find_unseen(metatask: t2v.MetaTask) -> np.ndarray:
-    """(tasks, experts) whether an expert was trained on neither images nor labels of the task; repeats count too."""
-    return (metatask.shares_images == 0) & ~np.asarray(metatask.shares_labels, dtype=bool)
 
 
 def judge(metatask: t2v.MetaTask, family: str, protocol: int, *, without: str | None = None) -> Row:
@@ -95,7 +91,7 @@ def choose_apart(errors: np.ndarray, candidates: np.ndarray, halves: np.ndarray 
 
 def count_images(task: Any, protocol: str) -> tuple[float, float]:
     """About how many images of a task are trained on and tested by a protocol."""
-    size, half = protocol.split("train ")[1].split(",")[0], task.images / 2
+    size, half = find_shots(protocol), task.images / 2
     return half if size == "half" else min(half, int(size) * task.classes), half
 
 
@@ -117,7 +113,7 @@ def compare_trainings(part: t2v.MetaTask, protocol: int) -> float:
     for column, name in enumerate(names):
         first = name.removesuffix(SECOND)
         if first != name and first in names:
-            rows = find_unseen(part)[:, column]
+            rows = ~part.has_seen[:, column]
             gaps.append((means[rows, column] - means[rows, names.index(first)]) ** 2 / 2)
     return float(np.sqrt(np.concatenate(gaps).mean())) if gaps else float("nan")
 
@@ -131,8 +127,8 @@ def compare_halves(metatask: t2v.MetaTask, datasets: Sequence[str], recipe: str)
     part = metatask.subset(family="taxa", repeats=True)
     names = [model.name for model in part.models]
     ending = PAPER if recipe == "achille2019" else ""
-    half = next(number for number, key in enumerate(part.protocols) if "train half" in key)
-    means, unseen = 100 * part.errors.mean(3), find_unseen(part)
+    half = list(map(find_shots, part.protocols)).index("half")
+    means, unseen = 100 * part.errors.mean(3), ~part.has_seen
     pairs = [
         (row, names.index(name))
         for row, task in enumerate(part.tasks)
@@ -173,7 +169,7 @@ def compare_recipes(metatask: t2v.MetaTask, family: str, protocol: int) -> Row:
     part = metatask.subset(family=family, repeats=True)
     names = [model.name for model in part.models]
     firsts = [name for name in names if name + SECOND in names and name + PAPER in names]
-    unseen, means = find_unseen(part), 100 * part.errors[:, :, protocol].mean(2)
+    unseen, means = ~part.has_seen, 100 * part.errors[:, :, protocol].mean(2)
     columns = [[names.index(name + end) for name in firsts] for end in ("", SECOND, PAPER)]
     fast, second, paper = (np.where(unseen[:, each], means[:, each], np.nan) for each in columns)
     rows = np.flatnonzero((~np.isnan(fast)).sum(1) >= 3)

@@ -35,7 +35,15 @@ def parse(text):
         return text
 
 
-def write_collection(root, *, per_class=10, side=16):
+def write_shades(folder, colour, count, rng):
+    """A class of small pictures that differ a little in colour."""
+    folder.mkdir(parents=True)
+    for index in range(count):
+        pixels = rng.normal(colour, 18, (16, 16, 3)).clip(0, 255)
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{index}.png")
+
+
+def write_collection(root, *, per_class=10):
     """Five groups of birds, three of them families of one order, and two uses of dogs; two shades in each group."""
     rng = np.random.default_rng(0)
     tasks = []
@@ -44,10 +52,7 @@ def write_collection(root, *, per_class=10, side=16):
         for name, (order, level) in groups.items():
             for kind in range(2):
                 folder = root / dataset / "images" / f"{name}-{kind}"
-                folder.mkdir(parents=True)
-                for index in range(per_class):
-                    pixels = rng.normal((level, 60 + 90 * kind, 128), 18, (side, side, 3)).clip(0, 255)
-                    Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{index}.png")
+                write_shades(folder, (level, 60 + 90 * kind, 128), per_class, rng)
                 row = {"class_dir": folder.name}
                 rows.append(row | ({"order": order, "family": name} if dataset == "cub200" else {"use": name}))
             level = ("family" if name[1:] else "order") if dataset == "cub200" else "use"

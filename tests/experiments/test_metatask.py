@@ -10,7 +10,7 @@ import pytest
 
 import task2vec as t2v
 from experiments.collection import Dataset
-from experiments.metatask import build, plan
+from experiments.metatask import build, measure, plan
 from experiments.metatask.quality import judge, write_results
 from experiments.report import load_bundle
 from task2vec.experts import ModelInfo
@@ -157,12 +157,14 @@ def test_a_small_meta_task_is_built_and_a_second_run_makes_nothing(tmp_path, mon
     tasks = (whole.tasks[0], next(one for one in whole.tasks if one.label_set == "brightness"))
     experts = (whole.experts[0], plan.PlannedExpert("one", "half", whole.tasks[1], recipe="brief"))
     brief = t2v.Recipe("brief", epochs=1, draws=16, batch=8)
-    small = {"plan_metatask": lambda _: plan.MetaTaskPlan(tasks, experts), "load_base": lambda *_, **__: make_tiny()}
-    small |= {"find_recipe": lambda _: brief, "TUNING": brief, "write_results": lambda *_: None}
-    small |= {"SPACES": {"resnet34 robust": ("resnet34", "robust", 128)}, "SIZE": 24, "SEEDS": (0, 1)}
+    small = {"plan_metatask": lambda _: plan.MetaTaskPlan(tasks, experts), "load_network": lambda *_, **__: make_tiny()}
+    small |= {"find_recipe": lambda _: brief, "write_results": lambda *_: None}
+    small |= {"SPACES": {"resnet34 robust": ("resnet34", "robust", 128)}}
     small |= {"CURVE_TASKS": (tasks[0].task.name,), "CURVE_SHOTS": (2, "half")}
     for name, value in small.items():
         monkeypatch.setattr(build, name, value)
+    monkeypatch.setattr(measure, "SEEDS", (0, 1))
+    monkeypatch.setattr(measure, "TUNING", brief)
     train = t2v.train_expert  # the file of a network of one's own cannot be loaded again
     monkeypatch.setattr(t2v, "train_expert", lambda *args, out=None, **options: train(*args, **options))
     build.build(data, tmp_path, tmp_path / "out", device="cpu")
@@ -173,12 +175,12 @@ def test_a_small_meta_task_is_built_and_a_second_run_makes_nothing(tmp_path, mon
     assert {point["way"] for point in metatask.info["curves"]} == {"linear", "tuned"}
     assert metatask.source_tasks[0].name == whole.tasks[1].task.name
     assert len(metatask.embeddings["resnet34 robust"]) == 3
-    monkeypatch.setattr(build.Studio, "try_expert", lambda *_: pytest.fail("tried again"))
+    monkeypatch.setattr(build, "try_expert", lambda *_: pytest.fail("tried again"))
     build.build(data, tmp_path, tmp_path / "out", device="cpu")
 
 
 def _hold(file, is_held):
-    with build._lock(file):
+    with measure._lock(file):
         is_held.set()
         time.sleep(60)
 
@@ -189,8 +191,8 @@ def test_the_lock_of_a_killed_run_is_free(tmp_path):
     process = context.Process(target=_hold, args=(file, is_held))
     process.start()
     assert is_held.wait(30)
-    build.make_once(file, lambda: pytest.fail("another run is making it"))
+    measure.make_once(file, lambda: pytest.fail("another run is making it"))
     process.kill()
     process.join()
-    build.make_once(file, lambda: {"made": 1})
+    measure.make_once(file, lambda: {"made": 1})
     assert file.read_text() == '{"made": 1}'

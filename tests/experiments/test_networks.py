@@ -1,35 +1,24 @@
 """The meta-task of pretrained networks: its tasks, their groups, and a small one that is built and resumed."""
 
 import json
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import task2vec as t2v
-from experiments.metatask import networks, plan
-from tests.experiments.material import write_collection
+from experiments.metatask import measure, networks, plan
+from tests.experiments.material import write_collection, write_shades
 from tests.tiny_probe import make_tiny
-
-
-def write_pictures(folder: Path, counts=(12, 12), seed=0):
-    """A folder of classes whose pictures differ in colour."""
-    rng = np.random.default_rng(seed)
-    for number, count in enumerate(counts):
-        (folder / str(number)).mkdir(parents=True)
-        for index in range(count):
-            pixels = rng.normal((60 + 90 * number, 128, 90), 18, (16, 16, 3)).clip(0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / str(number) / f"{index}.png")
-    return folder
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """A collection with two folders of other sources, and a file beside them."""
     root = write_collection(tmp_path_factory.mktemp("data"), per_class=12)
-    write_pictures(root / "domains" / "masks", seed=1)
-    write_pictures(root / "public" / "food15", seed=2)
+    rng = np.random.default_rng(1)
+    for folder, number in product((root / "domains" / "masks", root / "public" / "food15"), range(2)):
+        write_shades(folder / str(number), (60 + 90 * number, 128, 90), 12, rng)
     (root / "public" / "README").write_text("where they are from")
     return root
 
@@ -53,26 +42,28 @@ def test_a_small_meta_task_is_built_and_resumed(data, tmp_path, monkeypatch):
     tasks = networks.plan_tasks(data)[-2:]
     probes = {name: make_tiny() for name in ("tf_efficientnet_lite0", "resnet34")}
     small = {"plan_tasks": lambda _: tasks, "load_network": lambda name, *_, **__: probes[name]}
-    small |= {"NETWORKS": tuple(probes), "TUNED": ("resnet34",), "SEEDS": (0, 1)}
-    small |= {"TUNING": t2v.Recipe("brief", epochs=1, draws=16, batch=8), "SPACES": {"resnet34 robust": "resnet34"}}
+    small |= {"NETWORKS": tuple(probes), "TUNED": ("resnet34",)}
+    small |= {"SPACES": {"resnet34 robust": ("resnet34", "robust", 224)}}
     for name, value in small.items():
         monkeypatch.setattr(networks, name, value)
+    monkeypatch.setattr(measure, "SEEDS", (0, 1))
+    monkeypatch.setattr(measure, "TUNING", t2v.Recipe("brief", epochs=1, draws=16, batch=8))
     out, made = tmp_path / "out", []
-    measure = networks.Studio.try_network
+    try_network = networks.try_network
 
     def interrupt(studio, name, own):
         if made:
             raise KeyboardInterrupt
         made.append(name)
-        return measure(studio, name, own)
+        return try_network(studio, name, own)
 
-    monkeypatch.setattr(networks.Studio, "try_network", interrupt)
+    monkeypatch.setattr(networks, "try_network", interrupt)
     with pytest.raises(KeyboardInterrupt):
         networks.build(data, tmp_path, out, device="cpu")
     assert len(list((out / "tables").glob("*.json"))) == 1 and not (out / "results").exists()
     again = []
-    monkeypatch.setattr(networks.Studio, "try_network", lambda *args: again.append(args[1]) or measure(*args))
-    monkeypatch.setattr(networks.Studio, "embed", lambda *_: pytest.fail("embedded again"))
+    monkeypatch.setattr(networks, "try_network", lambda *args: again.append(args[1]) or try_network(*args))
+    monkeypatch.setattr(networks, "embed_space", lambda *_: pytest.fail("embedded again"))
     networks.build(data, tmp_path, out, note="a test", device="cpu", part="errors")
     assert again == ["resnet34"] and not (out / "results").exists()
     networks.build(data, tmp_path, out, note="a test", device="cpu")
@@ -96,5 +87,5 @@ def test_a_small_meta_task_is_built_and_resumed(data, tmp_path, monkeypatch):
     points = {(point["task"], point["expert"], point["train"], point["way"]) for point in metatask.info["curves"]}
     assert points == {(name, "resnet34", size, "tuned") for name in ("masks", "food15") for size in ("5", "half")}
     assert [one.task for one in metatask.embeddings["resnet34 robust"]] == ["masks", "food15"]
-    monkeypatch.setattr(networks.Studio, "tune", lambda *_: pytest.fail("tuned again"))
+    monkeypatch.setattr(networks, "tune_network", lambda *_: pytest.fail("tuned again"))
     networks.build(data, tmp_path, out, device="cpu")

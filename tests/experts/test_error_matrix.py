@@ -81,13 +81,6 @@ def test_cells_are_those_that_are_measured_one_by_one(tasks, experts, whole):
     assert np.array_equal(replace(whole, errors=errors).mean_errors()[0, 0], errors[0, 0, :, 1])
 
 
-def test_an_expert_sees_each_image_once(tasks, experts, monkeypatch):
-    passes, compute = [], work.compute_features
-    monkeypatch.setattr(work, "compute_features", lambda *a, **how: (passes.append(len(a[1])), compute(*a, **how))[1])
-    error_matrix(tasks, experts, **HOW)
-    assert passes == [24, 17, 24] * 2  # two label sets share their pictures
-
-
 def test_what_the_library_has_is_not_computed_again(tasks, experts, whole, library, monkeypatch):
     seen, tasks = watch_cells(monkeypatch), tasks[:3]
     first = error_matrix(tasks[:2], experts[:1], **(HOW | {"seeds": (1,)}), library=library)
@@ -169,16 +162,13 @@ def test_a_task_that_cannot_be_read_fails_alone(tasks, experts, whole, library):
     assert same(mended, whole) and not mended.failures
 
 
-def test_a_task_that_cannot_be_split_fails_alone(tasks, experts):
+def test_a_task_that_cannot_be_split_and_an_expert_that_cannot_be_loaded_fail_alone(tasks, experts, whole):
     lone = tasks[2].subset(np.unique(tasks[2].targets, return_index=True)[1])
-    found = error_matrix([lone, tasks[2]], experts[:1], **HOW)
-    assert "two different images" in found.failures[0].message and not np.isnan(found.errors[1]).any()
-
-
-def test_an_expert_that_cannot_be_loaded_fails_alone(tasks, experts, whole):
-    found = error_matrix(tasks[:2], [experts[0], Expert("two", "file", "gone.expert.safetensors")], **HOW)
-    assert [failure.model for failure in found.failures] == ["two"] * 2
-    assert np.array_equal(found.errors[:, 0], whole.errors[:2, 0]) and np.isnan(found.errors[:, 1]).all()
+    gone = Expert("two", "file", "gone.expert.safetensors")
+    found = error_matrix([*tasks[:2], lone], [experts[0], gone], **HOW)
+    assert [failure.model for failure in found.failures] == ["one", "two", "two", "two"]
+    assert found.failures[0].task == lone.name and "two different images" in found.failures[0].message
+    assert np.array_equal(found.errors[:2, 0], whole.errors[:2, 0]) and np.isnan(found.errors[:, 1]).all()
 
 
 class Unreliable:
@@ -260,7 +250,7 @@ def test_what_cannot_be_meant_is_refused(tasks, experts):
             error_matrix(tasks, experts, **(HOW | wrong))
 
 
-def test_features_and_images_are_handed_out_in_this_process_alone(tasks, experts):
+def test_features_and_images_are_handed_out_in_this_process_alone(tasks, experts, library):
     found, counts = {}, []
 
     def keep(model, task, features):
@@ -273,13 +263,11 @@ def test_features_and_images_are_handed_out_in_this_process_alone(tasks, experts
         own = work.compute_features(experts[1], task.canonical().images, device="cpu", num_workers=1)
         torch.testing.assert_close(found["two", task.name], own)
     distinct = {digest for task in tasks for digest in task.digests}
-    assert sum(counts) == len(experts) * len(distinct)
+    assert sum(counts) == len(experts) * len(distinct)  # two label sets share their pictures, and each is seen once
     for callback in ({"on_features": keep}, {"on_images": counts.append}):
         with pytest.raises(UsageError, match=r"called in this process, and a Packed computes .* use backend='serial'"):
             error_matrix(tasks, experts, **HOW, backend=Packed(), **callback)
 
-
-def test_a_callback_on_images_can_stop_the_run(tasks, experts, library):
     def stop(_):
         raise KeyboardInterrupt
 

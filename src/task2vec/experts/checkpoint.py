@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -60,6 +60,11 @@ class TrainedExpert:
     is_found: bool = False
 
     @property
+    def task(self) -> str:
+        """Fingerprint of its source task."""
+        return self.metadata["task_fingerprint"]
+
+    @property
     def metrics(self) -> tuple[EpochMetrics, ...]:
         """Loss and error of every epoch of its training."""
         return tuple(EpochMetrics(**one) for one in self.metadata["metrics"])
@@ -77,9 +82,8 @@ class TrainedExpert:
             )
         known = self.metadata
         recipe = known["recipe"] | {key: known[key] for key in ("seed", "architecture", "task")}
-        recipe, location = recipe | {"base": known["base_fingerprint"]}, str(self.path.absolute())
-        entry = describe_network(self.name, self.probe, "file", location, task=known["task_fingerprint"], recipe=recipe)
-        return replace(entry, sha256=_hash_file(self.path))
+        place = {"source": "file", "location": str(self.path.absolute()), "sha256": _hash_file(self.path)}
+        return replace(describe_network(self), **place, recipe=recipe | {"base": known["base_fingerprint"]})
 
     def save(self, path: Path) -> "TrainedExpert":
         """The expert with a file; the checkpoint of its training is removed."""
@@ -289,12 +293,14 @@ def find_kept(path: Path, key: str) -> TrainedExpert | Checkpoint | None:
 # --- what a network is and costs -------------------------------------------------------------------------------------
 
 
-def describe_network(
-    name: str, probe: Probe, source: Literal["hub", "file"], location: str, *, task: str | None, recipe: dict[str, Any]
-) -> Expert:
-    """The network of a probe as a library keeps it, with its size and cost."""
+def describe_network(model: Probe | TrainedExpert) -> Expert:
+    """The network of a model as a library keeps it; one that it cannot load again is kept by name, for its errors."""
+    probe = model if isinstance(model, Probe) else model.probe
+    known = name_architecture(probe)
+    source, location = ("file", f"module {type(probe.network).__name__}") if known is None else ("hub", known)
+    recipe = {"network": probe.fingerprint, "weights": probe.source}
     costs = (count_parameters(probe.network), probe.size[0], round(count_gmacs(probe.network, probe.size), 6))
-    return Expert(name, source, location, task, recipe, *costs)
+    return Expert(model.name, source, location, getattr(model, "task", None), recipe, *costs)
 
 
 def count_parameters(network: nn.Module) -> int:

@@ -18,7 +18,7 @@ from task2vec.embedding.batching import Passes, refuse_infinite
 from task2vec.embedding.embedding import EmbedSettings
 from task2vec.embedding.many import gather_images, group_tasks
 from task2vec.errors import ConflictError, Task2VecError, UsageError
-from task2vec.experts.checkpoint import ExpertProbe, TrainedExpert, describe_network, load_expert, name_architecture
+from task2vec.experts.checkpoint import ExpertProbe, TrainedExpert, describe_network, load_expert
 from task2vec.experts.metatask import (
     RUN,
     SEEN,
@@ -235,23 +235,12 @@ def compute_features(probe: Probe, images: Images, report: Report = silent, **op
 
 
 def describe_model(model: Model) -> Expert:
-    """The model as a library keeps it; a network that it cannot load again is kept by name, for its errors."""
+    """The model as a library keeps it."""
     if isinstance(model, Expert):
         return model
     if isinstance(model, ExpertProbe) and model.entry is not None:
         return replace(model.entry, name=model.name)
-    if isinstance(model, TrainedExpert) and model.path is not None:
-        return model.entry()
-    probe = open_model(model)
-    known = name_architecture(probe)
-    source, location = ("file", f"module {type(probe.network).__name__}") if known is None else ("hub", known)
-    recipe = {"network": probe.fingerprint, "weights": probe.source}
-    return describe_network(model.name, probe, source, location, task=_find_source(model), recipe=recipe)
-
-
-def _find_source(model: Model) -> str | None:
-    """Fingerprint of the task that a model was fine-tuned on, if it is known."""
-    return model.metadata["task_fingerprint"] if isinstance(model, TrainedExpert) else getattr(model, "task", None)
+    return model.entry() if isinstance(model, TrainedExpert) and model.path else describe_network(model)
 
 
 def _find_size(model: Model) -> int | None:
@@ -294,7 +283,7 @@ class _Run:
                 f"models are: {', '.join(model.name for model in self.models)}"
             )
         for model in self.models:
-            own, given = _find_source(model), trained_on.get(model.name, ())
+            own, given = getattr(model, "task", None), trained_on.get(model.name, ())
             images = {digest for task in to_tasks(given) for digest in task.digests}
             for task in self.tasks:
                 if task.fingerprint == own or not images.isdisjoint(task.digests):
@@ -385,7 +374,7 @@ class _Run:
             "error matrix",
             [TaskInfo(name, "", "", task.fingerprint, len(task), len(task.classes)) for task, name in pairs],
             [
-                ModelInfo(model.name, source_fingerprint=_find_source(model), size=_find_size(model))
+                ModelInfo(model.name, source_fingerprint=getattr(model, "task", None), size=_find_size(model))
                 for model in self.models
             ],
             [protocol.key for protocol in self.protocols],
