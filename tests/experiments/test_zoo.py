@@ -10,6 +10,7 @@ from experiments.zoo import (
     OURS,
     find_pretraining,
     fit_variances,
+    lora_cells,
     measured_cells,
     merge_cells,
     name_model,
@@ -138,3 +139,17 @@ def test_the_fit_goes_downhill_and_the_variances_of_the_package_are_at_the_botto
     before, gradient = weigh(zoo.posterior)
     again = replace(zoo, variances=fit_variances(zoo, zoo.variances, steps=5))
     assert before - weigh(again.posterior)[0] < 0.5 and np.abs(gradient).max() < 5
+
+
+def test_lora_is_compared_with_all_weights_where_both_are_known(tmp_path):
+    rows = [
+        "V-PETL,LoRA,,CUB-200-2011,how to tune,accuracy,0.8",
+        "V-PETL,Full fine-tuning,,CUB-200-2011,t,accuracy,0.9",
+    ]
+    rows += ["V-PETL,LoRA,,Pets,t,accuracy,0.75", "V-PETL,Full fine-tuning,,Pets,t,accuracy,0.5"]
+    rows += ["V-PETL,LoRA,,KITTI,t,accuracy,0.7", "MIEB,LoRA,,DTD,t,accuracy,0.7", "V-PETL,BitFit,,Pets,t,accuracy,0.1"]
+    (tmp_path / "cells.csv").write_text(HEAD + "\n".join(rows))
+    assert lora_cells(tmp_path / "cells.csv") == [
+        {"dataset": "CUB-200-2011", "images": "all", "full": 0.1, "lora": 0.2},
+        {"dataset": "Pets", "images": "1000", "full": 0.5, "lora": 0.25},
+    ]
