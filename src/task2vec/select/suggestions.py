@@ -112,7 +112,8 @@ def suggest_models(
         error, low, high, p_better = (float(each[place]) for each in (errors, lows, highs, chances))
         size = (model.params or 0, model.size, model.imagenet, model.cpu_speed)
         texts = (model.licence, model.tables, model.load)
-        lora = predict_lora(level + mean[place], half[place], train_images) if is_transformer(model.name) else None
+        odds = (float(level + mean[place]), float(half[place]))
+        lora = predict_lora(*odds, train_images) if is_transformer(model.name) else None
         found.append(Suggestion(model.name, error, low, high, p_better, *size, *texts, lora))
     return tuple(found)
 
