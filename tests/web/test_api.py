@@ -236,7 +236,7 @@ def test_every_line_of_its_example_works(library, tmp_path):
     curl.add_argument("-N", action="store_true")
     curl.add_argument("-d")
     curl.add_argument("address")
-    lines = re.findall(r"^    curl (.*)$", DOCS, re.MULTILINE)
+    lines = re.findall(r"^curl (.*)$", DOCS, re.MULTILINE)
     assert len(lines) == 9
     with serving(library, roots=[tmp_path], jobs=GOOD) as client:
         tasks = [one["id"] for one in ask(client, "/tasks")["tasks"]]

@@ -309,6 +309,22 @@ def test_a_cell_of_the_matrix_compares_and_the_choice_of_tasks_stays(reader):
     assert reader.run("document.activeElement.id") == "which"
 
 
+def test_a_late_answer_to_an_earlier_choice_of_tasks_is_dropped(reader):
+    reader.read("#view=matrix", height=1000)
+    reader.wait_until(f"window.task2vec?.state.points.length > 0 && {CANVAS} === '60'")
+    late = "{ const answer = await real(...given); await new Promise((end) => setTimeout(end, 900)); return answer; }"
+    late = f"window.fetch = (...given) => {{ window.fetch = real; return (async () => {late})(); }};"
+    reader.run(f"(() => {{ const real = window.fetch; {late} }})()")  # the next answer alone
+    for tasks in ("of dogs", "first"):
+        choose(reader, "which", tasks)
+    reader.wait_until(f"{CANVAS} === '60'")
+    time.sleep(1.5)
+    reader.run("document.querySelector('#view-matrix canvas').focus()")
+    for _ in range(2):
+        reader.press("ArrowDown")
+    reader.wait_until("document.querySelector('.cell-note').textContent.includes(' and ')")
+
+
 def test_the_matrix_opens_with_the_tasks_of_the_reader(reader):
     open_first(reader)
     own = reader.run("(task2vec.state.points.at(-1).origin = 'library', task2vec.state.points.at(-1).id)")

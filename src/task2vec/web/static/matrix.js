@@ -13,7 +13,8 @@ const LIGHT = ["#0b3c5d", "#1f6f9f", "#5fa4c8", "#a9cfe2", "#e2eef4", "#fbf7ee"]
 const DARK = ["#f2e6b1", "#8fd0d6", "#3f9cc0", "#2b6a96", "#21425f", "#1a2530"];
 const SLANT = Math.PI / 2.6; // of the names below the columns
 const HINT = "Point at a cell or use the arrow keys; click to compare its two tasks.";
-const place = get("view-matrix");
+const place = get("view-matrix"),
+  body = make("div.matrix"); // one for all drawings, so that a late answer to an earlier question is dropped
 let which = "first", // tasks: "first", "around" the open one, "own", or "of DATASET"
   matrix = null,
   marked = null, // the ids of the two tasks of the marked cell
@@ -72,8 +73,7 @@ function show() {
     state.points.some(isOwn) ? option("own", "your library") : null,
     large.map(([name]) => option(`of ${name}`, `tasks of ${name}`)),
   );
-  const body = make("div.matrix"),
-    label = make("label", { htmlFor: "which" }, "tasks");
+  const label = make("label", { htmlFor: "which" }, "tasks");
   isFocused ||= Boolean(parts) && document.activeElement === parts.canvas;
   place.replaceChildren(make("h2", "Distances between tasks"), make("p.row", label, choice), body);
   matrix = null;
