@@ -309,12 +309,17 @@ def test_a_cell_of_the_matrix_compares_and_the_choice_of_tasks_stays(reader):
     assert reader.run("document.activeElement.id") == "which"
 
 
+def delay_next_answer(reader):
+    """Delays the next answer of the server, and that alone, by 0.9 s."""
+    late = "{ const answer = await real(...given); await new Promise((end) => setTimeout(end, 900)); return answer; }"
+    late = f"window.fetch = (...given) => {{ window.fetch = real; return (async () => {late})(); }};"
+    reader.run(f"(() => {{ const real = window.fetch; {late} }})()")
+
+
 def test_a_late_answer_to_an_earlier_choice_of_tasks_is_dropped(reader):
     reader.read("#view=matrix", height=1000)
     reader.wait_until(f"window.task2vec?.state.points.length > 0 && {CANVAS} === '60'")
-    late = "{ const answer = await real(...given); await new Promise((end) => setTimeout(end, 900)); return answer; }"
-    late = f"window.fetch = (...given) => {{ window.fetch = real; return (async () => {late})(); }};"
-    reader.run(f"(() => {{ const real = window.fetch; {late} }})()")  # the next answer alone
+    delay_next_answer(reader)
     for tasks in ("of dogs", "first"):
         choose(reader, "which", tasks)
     reader.wait_until(f"{CANVAS} === '60'")
@@ -323,6 +328,17 @@ def test_a_late_answer_to_an_earlier_choice_of_tasks_is_dropped(reader):
     for _ in range(2):
         reader.press("ArrowDown")
     reader.wait_until("document.querySelector('.cell-note').textContent.includes(' and ')")
+
+
+def test_a_late_answer_about_an_earlier_task_is_dropped(reader):
+    open_first(reader)
+    names, ids = zip(*reader.run("task2vec.state.points.slice(3, 5).map(({ name, id }) => [name, id])"), strict=True)
+    delay_next_answer(reader)
+    for one in ids:
+        reader.run(f"location.hash = '#task={one}'")
+    wait_for_task(reader, names[1])
+    time.sleep(1.5)
+    assert reader.run("document.title").startswith(names[1])
 
 
 def test_the_matrix_opens_with_the_tasks_of_the_reader(reader):

@@ -46,13 +46,14 @@ export async function fill(place, read, show, text) {
   place.latest?.abort();
   const control = new AbortController();
   place.latest = control;
+  const isWanted = () => place.latest === control && place.isConnected; // else it is a late answer
   place.setAttribute("aria-busy", "true");
   place.replaceChildren(waiting(text));
   try {
     const answer = await read(control.signal);
-    if (place.latest === control) place.replaceChildren(...[show(answer)].flat().filter(Boolean));
+    if (isWanted()) place.replaceChildren(...[show(answer)].flat().filter(Boolean));
   } catch (error) {
-    if (error.name === "AbortError" || place.latest !== control) return;
+    if (error.name === "AbortError" || !isWanted()) return;
     place.replaceChildren(problem(error, () => fill(place, read, show, text)));
     if (!error.what) throw error;
   } finally {
