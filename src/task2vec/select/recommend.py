@@ -784,7 +784,8 @@ class Case:
                 "ranking, not as figures, and measure: --measure-top K."
             )
         models = [self.metatask.models[number] for number in order]
-        if odd := [model for model in models if model.is_named and model.size not in (None, find_size(model.location))]:
+        sized = [model for model in models if model.is_named and model.size is not None]
+        if odd := [model for model in sized if model.size != find_size(model.location)]:
             what, first = "Predicted and measured errors" if self.measured else "Predicted errors", odd[0]
             sizes = " or ".join(sorted({str(model.size) for model in odd}))
             expert = str(first.location).removeprefix("timm:") + ("" if first.is_available else " --download")
