@@ -143,8 +143,8 @@ def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
     narrow = advice.to_text(width=60)
     assert "ImageNet" not in narrow and advice.zoo[0].model[:12] in narrow
     vit = next(one for one in advice.zoo if one.lora)
-    (lora,) = [line for line in advice.format_curves() if line.startswith("LoRA")]
-    assert f"LoRA on {vit.model} of the zoo: predicted test error {100 * vit.lora.error:.1f} %" in lora
+    (lora,) = advice.format_lora()
+    assert f"LoRA on {vit.model}: predicted test error {100 * vit.lora.error:.1f} %" in lora
     assert f"probability {vit.lora.p_better:.2f}" in lora and lora[:30] in advice.to_text(width=120)
     values = advice.to_dict()["zoo"]
     assert [one["model"] for one in values] == [one.model for one in advice.zoo]

@@ -177,8 +177,8 @@ class Recommendation:
                 "Models of the zoo to fine-tune, by errors that others published (task2vec models): they were not "
                 f"measured on tasks like yours. Predicted with {format_shots(self.shots)}:"
             )
-            load = f"    {printable(self.zoo[0].load)}"
-            parts.append(f"{_fold(head, width)}\n\n{_draw_zoo(self.zoo, width)}\n\n{load}")
+            parts.append(f"{_fold(head, width)}\n\n{_draw_zoo(self.zoo, width)}\n\n    {printable(self.zoo[0].load)}")
+            parts += [_fold(sentence, width) for sentence in self.format_lora()]
         parts += [_fold(note, width) for note in self.notes]
         return "\n\n".join(parts) + "\n"
 
@@ -198,9 +198,12 @@ class Recommendation:
         return "\n".join(lines)
 
     def format_curves(self) -> list[str]:
-        """What is known of labels, of fine-tuning and of LoRA, a sentence each."""
-        found = [*map(format_labels, filter(None, [self.labels])), *map(format_tuned, filter(None, [self.tuned]))]
-        return found + [format_lora(one.model, one.lora) for one in self.zoo if one.lora is not None][:1]
+        """What is known of labels and of fine-tuning, a sentence each."""
+        return [*map(format_labels, filter(None, [self.labels])), *map(format_tuned, filter(None, [self.tuned]))]
+
+    def format_lora(self) -> list[str]:
+        """What is known of LoRA on the best transformer of the zoo, in a sentence."""
+        return [format_lora(one.model, one.lora) for one in self.zoo if one.lora is not None][:1]
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -269,7 +272,7 @@ def format_tuned(tuned: Tuned) -> str:
 def format_lora(model: str, lora: Tuned) -> str:
     """The predicted error of LoRA, in words."""
     ends = f"(90 % interval {100 * lora.low:.1f} to {format_percent(lora.high)})"
-    words = f"LoRA on {model} of the zoo: predicted test error {format_percent(lora.error)} {ends}, "
+    words = f"LoRA on {model}: predicted test error {format_percent(lora.error)} {ends}, "
     return f"{words}better than fine-tuning all its weights with probability {lora.p_better:.2f}."
 
 

@@ -181,7 +181,7 @@ class Matrix(BaseModel):
 
 @dataclass(frozen=True, repr=False)
 class Advice(Recommendation):
-    """A recommendation; `curves` are the sentences on labels and fine-tuning that the command line prints."""
+    """A recommendation; `curves` are the sentences on labels, fine-tuning and LoRA of the command line."""
 
     curves: tuple[str, ...] = ()
 

@@ -10,10 +10,7 @@ import { TABS, address, go, open, state, watch } from "./state.js";
 const CLASSES = 12,
   MODELS = 6,
   LETTERS = "abcdefgh";
-const SHOTS = [
-  ["half", "half of the images"],
-  ["5", "5 images per class"],
-];
+const SHOTS = ["half", "20", "10", "5", "2"];
 const panel = get("panel");
 let showNeighbours = () => {},
   showTab = () => {};
@@ -164,14 +161,16 @@ function classes(task) {
   );
 }
 
-/** Two buttons for the number of training images, which changes the best model. */
+const formatShots = (value) => (value === "half" ? "half of the images" : `${value} per class`);
+
+/** Buttons for the number of training images, which changes the best model. */
 export function shotsSwitch(onChange) {
   const press = (value) => {
     chosenShots.value = value;
     markShots(group, value);
     onChange();
   };
-  const buttons = SHOTS.map(([value, name]) => button("", name, () => press(value), { value }));
+  const buttons = SHOTS.map((value) => button("", formatShots(value), () => press(value), { value }));
   const group = make("div.switch", { role: "group", "aria-label": "Training images" }, buttons);
   markShots(group, chosenShots.value);
   return group;
@@ -227,7 +226,7 @@ function showModels(answer) {
     );
   };
   const generic = models.some(({ model }) => model.startsWith("generic")) ? ["generic"] : [],
-    trained = SHOTS.find(([value]) => value === answer.shots)?.[1] ?? `${answer.shots} images per class`;
+    trained = formatShots(answer.shots).replace("per class", "images per class");
   const code = (title, lines) =>
     make("details", make("summary", title), make("pre", { tabIndex: 0 }, make("code", lines.join("\n"))));
   return [
