@@ -28,11 +28,11 @@ from scipy.stats import wilcoxon
 
 from benchmarks.recommend import make_query
 from task2vec.experts.metatask import MetaTask, bundled_metatask, find_shots
-from task2vec.select import LORA, LORA_COLUMNS, curves, suggestions
+from task2vec.select import curves, suggestions
 from task2vec.select.combined import predict_conditioned, scale_errors
 from task2vec.select.curves import Curves, count_train_images, fit_curves
 from task2vec.select.strategies import Prediction
-from task2vec.select.zoo import read_rows
+from task2vec.select.zoo import LORA, LORA_COLUMNS, read_rows
 
 SPACE = "tf_efficientnet_lite0 robust"
 FLAT, WIDTH = 0.85, 1.645

@@ -22,7 +22,7 @@ from task2vec.experts import wilson_interval
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
 from task2vec.library import MeasuredError
 from task2vec.plots import COLOURS, GREY, import_figure, save_picture
-from task2vec.select.combined import fit_with_heads, predict_conditioned
+from task2vec.select.combined import fit_with_heads, predict_conditioned, scale_errors
 from task2vec.select.recommend import select_space
 from task2vec.select.strategies import Prediction
 
@@ -142,6 +142,14 @@ def draw(tables: Sequence[dict], path: Path) -> None:
     save_picture(figure, path)
 
 
+def find_common_noise(shots: str) -> float:
+    """The share of the noise between splits that models have in common: `_COMMON` of the combined strategy."""
+    values = scale_errors(t2v.bundled_metatask().select(shots).errors[:, :, 0].astype(float))  # (T, M, S)
+    noise, count = values - values.mean(2, keepdims=True), values.shape[1]
+    every, shared = np.square(noise).mean(), np.square(noise.mean(1)).mean()  # of a mean: common + (every - common) / M
+    return float((shared - every / count) / (1 - 1 / count) / every)
+
+
 def flip_signs(gains: np.ndarray, *, draws: int = 20_000) -> float:
     """The chance of a mean as low as this if signs were random."""
     signs = np.random.default_rng(0).choice([-1, 1], (draws, len(gains)))
@@ -240,10 +248,14 @@ def main() -> None:
                (("processor", time.process_time), ("wall clock", time.perf_counter))}  # fmt: skip
     for name, (first, later) in seconds.items():
         print(f"one recommendation: {first:.2f} s the first time, {later:.3f} s after that, by the {name}")
+    common = {shots: find_common_noise(shots) for shots in ("5", "half")}
+    print(
+        f"share of the noise that models have in common: {common['5']:.2f} (5 per class), {common['half']:.2f} (half)"
+    )
     if arguments.draw is not None:
         draw(tables, arguments.draw)
     if arguments.json is not None:
-        found = {"strategies": tables, "intervals": intervals, "seconds": seconds}
+        found = {"strategies": tables, "intervals": intervals, "seconds": seconds, "common noise": common}
         arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

@@ -28,17 +28,7 @@ from scipy.optimize import minimize
 import task2vec as t2v
 from experiments.report import make_app
 from task2vec.experts import find_shots
-from task2vec.select import (
-    CELL_COLUMNS,
-    LORA,
-    LORA_COLUMNS,
-    MODEL_COLUMNS,
-    VARIANCES,
-    Posterior,
-    Variances,
-    Zoo,
-    read_zoo,
-)
+from task2vec.select import CELL_COLUMNS, MODEL_COLUMNS, VARIANCES, Posterior, Variances, Zoo, read_zoo
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "task2vec" / "select" / "data"
 RESULTS = {"imagenet": "imagenet", "real": "imagenet-real", "r": "imagenet-r", "sketch": "sketch"}
@@ -410,7 +400,8 @@ def zoo(
     out.mkdir(parents=True, exist_ok=True)
     (out / "zoo.csv").write_bytes(_to_csv(models, MODEL_COLUMNS))
     (out / "published.csv.gz").write_bytes(gzip.compress(_to_csv(merged, CELL_COLUMNS), mtime=0))
-    (out / LORA).write_bytes(_to_csv(lora_cells(tables / "public_cells.csv"), LORA_COLUMNS))
+    lora = lora_cells(tables / "public_cells.csv")
+    (out / "lora.csv").write_bytes(_to_csv(lora, tuple(lora[0])))
     if not no_fit:
         file, first = out / VARIANCES, Variances(*np.exp(START[:5]).tolist(), noise={})
         file.write_text(json.dumps(first._asdict()), encoding="utf-8")

@@ -549,8 +549,8 @@ def find_noise(metatask: MetaTask) -> np.ndarray:
 LEAST_GAIN = 0.005
 # So many splits of the task weigh as much as what is known of others, when the noise of a split is estimated.
 _SPLITS = 4
-# The share of the noise that models measured on the same test images have in common: 0.27 over the splits of the bundle
-# with half of the images, 0.46 with 5 per class.
+# The share of the noise that models measured on the same test images have in common: 0.37 over the splits of the bundle
+# with half of the images, 0.45 with 5 per class (`python -m benchmarks.recommend`).
 _COMMON = 0.35
 
 
