@@ -109,6 +109,20 @@ def test_the_number_is_most_probably_right_within_a_factor_of_two_and_its_interv
     assert (lower.images or lower.limit) > labels.images
 
 
+@pytest.mark.parametrize(("half", "target"), [(0.1, 0.24), (0.2, 0.24), (0.1, 0.32)])
+def test_the_prior_is_students_t_around_four_times_the_present_images(exact, half, target):
+    known, classes = [around(5, 0.4, half)], 10  # so little is known of the curve that the prior counts
+    labels = exact.labels_needed(target, known, classes)
+    images = np.geomspace(1, 80_000, 20_000)  # up to a thousand times the limit, and never
+    mean, variance = exact.predict(images, known, classes)
+    enough = np.maximum.accumulate(ndtr((scale_to_chance(target, classes) - mean) / np.sqrt(variance)))
+    prior = student_t.pdf(np.log(images / 20), df=3)
+    mass = np.append(np.diff(enough, prepend=0) * prior, (1 - enough[-1]) * prior[-1])
+    enough = np.cumsum(mass)[:-1] / mass.sum()
+    low, high = (images[np.searchsorted(enough, share)] for share in (0.05, 0.95))
+    assert labels.low == pytest.approx(low, abs=1.1) and labels.high == pytest.approx(high, abs=1.1)
+
+
 def test_lines_are_recovered_and_are_the_most_probable():
     rng, count = np.random.default_rng(1), 1500
     steps = np.log(np.array([2, 5, 10, 20, 100]) / 5)
