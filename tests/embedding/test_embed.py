@@ -296,7 +296,7 @@ def test_batch_size_in_double_precision(probe, method):
 
 
 def test_batch_size_in_single_precision(probe):
-    assert symmetric(*embed_in_batches(probe)) < 1e-4
+    assert symmetric(*embed_in_batches(probe)) < (1e-3 if torch.cuda.is_available() else 1e-4)
 
 
 def test_random_labels_are_the_hardest_to_memorise_and_reported_as_chance():

@@ -155,7 +155,7 @@ class Counts:
 
 def test_tasks_on_the_same_images_share_all_but_the_way_back(monkeypatch):
     counts, tasks = Counts(monkeypatch), ask_binary(12)
-    found = embed_all(tasks, batch_size=8)
+    found = embed_all(tasks, batch_size=8, device="cpu")  # a GPU fills batches up
     assert sorted(name.rpartition(": ")[2] for name in counts.decoded) == sorted(f"item {i}" for i in range(12))
     assert counts.features == 12
     assert counts.forward <= 12
@@ -196,7 +196,7 @@ def test_memory_that_runs_out_at_any_slot_changes_no_number(monkeypatch, family,
 
 def test_results_come_before_later_groups_are_touched(monkeypatch):
     tasks, counts = make_family("disjoint"), Counts(monkeypatch)
-    results = embed_many(tasks, tiny(), settings=FINE)
+    results = embed_many(tasks, tiny(), settings=FINE, device="cpu")  # a GPU takes small groups together
     assert counts.decoded == []  # nothing before it is asked for
     assert next(results).number == 0 and len(counts.decoded) == len(tasks[0])
     assert next(results).number == 1 and len(counts.decoded) == len(tasks[0]) + len(tasks[1])

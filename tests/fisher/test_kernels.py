@@ -1,4 +1,4 @@
-"""The kernels for a GPU, in Triton's interpreter, against the same reductions in float64."""
+"""The kernels for a GPU, on one or else in Triton's interpreter, against the same reductions in float64."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from task2vec.fisher import reductions
 from task2vec.fisher.reductions import Geometry, geometry_of, patch_energy
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Kernel, stride, dilation and padding, which may be other ones down than across.
 GEOMETRIES = [Geometry((3, 3), (1, 1), (1, 1), (1, 1)), Geometry((5, 3), (2, 1), (1, 2), (2, 0))]
 
@@ -20,16 +21,14 @@ def make_layer(geometry: Geometry, channels: int, filters: int, groups: int = 1)
     """A convolution, inputs of two images, and gradients at its outputs with the channels innermost, as on a GPU."""
     torch.manual_seed(0)
     where = (geometry.kernel, geometry.stride, geometry.padding, geometry.dilation, groups)
-    conv = nn.Conv2d(channels, filters, *where)
-    x = torch.randn(2, channels, 9, 9).contiguous(memory_format=torch.channels_last)
+    conv = nn.Conv2d(channels, filters, *where).to(DEVICE)
+    x = torch.randn(2, channels, 9, 9, device=DEVICE).contiguous(memory_format=torch.channels_last)
     d = torch.randn_like(conv(x)).contiguous(memory_format=torch.channels_last)
     return conv, x, d
 
 
 def measure() -> dict[str, float]:
     """The largest relative error of each kernel in each case. The interpreter has no products in bfloat16."""
-    import triton.language as tl
-
     from task2vec.fisher import kernels
 
     found, several = {}, 64  # positions of one program, where several share them
@@ -44,7 +43,7 @@ def measure() -> dict[str, float]:
         rows = kernels.untied(energy.float().flatten(2), d.flatten(2))
         found[f"untied {number}"] = _differ(rows, reductions.untied(energy, d.double()))
         conv, x, d = make_layer(geometry, 16, 70)
-        rows = kernels.tied(x, d, geometry_of(conv, x)[1], dtype=tl.float32)
+        rows = kernels.tied(x, d, geometry_of(conv, x)[1], dtype=torch.float32)
         found[f"tied {number}"] = _differ(rows, reductions.direct(x.double(), d.double(), geometry))
     return found
 
@@ -57,7 +56,8 @@ def _differ(found: Tensor, wanted: Tensor) -> float:
 def errors() -> dict[str, float]:
     """The errors, from a process of its own: kernels are interpreted if a variable is set when Triton is imported."""
     pytest.importorskip("triton", reason="torch has brought no Triton here")
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment |= {"TRITON_INTERPRET": "1"} if DEVICE == "cpu" else {}
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])

@@ -7,13 +7,14 @@ from task2vec.head import lbfgs
 from task2vec.head.lbfgs import minimise
 
 
-def quadratics(seed, problems=4, size=12, condition=100.0):
+def quadratics(seed, problems=4, size=12, condition=100.0, device="cpu"):
     """Convex bowls x^T A x / 2 - b^T x of very different steepness, and their minima."""
     generator = torch.Generator().manual_seed(seed)
     axes = torch.linalg.qr(torch.randn(problems, size, size, generator=generator, dtype=torch.float64))[0]
     values = torch.logspace(0, torch.tensor(condition).log10().item(), size, dtype=torch.float64)
     matrices = axes * values @ axes.mT * torch.logspace(-1, 1, problems, dtype=torch.float64)[:, None, None]
     targets = torch.randn(problems, size, generator=generator, dtype=torch.float64)
+    matrices, targets = matrices.to(device), targets.to(device)
 
     def loss_and_gradient(x, which):
         product = torch.einsum("pij,pj->pi", matrices[which], x)
@@ -97,7 +98,8 @@ def test_directions_are_those_of_the_textbook(seed):
     found, own = [], [[] for _ in range(5)]
     for step, change, gradient in random_steps(seed, count=2 * lbfgs.HISTORY):
         found.append(lbfgs._Step.between((torch.ones_like(step), 1 + step), (gradient - change, gradient)))
-        directions = lbfgs._apply_inverse_hessian(gradient, found[-lbfgs.HISTORY :])
+        rest = [lbfgs._Step(*(torch.zeros_like(part) for part in found[0]))] * (lbfgs.HISTORY - len(found))
+        directions = lbfgs._apply_inverse_hessian(gradient, [*rest, *found[-lbfgs.HISTORY :]])
         for direction, steps, *last in zip(directions, own, step, change, gradient, strict=True):
             steps.append(last[:2])
             wanted = two_loops(last[2], steps)
@@ -115,6 +117,25 @@ def test_one_synchronisation_with_the_gpu_per_step(monkeypatch):
 
     minimise(watched, torch.zeros_like(expected), tolerance=1e-6, max_steps=20)
     assert len(read) == len(asked) > 20
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need an NVIDIA GPU")
+@pytest.mark.parametrize("large", [1 << 20, 1])  # without and with dropping those that are done
+def test_a_recorded_step_is_that_of_the_processor(monkeypatch, large):
+    monkeypatch.setattr(lbfgs, "_LARGE", large)
+    wanted = minimise(quadratics(0)[0], torch.zeros(4, 12, dtype=torch.float64), tolerance=1e-9, max_steps=500)
+    loss_and_gradient, expected = quadratics(0, device="cuda")
+    asked = []
+
+    def watched(x, which):
+        asked.append(which)
+        return loss_and_gradient(x, which)
+
+    found = minimise(watched, torch.zeros_like(expected), tolerance=1e-9, max_steps=500)
+    assert len(asked) <= 3 if large > 1 else 3 < len(asked) < 10  # start, step, recording; the others are replayed
+    assert bool(found[2].all()) and all(
+        torch.allclose(a.cpu(), b, rtol=1e-7) for a, b in zip(found, wanted, strict=True)
+    )
 
 
 # --- an end that is relative to the start ---

@@ -16,7 +16,7 @@ pairs of an image, so that a single row per image is enough for sums that wait.
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -98,20 +98,33 @@ class Pixels:
     def runs(self, runs: Iterable[list[int]]) -> Iterator[tuple[list[int], Tensor]]:
         """Runs of indices with their stacked tensors, one run being decoded while another is used."""
         pool = ThreadPoolExecutor(self.num_workers)
-        begun = ((run, [pool.submit(self.load, index) for index in run]) for run in runs)
+        begun = ((run, *self._begin(run, pool)) for run in runs)
         try:
             ahead = next(begun, None)
             while ahead is not None:
-                run, loading = ahead
+                run, tensors, loading = ahead
                 ahead = next(begun, None)
-                tensors = [future.result().to(self.device, non_blocking=True) for future in loading]
-                for index, tensor in zip(run, tensors, strict=True):
-                    if index not in self.kept and tensor.nbytes <= self.room:
-                        self.kept[index] = tensor
-                        self.room -= tensor.nbytes
-                yield run, torch.stack(tensors)
+                for some, future in loading:
+                    loaded = dict(zip(some, future.result().to(self.device, non_blocking=True), strict=True))
+                    tensors |= loaded
+                    if (size := sum(tensor.nbytes for tensor in loaded.values())) <= self.room:
+                        self.kept |= loaded
+                        self.room -= size
+                yield run, torch.stack([tensors[index] for index in run])
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def _begin(
+        self, run: list[int], pool: ThreadPoolExecutor
+    ) -> tuple[dict[int, Tensor], list[tuple[list[int], Future[Tensor]]]]:
+        """What is in the cache, and the rest as it is being decoded: one part by each thread, handed over at once."""
+        cached = {index: self.kept[index] for index in run if index in self.kept}
+        missing = [index for index in run if index not in cached]
+        parts = [missing[start :: self.num_workers] for start in range(min(self.num_workers, len(missing)))]
+        return cached, [(part, pool.submit(self._load_all, part)) for part in parts]
+
+    def _load_all(self, indices: Sequence[int]) -> Tensor:
+        return torch.stack([self.load(index) for index in indices])
 
     def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
         """Batches of images that recur often: from one tensor, if all images are in the cache."""
@@ -128,9 +141,7 @@ class Pixels:
         self.kept, self.room = {}, 0
 
     def load(self, index: int) -> Tensor:
-        """One image as a tensor, decoded if it is not in the cache; `DataError` if it cannot be."""
-        if index in self.kept:
-            return self.kept[index]
+        """One image as a tensor; `DataError` if it cannot be decoded."""
         tensor = self.probe.preprocess(self.images.load(index))
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise NotFiniteError(

@@ -95,7 +95,7 @@ def _tied(
     x, d, out, filters, height, width, positions, across, x_image, x_row, x_column, x_channel, d_image, d_filter,
     d_place, stride_down, stride_across, dilation_down, dilation_across, pad_down, pad_across,
     CHANNELS: tl.constexpr, KERNEL: tl.constexpr, WEIGHTS: tl.constexpr,
-    FILTERS: tl.constexpr, BLOCK: tl.constexpr, PLACES: tl.constexpr, TYPE: tl.constexpr,
+    FILTERS: tl.constexpr, BLOCK: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip
     image = tl.program_id(2).to(tl.int64)
     f = tl.program_id(1) * FILTERS + tl.arange(0, FILTERS)
@@ -113,30 +113,32 @@ def _tied(
         inside = (row >= 0) & (row < height) & (column >= 0) & (column < width) & is_place & (weight < WEIGHTS)[None, :]
         of = x + image * x_image + row * x_row + column * x_column + channel[None, :] * x_channel
         value = tl.load(of, inside, 0.0)
-        total = tl.dot(tl.trans(slope.to(TYPE)), value.to(TYPE), total, input_precision="ieee")
+        total = tl.dot(tl.trans(slope), value, total, input_precision="ieee")
     of = out + (image * tl.num_programs(0) + tl.program_id(0)) * filters + f
     tl.store(of, tl.sum(total * total, 1), f < filters)
 
 
-def can_tie(x: Tensor) -> bool:
-    """Whether `tied` pays: there are channels to multiply, and the caller has allowed less than full precision."""
-    return x.shape[1] >= 32 and torch.get_float32_matmul_precision() != "highest"
+def can_tie(d: Tensor) -> bool:
+    """Whether `tied` pays: there are filters to multiply, and the caller has allowed less than full precision."""
+    return d.shape[1] >= 32 and torch.get_float32_matmul_precision() != "highest"
 
 
-def tied(x: Tensor, d: Tensor, geometry: Any, *, dtype: Any = tl.bfloat16) -> Tensor:
+def tied(x: Tensor, d: Tensor, geometry: Any, *, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Squared norms of filter gradients: products of gradients and patches, squared and summed where they are.
 
-    Factors are rounded to `dtype`, sums are not. Rounding errors are independent, so that of a filter, whose weights
-    and positions they average over, is about that of products in TF32 through the whole network.
+    Factors are rounded to `dtype` before, as they are read many times; sums are not. Rounding errors are independent,
+    so that of a filter, whose weights and positions they average over, is about that of products in TF32 through the
+    whole network.
     """
+    kept, x, d = d.dtype, x.to(dtype), d.to(dtype)
     count, filters, weights = len(d), d.shape[1], x.shape[1] * geometry.taps
     rows, parts = 128 if filters > 64 else 64, triton.cdiv(weights, _WEIGHTS)
     out = torch.empty(count, parts, filters, dtype=torch.float32, device=d.device)
     _tied[(parts, triton.cdiv(filters, rows), count)](
         x, d, out, *_describe(x, d, geometry), CHANNELS=x.shape[1], KERNEL=geometry.kernel[1], WEIGHTS=weights,
-        FILTERS=rows, BLOCK=_WEIGHTS, PLACES=32, TYPE=dtype, num_warps=4, num_stages=3,
+        FILTERS=rows, BLOCK=_WEIGHTS, PLACES=64, num_warps=4 if rows == 64 else 8, num_stages=3,
     )  # fmt: skip
-    return out.sum(1).to(d.dtype)
+    return out.sum(1).to(kept)
 
 
 def _describe(x: Tensor, d: Tensor, geometry: Any) -> tuple[int, ...]:

@@ -45,6 +45,8 @@ _POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 # A product with fewer columns than this costs as much as one with so many: reading the other factor takes the time.
 _NARROW = 12
+# What a multiply-add of the Gram matrix takes on a GPU, in those of the kernel for gradients.
+_GRAM_ON_GPU = 8
 # Maps of so many numbers go image by image on a CPU, so that each stays in its caches.
 _LARGE = 1 << 16
 
@@ -114,27 +116,28 @@ def _tokens(x: Tensor, count: int) -> Tensor:
 
 
 def _reduce_dense(x: Tensor, d: Tensor, geometry: "Geometry", memo: Memo) -> Tensor:
-    route = cheapest_route(x, d, geometry)
+    kernels = kernels_for(d) if geometry.taps > 1 else None
+    is_tied = kernels is not None and kernels.can_tie(d)
+    route = cheapest_route(x, d, geometry, of_gram=_GRAM_ON_GPU if is_tied else 1)
     if route == "gram":
         return quadratic(memo(lambda: patch_gram(x, d.shape[2:], geometry)), d.flatten(2))
-    kernels = kernels_for(d) if geometry.taps > 1 else None
-    if kernels is not None and kernels.can_tie(x):
+    if is_tied:
         return kernels.tied(x, d, geometry)
     return pixelwise(x, d, geometry) if route == "pixelwise" else direct(x, d, geometry)
 
 
-def cheapest_route(x: Tensor, d: Tensor, geometry: "Geometry") -> str:
+def cheapest_route(x: Tensor, d: Tensor, geometry: "Geometry", *, of_gram: int = 1) -> str:
     """Name of the cheapest route for a dense layer with input (n, c, h, w) and output gradient (n, f, h', w').
 
     Costs are multiply-adds; sums of the Gram matrix and the forming of patches are bound by memory and count more
-    (factors measured on a CPU; a GPU has no use for a loop over images).
+    (factors measured on a CPU; a GPU has no use for a loop over images). The Gram matrix counts `of_gram` times.
     """
     channels, filters, taps = x.shape[1], d.shape[1], geometry.taps
     pixels, outputs = x.shape[2] * x.shape[3], d.shape[2] * d.shape[3]
     by_gradient = "direct" if taps == 1 or x.device.type != "cpu" or channels * taps <= 64 else "pixelwise"
     gradient_cost = filters * outputs * max(channels * taps, _NARROW)
     gram_cost = pixels**2 * channels + outputs**2 * (filters + (20 * geometry.kernel[0] if taps > 1 else 0))
-    return by_gradient if gradient_cost <= gram_cost else "gram"
+    return by_gradient if gradient_cost <= of_gram * gram_cost else "gram"
 
 
 @dataclass(frozen=True)
@@ -290,7 +293,7 @@ def patch_energy(module: nn.Module, x: Tensor) -> Tensor:
     x = x if x.ndim == dimensions + 2 else x[None]
     # A norm reads the map once, and writes no other; on a CPU it takes longer all the same.
     is_norm = module.groups == 1 and x.is_cuda
-    energy = torch.linalg.vector_norm(x, dim=1, keepdim=True).square_() if is_norm else x.square()
+    energy = torch.linalg.vector_norm(x, dim=1, keepdim=True).square() if is_norm else x.square()
     if module.groups == 1:
         energy = energy if is_norm else energy.sum(1, keepdim=True)
     elif module.groups < module.in_channels:

@@ -1,12 +1,15 @@
 """Full-batch L-BFGS on many convex problems at once.
 
-Cross-validation fits one head per fold on the same features, and tasks on the same images fit theirs
-together: a few large matrix products per step instead of many small ones, on a CPU and on a GPU alike. Every problem
-keeps its own history, step length and end, so that it takes the steps that it would take alone; once half of them have
-converged, the others go on without them.
+Cross-validation fits one head per fold on the same features, and tasks on the same images fit theirs together: a few
+large matrix products per step instead of many small ones, on a CPU and on a GPU alike. Every problem keeps its own
+history, step length and end, so that it takes the steps that it would take alone; once enough of them have converged,
+the others go on without them.
+
+A step is a hundred small kernels, which Python takes five times as long to launch as a GPU to run. So it reads nothing
+and changes its state in place, and a GPU replays it from a recording.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,12 +18,15 @@ from torch import Tensor
 # Points (k, d) of the problems with the given numbers (k,) become losses (k,) and gradients (k, d). As long as it is
 # called for the same problems, the numbers are the very same tensor.
 LossAndGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-# Gradients (k, d) of the problems with the given numbers become whether each is small enough (k,).
-IsFlat = Callable[[Tensor, Tensor], Tensor]
 
 _ARMIJO = 1e-4
 HISTORY = 10
 _TINY = torch.finfo(torch.float32).tiny  # a divisor for what is thrown away afterwards
+_SHORTEST = 2.0**-30  # a problem whose step would be shorter stays where it is
+# Problems are dropped when this part of them is done. A GPU records the others anew, which pays for large ones alone.
+_DROPPED, _LARGE = {"cpu": 0.25, "cuda": 0.5}, 1 << 20
+# Steps of a GPU between two looks at who is done: each look waits for it.
+_UNSEEN = 4
 
 
 def minimise(
@@ -35,54 +41,19 @@ def minimise(
     """
     found, losses = torch.empty_like(start), start.new_empty(len(start))
     converged = torch.empty_like(losses, dtype=torch.bool)
-    which = torch.arange(len(start), device=start.device)
-    point = start
-    loss, gradient = loss_and_gradient(point, which)
-    steps: list[_Step] = []
-    limits = tolerance * gradient.norm(dim=1).clamp_min(1e-6)
-
-    def is_flat(gradient: Tensor, which: Tensor) -> Tensor:
-        return gradient.norm(dim=1) <= limits[which]
-
-    done = is_flat(gradient, which).cpu()
-    waiting = _Waiting(which, torch.nonzero(~done).flatten())
+    run = _Run(loss_and_gradient, start, tolerance=tolerance, max_steps=max_steps, history=history)
 
     def note(rows: Tensor | slice) -> None:
-        found[which[rows]], losses[which[rows]] = point[rows], loss[rows]
-        converged[which[rows]] = is_flat(gradient[rows], which[rows])
+        which = run.which[rows]
+        found[which], losses[which], converged[which] = run.point[rows], run.loss[rows], run.is_flat()[rows]
 
-    for _ in range(max_steps):
-        if bool(done.all()):
-            break
-        if 2 * int(done.sum()) >= len(done):
-            note(torch.nonzero(done).flatten().to(which.device))
-            rest = torch.nonzero(~done).flatten().to(which.device)
-            which, point, loss, gradient = which[rest], point[rest], loss[rest], gradient[rest]
-            steps = [_Step(*(part[rest] for part in step)) for step in steps]
-            done = torch.zeros(len(rest), dtype=torch.bool)
-            waiting = _Waiting(which, torch.arange(len(rest)))
-        direction = -_apply_inverse_hessian(gradient, steps)
-        new, ended = _search_line(loss_and_gradient, (point, loss, gradient), direction, waiting, is_flat)
-        steps = [*steps[-(history - 1) :], _Step.between((point, new[0]), (gradient, new[2]))]
-        point, loss, gradient = new
-        if not torch.equal(ended, done):
-            done, waiting = ended, _Waiting(which, torch.nonzero(~ended).flatten())
+    while not bool((done := run.done.cpu()).all()):
+        if int(done.sum()) >= run.dropped:
+            note(run.done)
+            run.keep(torch.nonzero(~done).flatten().to(start.device))
+        run.go_on()
     note(slice(None))
     return found, losses, converged
-
-
-class _Waiting:
-    """Problems that need a step: their rows among those that go on together (here and on the device), and numbers."""
-
-    def __init__(self, which: Tensor, places: Tensor):
-        self.all, self.places = which, places
-        self.is_whole = len(places) == len(which)
-        self.rows = slice(None) if self.is_whole else places.to(which.device, non_blocking=True)
-        self.which = which if self.is_whole else which[self.rows]
-
-    def only(self, some: Tensor) -> "_Waiting":
-        """Those of them that are marked in `some`."""
-        return self if bool(some.all()) else _Waiting(self.all, self.places[some])
 
 
 class _Step(NamedTuple):
@@ -100,7 +71,118 @@ class _Step(NamedTuple):
         """The step from the first of two points to the second."""
         step, change = points[1] - points[0], gradients[1] - gradients[0]
         moved = (step * change).sum(1)
-        return cls(step * torch.where(moved > 0, 1 / moved.clamp_min(_TINY), 0)[:, None], change, moved)
+        return cls(step * ((moved > 0) / moved.clamp_min(_TINY))[:, None], change, moved)
+
+
+class _Run:
+    """Problems that go on together.
+
+    Attributes:
+        which: (p,) their numbers.
+        point, loss, gradient: where each is.
+        limits: of the lengths of their gradients.
+        length: (p,) the part of the step that is tried next.
+        left: (p,) how many more steps each may take.
+        done: (p,) who is at its end, and stays there.
+        steps: the last ones of each, the latest at the end.
+    """
+
+    def __init__(self, objective: LossAndGradient, start: Tensor, *, tolerance: float, max_steps: int, history: int):
+        self.objective, self.history, self.is_cuda = objective, history, start.is_cuda
+        self.which = torch.arange(len(start), device=start.device)
+        self.point = start.clone()
+        self.loss, self.gradient = objective(self.point, self.which)
+        self.limits = tolerance * self.gradient.norm(dim=1).clamp_min(1e-6)
+        self.length = torch.ones_like(self.loss)
+        self.left = torch.full_like(self.which, max_steps)
+        self.done = self.is_flat() | (self.left == 0)
+        # Steps of zeros are passed over. A recording needs the places of all from the start.
+        self.steps = [self._rest() for _ in range(history if self.is_cuda else 0)]
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.is_recordable = self.is_cuda
+
+    @property
+    def dropped(self) -> float:
+        """How many must be done for the others to go on without them."""
+        if self.is_cuda and self.point.numel() < _LARGE:
+            return torch.inf
+        return max(1, _DROPPED["cuda" if self.is_cuda else "cpu"] * len(self.which))
+
+    def _rest(self) -> _Step:
+        """A step that leads nowhere."""
+        return _Step(torch.zeros_like(self.point), torch.zeros_like(self.point), torch.zeros_like(self.loss))
+
+    def is_flat(self) -> Tensor:
+        """(p,) whose gradient is small enough."""
+        return self.gradient.norm(dim=1) <= self.limits
+
+    def keep(self, rows: Tensor) -> None:
+        """Goes on with some of the problems."""
+        for name in ("which", "point", "loss", "gradient", "limits", "length", "left", "done"):
+            setattr(self, name, getattr(self, name)[rows])
+        self.steps = [_Step(*(part[rows] for part in step)) for step in self.steps]
+        self.graph = None
+
+    def go_on(self) -> None:
+        """One step, or some from the recording."""
+        if self.graph is None:
+            self._record() if self.is_recordable else self.step()
+            return
+        for _ in range(_UNSEEN):
+            self.graph.replay()
+
+    def step(self) -> None:
+        """Tries a step of each problem, and halves it for the next time if the loss does not fall by enough."""
+        direction = -_apply_inverse_hessian(self.gradient, self.steps)
+        slope = (direction * self.gradient).sum(1)
+        trial = torch.addcmul(self.point, direction, self.length[:, None])
+        loss, gradient = self.objective(trial, self.which)
+        enough = torch.addcmul(self.loss, slope, self.length, value=_ARMIJO)
+        moves = (loss - enough <= 0) & (slope < 0) & ~self.done  # not a number between infinities
+        stays = (trial == self.point).all(1)
+        step = _Step.between((self.point, trial), (self.gradient, gradient))
+        if not self.is_cuda and bool(moves.all()):  # as nearly always
+            self.point, self.loss, self.gradient = trial, loss, gradient
+            self.steps = [*self.steps[-(self.history - 1) :], step]
+        else:
+            _overwrite((self.point, self.loss, self.gradient), (trial, loss, gradient), moves)
+            if len(self.steps) < self.history:
+                self.steps = [self._rest(), *self.steps]
+            for own, later in zip(self.steps, [*self.steps[1:], step], strict=True):
+                _overwrite(own, later, moves)
+        self.left.sub_(moves.to(self.left))
+        torch.where(moves, torch.ones_like(self.length), self.length / 2, out=self.length)
+        self.done |= (moves & (self.is_flat() | stays | (self.left == 0))) | (self.length <= _SHORTEST)
+
+    def _record(self) -> None:
+        """A step, and the recording of those to come, if there can be one; on a stream beside the usual one.
+
+        `torch.cuda.graph` would give all spare memory back before, which takes longer than many steps.
+        """
+        usual, side = torch.cuda.current_stream(self.point.device), torch.cuda.Stream(self.point.device)
+        side.wait_stream(usual)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(side):
+            self.step()
+            side.synchronize()
+            try:
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    self.step()
+                finally:
+                    graph.capture_end()
+                self.graph = graph
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except RuntimeError:  # an operation that a graph cannot hold: slower, not wrong
+                self.is_recordable = False
+        usual.wait_stream(side)
+
+
+def _overwrite(old: Sequence[Tensor], new: Sequence[Tensor], rows: Tensor) -> None:
+    """Puts the given rows (p,) of new tensors into the place of old ones."""
+    for own, other in zip(old, new, strict=True):
+        torch.where(rows.view(-1, *[1] * (own.ndim - 1)), other, own, out=own)
 
 
 def _apply_inverse_hessian(gradient: Tensor, steps: list[_Step]) -> Tensor:
@@ -117,40 +199,8 @@ def _apply_inverse_hessian(gradient: Tensor, steps: list[_Step]) -> Tensor:
     if steps:
         _, change, moved = steps[-1]
         scale = moved / change.square().sum(1).clamp_min(_TINY)
-        q = q * torch.where(scale > 0, scale, 1.0)[:, None]
+        q = q * torch.where(scale > 0, scale, torch.ones_like(scale))[:, None]
     for (scaled, change, moved), alpha in zip(steps, reversed(alphas), strict=True):
         excess = torch.addcmul((change * q).sum(1), alpha, moved, value=-1)
         q = torch.addcmul(q, excess[:, None], scaled, value=-1)
     return q
-
-
-def _search_line(
-    loss_and_gradient: LossAndGradient, now: tuple[Tensor, ...], direction: Tensor, waiting: _Waiting, is_flat: IsFlat
-) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Halves the step of each waiting problem until its loss falls by enough; one that never does stays put.
-
-    The new points, losses and gradients, and who is done now: those that need not or cannot go further, and those that
-    did not wait. Nothing is read from a GPU but once per trial.
-    """
-    best, (point, loss, gradient) = now, now
-    slope = (direction * gradient).sum(1)
-    done = torch.ones(len(point), dtype=torch.bool)
-    length = 1.0
-    for _ in range(30):
-        rows = waiting.rows
-        trial = torch.add(point[rows], direction[rows], alpha=length)
-        new = (trial, *loss_and_gradient(trial, waiting.which))
-        missing = new[1] - torch.add(loss[rows], slope[rows], alpha=_ARMIJO * length)  # not a number between infinities
-        accepted = (missing <= 0) & (slope[rows] < 0)
-        ended = is_flat(new[2], waiting.which) | (trial == point[rows]).all(1)
-        accepted, ended = torch.stack([accepted, ended]).cpu()
-        done[waiting.places] = ended | ~accepted
-        if waiting.is_whole and bool(accepted.all()):  # as nearly always
-            return new, done
-        good = torch.nonzero(accepted).flatten().to(point.device)
-        into = good if isinstance(rows, slice) else rows[good]
-        best = tuple(old.index_copy(0, into, part[good]) for old, part in zip(best, new, strict=True))
-        waiting, length = waiting.only(~accepted), length / 2
-        if not len(waiting.places):
-            break
-    return best, done
