@@ -41,7 +41,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from task2vec.probe import FilterLayer
 
@@ -115,17 +114,13 @@ class Ledger:
             weights: u_i.
         """
         rows = rows.double()
-        own, place = owners.unique(return_inverse=True)
-        of_task = functional.one_hot(place, len(own)).T.double()  # (tasks, images)
-        parts = (own, of_task, inclusion, weights, terms)
-        own, of_task, inclusion, weights, terms = (part.to(rows.device, non_blocking=True) for part in parts)
+        parts = (owners, inclusion, weights, terms)
+        owners, inclusion, weights, terms = (part.to(rows.device, non_blocking=True) for part in parts)
         mass = rows.sum(1) / inclusion
         facts = torch.stack([torch.ones_like(mass), terms.double(), inclusion, mass, mass * mass], dim=1)
-        if self.is_together:
-            self._enter_together(rows, own, of_task, 1 / inclusion, weights / inclusion)
-        else:
-            self._enter_one_by_one(rows, owners, 1 / inclusion, weights / inclusion)
-        self.facts.index_add_(0, own, of_task @ facts)
+        enter = self._enter_together if self.is_together else self._enter_one_by_one
+        enter(rows, owners, 1 / inclusion, weights / inclusion)
+        self.facts.index_put_((owners,), facts, accumulate=True)
 
     def _enter_one_by_one(self, rows: Tensor, owners: Tensor, inverse: Tensor, weights: Tensor) -> None:
         """Three times faster than all together where memory is the limit: no sum is written but its own."""
@@ -137,14 +132,14 @@ class Ledger:
             yz.addcmul_(y, y, value=p)
             uz.add_(y, alpha=u)
 
-    def _enter_together(self, rows: Tensor, own: Tensor, of_task: Tensor, inverse: Tensor, weights: Tensor) -> None:
-        """Few steps, for a GPU, as products: scattered sums come in another order, and so round otherwise, every time.
+    def _enter_together(self, rows: Tensor, owners: Tensor, inverse: Tensor, weights: Tensor) -> None:
+        """Few steps, for a GPU; all memory is taken first, so that rows are entered as a whole or not at all.
 
-        All memory is taken first, so that rows are entered as a whole or not at all.
+        `index_add_` would add in another order, and so round otherwise, every time.
         """
-        z, y, uz = torch.stack([of_task * inverse, of_task, of_task * weights]) @ rows
-        zz, yz = torch.stack([of_task * inverse.square(), of_task * inverse]) @ rows.square()
-        self.sums.index_add_(0, own, torch.stack([z, y, zz, yz, uz], dim=1))
+        z = rows * inverse[:, None]
+        parts = torch.stack([z, rows, z * z, rows * z, rows * weights[:, None]], dim=1)
+        self.sums.index_put_((owners,), parts, accumulate=True)
 
     def estimate(self, task: int) -> FisherEstimate:
         """The estimate of one task from its images so far: a random part of those drawn, so inclusions shrink by it."""
