@@ -466,10 +466,10 @@ def test_d11_what_changes_or_takes_the_place_of_a_file_between_look_and_read_is_
     read_as_seen = images._read_as_seen
 
     def change_then_read(place, seen):
-        if place == root / "cats" / "001.png":
+        if place == str(victim := root / "cats" / "001.png"):
             if "length" not in reason:
-                place.rename(root / "kept")
-            change(place)
+                victim.rename(root / "kept")
+            change(victim)
         return read_as_seen(place, seen)
 
     monkeypatch.setattr(images, "_read_as_seen", change_then_read)

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -39,12 +39,13 @@ ORIENTATION_TAG = 0x0112
 _TURN = Image.Transpose
 _TURNS = (_TURN.FLIP_LEFT_RIGHT, _TURN.ROTATE_180, _TURN.FLIP_TOP_BOTTOM, _TURN.TRANSPOSE)
 UPRIGHT = dict(enumerate((*_TURNS, _TURN.ROTATE_270, _TURN.TRANSVERSE, _TURN.ROTATE_90), start=2))
-# Images passed to the threads at a time, so that a million of them do not queue in memory.
-_CHUNK = 256
+# Images that wait for a thread at a time, so that a million do not queue in memory, and those that one takes at once:
+# handing over single ones takes as long as reading small files.
+_CHUNK, _RUN = 1024, 16
 # Pixels that are hashed at a time.
 _STRIP = 1 << 15
 # Images that stay decoded after they were inspected, in bytes.
-_RECENT = 32 << 20
+_RECENT = 64 << 20
 # A pipe is opened without waiting for a writer, and a link is not opened at all.
 _OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW"))
 
@@ -266,6 +267,9 @@ def digest_pixels(image: Image.Image) -> str:
     """SHA-256 of mode, size and pixels: the identity of an image, whatever file or dataset it comes from."""
     digest = hashlib.sha256(f"{image.mode} {image.width} {image.height}\n".encode())
     rows = 1 + _STRIP // max(1, image.width)
+    if image.height <= rows:
+        digest.update(image.tobytes())
+        return digest.hexdigest()
     for top in range(0, image.height, rows):  # `tobytes` copies, twice for a moment
         digest.update(image.crop((0, top, image.width, min(top + rows, image.height))).tobytes())
     return digest.hexdigest()
@@ -301,9 +305,14 @@ def _to_eight_bit_grey(image: Image.Image) -> Image.Image:
 def read_inside(root: Path, path: str) -> bytes:
     """The bytes of the regular file `path` below the resolved folder `root`; `DataError` with the reason otherwise."""
     try:
-        place = (root / path).resolve(strict=True)
-        status = place.stat()
-        if not place.is_relative_to(root):
+        folder, name = os.path.split(os.path.join(root, path))
+        seen = os.stat(folder)
+        place = os.path.join(_resolve(folder, seen.st_dev, seen.st_ino), name)
+        status = os.lstat(place)
+        if stat.S_ISLNK(status.st_mode):
+            place = os.path.realpath(place, strict=True)
+            status = os.stat(place)
+        if not place.startswith(os.path.join(root, "")):
             raise DataError(f"it leads out of the root folder, to {place}")
         if not stat.S_ISREG(status.st_mode):
             raise DataError("it is not a regular file")
@@ -318,7 +327,13 @@ def read_inside(root: Path, path: str) -> bytes:
         raise DataError(f"the file cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
-def _read_as_seen(place: Path, seen: os.stat_result) -> bytes:
+@lru_cache(maxsize=4096)
+def _resolve(folder: str, device: int, number: int) -> str:
+    """The folder without links, looked up once as long as it is the same: that asks for the status of every parent."""
+    return os.path.realpath(folder, strict=True)
+
+
+def _read_as_seen(place: str, seen: os.stat_result) -> bytes:
     """The bytes of the very file whose status was checked: a pipe or a link may have replaced it since."""
     with open(os.open(place, _OPEN_FLAGS), "rb") as file:
         now = os.fstat(file.fileno())
@@ -366,6 +381,8 @@ def inspect_images(
     # the filters belong to the whole process, and threads would restore each other's.
     with warnings.catch_warnings(), ThreadPoolExecutor(num_workers, "task2vec-read") as pool:
         warnings.simplefilter("ignore")
-        chunks = (range(start, min(start + _CHUNK, len(images))) for start in range(0, len(images), _CHUNK))
-        outcomes = (outcome for chunk in chunks for outcome in pool.map(inspect, chunk))
+        runs = [range(start, min(start + _RUN, len(images))) for start in range(0, len(images), _RUN)]
+        chunks = (runs[start : start + _CHUNK // _RUN] for start in range(0, len(runs), _CHUNK // _RUN))
+        done = (run for chunk in chunks for run in pool.map(lambda run: [*map(inspect, run)], chunk))
+        outcomes = (outcome for run in done for outcome in run)
         return list(track(outcomes, len(images), what=f"reading {name}", progress=progress))
