@@ -6,11 +6,16 @@ own probability s against the geometric mean of three others: m of its strongest
 
     score = r / (1 + r)    with    r = s / (m t u)^(1/3)
 
-If wrong labels are drawn at random and probabilities are calibrated, s alone decides whether a label is wrong: the odds
-are s / (1 - s) times the same for all images. They are not: held-out heads that have seen wrong labels are too unsure
-(of the likelihood of the labels p^2 to p^3 is the best temperature), so the same s is worse news beside a strong rival;
-and less sure of some classes than of others. Both are corrected by a third, since a full correction believes too much
-in probabilities of hard images. u changes no order, but makes r free of how sure heads are, as a limit has to be.
+If wrong labels were drawn at random and probabilities were calibrated, the odds of a label would be s / (1 - s) times a
+constant, so s alone would rank labels (cleanlab's default). They are not calibrated: held-out heads are too unsure, so
+the same s is worse news beside a strong rival; and they are less sure of some classes than of others. A third of each
+correction ranked best or nearly so on 22 real datasets; one in full believes too much in what heads say of hard images.
+u changes no order, but makes r free of how sure the heads of a task are, as the limit `SUSPECTED` needs.
+
+On 16 other datasets (benchmarks/report.py: 5 and 10 % of labels replaced by any other, or by one that the class is
+confused with) the area under the precision-recall curve is 0.010 to 0.014 larger than of cleanlab's default score on
+the same probabilities, with standard errors of 0.003 to 0.004; by dataset it is larger in 32 cases and smaller in none
+of 64, beyond noise. 1.4 % of images with right labels are suspected there, 17 % by cleanlab's default filter.
 """
 
 from collections.abc import Sequence
