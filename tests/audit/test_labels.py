@@ -28,7 +28,7 @@ def score_by_hand(p, given):
     scores = []
     for row, label in zip(p, given, strict=True):
         rival = max(row[k] for k in range(len(row)) if k != label)
-        ratio = row[label] / (rival**0.25 * min(usual[label], np.mean(usual) / 2))
+        ratio = row[label] / (rival * usual[label] * np.mean(usual)) ** (1 / 3)
         scores.append(ratio / (1 + ratio))
     return np.array(scores)
 
@@ -43,14 +43,23 @@ def test_scores_are_those_of_the_formula():
     assert np.array_equal(found.is_suspected, (expected < SUSPECTED) & (p.argmax(1) != given))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_wrong_labels_are_ranked_and_suspected_no_worse_than_by_cleanlab(seed):
-    p, given, is_wrong = flipped_labels(seed=seed)
-    found = find_label_issues(p, given, EVERY)
-    assert average_precision_score(is_wrong, -found.score) >= CLEANLAB_PRECISION[seed]
-    assert f1(found.is_suspected, is_wrong) >= CLEANLAB_F1[seed]
-    hits = found.is_suspected & is_wrong
-    assert (found.suggested[hits] == p[hits].argmax(1)).all() and hits.sum() >= 0.6 * is_wrong.sum()
+def test_scores_do_not_depend_on_how_sure_heads_are():
+    p, given, _ = flipped_labels()
+    unsure = np.concatenate([p / 2, np.full((300, 1000), 0.5 / 1000)], axis=1)  # many classes that no image has
+    found, expected = find_label_issues(unsure, given, EVERY), find_label_issues(p, given, EVERY)
+    assert np.allclose(found.score, expected.score) and np.array_equal(found.is_suspected, expected.is_suspected)
+
+
+def test_wrong_labels_are_ranked_and_suspected_no_worse_than_by_cleanlab():
+    f1s = []
+    for seed in range(4):
+        p, given, is_wrong = flipped_labels(seed=seed)
+        found = find_label_issues(p, given, EVERY)
+        assert average_precision_score(is_wrong, -found.score) >= CLEANLAB_PRECISION[seed]
+        f1s.append(f1(found.is_suspected, is_wrong))
+        hits = found.is_suspected & is_wrong
+        assert (found.suggested[hits] == p[hits].argmax(1)).all() and hits.sum() >= 0.6 * is_wrong.sum()
+    assert np.mean(f1s) >= np.mean(CLEANLAB_F1) + 0.05  # of 24 wrong labels, so one draw says little
 
 
 def test_cleanlab_finds_what_is_written_here():
@@ -68,8 +77,8 @@ def test_cleanlab_suspects_more_right_labels():
     p, given, is_wrong = flipped_labels()
     is_issue = np.isin(np.arange(300), CLEANLAB_ISSUES)
     found = find_label_issues(p, given, EVERY).is_suspected
-    assert (found & is_wrong).sum() == 20 and (is_issue & is_wrong).sum() == 23
-    assert (found & ~is_wrong).sum() == 3 < (is_issue & ~is_wrong).sum()
+    assert (found & is_wrong).sum() == 18 and (is_issue & is_wrong).sum() == 23
+    assert (found & ~is_wrong).sum() == 4 < (is_issue & ~is_wrong).sum()
 
 
 def test_a_class_that_is_hardly_learned_is_not_suspected_as_a_whole():
