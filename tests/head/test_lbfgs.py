@@ -123,7 +123,7 @@ def test_one_synchronisation_with_the_gpu_per_step(monkeypatch):
 @pytest.mark.parametrize("large", [1 << 20, 1])  # without and with dropping those that are done
 def test_a_recorded_step_is_that_of_the_processor(monkeypatch, large):
     monkeypatch.setattr(lbfgs, "_LARGE", large)
-    wanted = minimise(quadratics(0)[0], torch.zeros(4, 12, dtype=torch.float64), tolerance=1e-9, max_steps=500)
+    wanted = minimise(quadratics(0)[0], torch.zeros(4, 12, dtype=torch.float64), tolerance=1e-6, max_steps=500)
     loss_and_gradient, expected = quadratics(0, device="cuda")
     asked = []
 
@@ -131,11 +131,10 @@ def test_a_recorded_step_is_that_of_the_processor(monkeypatch, large):
         asked.append(which)
         return loss_and_gradient(x, which)
 
-    found = minimise(watched, torch.zeros_like(expected), tolerance=1e-9, max_steps=500)
+    found = minimise(watched, torch.zeros_like(expected), tolerance=1e-6, max_steps=500)
     assert len(asked) <= 3 if large > 1 else 3 < len(asked) < 10  # start, step, recording; the others are replayed
-    assert bool(found[2].all()) and all(
-        torch.allclose(a.cpu(), b, rtol=1e-7) for a, b in zip(found, wanted, strict=True)
-    )
+    assert bool(found[2].all())
+    assert torch.allclose(found[0].cpu(), wanted[0], rtol=1e-6) and torch.allclose(found[1].cpu(), wanted[1], rtol=1e-9)
 
 
 # --- an end that is relative to the start ---

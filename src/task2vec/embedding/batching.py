@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from task2vec.embedding.embedding import EmbedSettings
 from task2vec.errors import NotFiniteError, ResourceError, UsageError
@@ -325,13 +326,24 @@ class Backward:
         self.pixels = passes.pixels
         designs = [part.design for part in parts]
         self.ledger = Ledger(designs, filters=passes.probe.n_filters, device=self.pixels.device)
-        self.vectors = [_send(part.vectors, self.pixels.device) for part in parts]
-        self.heads = [_send(part.weight, self.pixels.device) for part in parts]
+        # Vectors and heads of all tasks with as many classes, one below the other; where those of each task begin.
+        self.vectors: dict[int, Tensor] = {}
+        self.heads: dict[int, Tensor] = {}
+        self.classes = torch.tensor([len(part.weight) for part in parts])
+        first_vector, first_class = torch.zeros(2, len(parts), dtype=torch.int64)
+        for classes in self.classes.unique().tolist():
+            own = torch.nonzero(self.classes == classes).flatten()
+            counts = torch.tensor([len(parts[number].vectors) for number in own])
+            first_vector[own], first_class[own] = counts.cumsum(0) - counts, classes * torch.arange(len(own))
+            self.vectors[classes] = _send(torch.cat([parts[number].vectors for number in own]), self.pixels.device)
+            self.heads[classes] = _send(torch.cat([parts[number].weight for number in own]), self.pixels.device)
+        self.first_class = first_class
         images = torch.cat([part.images for part in parts])
         order = torch.argsort(images, stable=True)  # by image, then by task, then as drawn
         self.images = images[order]
         self.owners = torch.cat([torch.full_like(part.images, number) for number, part in enumerate(parts)])[order]
-        self.places = torch.cat([torch.arange(len(part.images)) for part in parts])[order]
+        within = torch.cat([torch.arange(len(part.images)) for part in parts])[order]
+        self.places = first_vector[self.owners] + within
         self.inclusion = torch.cat([part.inclusion for part in parts])[order]
         self.weights = torch.cat([part.weights for part in parts])[order]
         ids = self.images * len(parts) + self.owners
@@ -396,14 +408,23 @@ class Backward:
             self._take(rows[_send(filled, device)], pairs[slot, filled])
 
     def _seeds(self, pairs: Tensor) -> Tensor:
-        """(m, d) gradients at the pooled features of the pairs with the given numbers."""
-        device, order = self.pixels.device, self.owners[pairs].argsort(stable=True)
-        owners, counts = self.owners[pairs[order]].unique_consecutive(return_counts=True)
-        places = _send(self.places[pairs[order]], device).split(counts.tolist())
-        found = [
-            self.vectors[owner][own] @ self.heads[owner] for owner, own in zip(owners.tolist(), places, strict=True)
-        ]
-        return torch.cat(found).to(self.passes.dtype)[_send(order.argsort(), device)]
+        """(m, d) gradients at the pooled features of the pairs with the given numbers: vectors times heads.
+
+        Those of many tasks are sums of weighted rows of all their heads: a product for each would be as many launches.
+        """
+        passes, device = self.passes, self.pixels.device
+        found = torch.empty(len(pairs), passes.probe.feature_dim, dtype=passes.dtype, device=device)
+        classes = self.classes[self.owners[pairs]]
+        for count in classes.unique().tolist():
+            own = torch.nonzero(classes == count).flatten()
+            vectors, heads = self.vectors[count][_send(self.places[pairs[own]], device)], self.heads[count]
+            if len(heads) == count:
+                seeds = vectors @ heads
+            else:
+                rows = self.first_class[self.owners[pairs[own]]][:, None] + torch.arange(count)
+                seeds = functional.embedding_bag(_send(rows, device), heads, per_sample_weights=vectors, mode="sum")
+            found[_send(own, device)] = seeds.to(found)
+        return found
 
     def _take(self, rows: Tensor, pairs: Tensor) -> None:
         """Adds the rows of one slot to their groups: those that are complete enter the ledger, the others wait.

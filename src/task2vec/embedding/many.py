@@ -14,7 +14,7 @@ from torch import Tensor
 
 from task2vec.embedding.batching import OomRetry, Passes, choose_device, refuse_infinite
 from task2vec.embedding.embedding import Embedding, EmbedSettings, Store, find_saved, name_file, open_folder
-from task2vec.embedding.single import Job, start_backward
+from task2vec.embedding.single import Job, add_priors, start_backward
 from task2vec.errors import DataError, NotFiniteError, ResourceError, Task2VecError, UsageError
 from task2vec.fisher import check_rows
 from task2vec.head import Head, fit_heads
@@ -407,16 +407,15 @@ class GroupWork:
         backward = start_backward(jobs, parts)
         drawn = torch.nonzero(backward.counts).flatten().tolist()
         backward.run(drawn, report("fisher", sum(len(part.images) for part in parts)))
+        estimates = [backward.ledger.estimate(account) for account in range(len(jobs))]
+        measured = add_priors(jobs, estimates)
         last = 0
         for number, family in families:
             first, last = last, last + len(family)
             try:
                 check_rows(backward.ledger.sums[first:last, 1], self.probe.layers)
-                whole, *halves = (backward.ledger.estimate(account) for account in range(first, last))
-                arrays = [
-                    job.add_prior(half)[0].fisher.cpu().numpy() for job, half in zip(family[1:], halves, strict=True)
-                ]
-                yield number, family[0].describe(heads[first], family[0].add_prior(whole), halves=arrays)
+                halves = [half.fisher.cpu().numpy() for half, *_ in measured[first + 1 : last]]
+                yield number, family[0].describe(heads[first], measured[first], halves=halves)
             except NotFiniteError as error:
                 yield number, error
 

@@ -163,7 +163,7 @@ class Job:
             with tensor_cores(self.device):
                 measured = measure_noise(self, features, head, report)
         else:
-            measured = self.add_prior(self.fisher(features, head, report))
+            measured = add_priors([self], [self.fisher(features, head, report)])[0]
         halves = [half.embed(features[own], report).fisher for own, half in self.split()]
         return self.describe(head, measured, halves=halves)
 
@@ -209,20 +209,6 @@ class Job:
             if wanted is not None and estimate.images >= _FEWEST and estimate.relative_error <= wanted:
                 break
         return ledger.estimate(0)
-
-    def add_prior(self, estimate: FisherEstimate) -> Measured:
-        """The smoothed Fisher at the converged head, with a prior fitted to it or, by the direct method, fixed."""
-        layers, beta = self.passes.probe.layers, self.settings.beta / len(self.task)
-        is_robust, smoothed = self.settings.method == "robust", smooth(estimate, layers, self.settings.smoothing)
-        prior = fitted_prior(smoothed.fisher, layers, beta=beta) if is_robust else fixed_prior(layers, beta=beta)
-        wanted = self.settings.rel_tol
-        if wanted is None or estimate.relative_error <= wanted:
-            return smoothed, prior, [], {}
-        warning = (
-            f"a relative error of {wanted:g} was requested and only {estimate.relative_error:.2g} was reached with "
-            f"{estimate.terms} samples: raise max_samples= (--max-samples), or add images to the task"
-        )
-        return smoothed, prior, [warning], {}
 
     def split(self) -> list[tuple[Tensor, "Job"]]:
         """Two halves of the task as tasks of their own, if wanted: which images they have, and their jobs.
@@ -308,12 +294,37 @@ def start_backward(jobs: Sequence[Job], parts: Sequence[Part]) -> Backward:
     return Backward(passes, engine, parts, keys=[int(digest[:16], 16) ^ settings.seed for digest in jobs[0].digests])
 
 
-def fixed_prior(layers: tuple[FilterLayer, ...], *, beta: float) -> Tensor:
+def add_priors(jobs: Sequence[Job], estimates: Sequence[FisherEstimate]) -> list[Measured]:
+    """Smoothed Fishers at converged heads, each with a prior fitted to it or, by the direct method, fixed.
+
+    All at once: a GPU takes no longer for many than for one.
+    """
+    settings, layers = jobs[0].settings, jobs[0].passes.probe.layers
+    smoothed = [smooth(estimate, layers, settings.smoothing) for estimate in estimates]
+    beta = torch.tensor([[settings.beta / len(job.task)] for job in jobs], dtype=torch.float64)
+    if settings.method == "robust":
+        fisher = torch.stack([one.fisher for one in smoothed])
+        priors = fitted_prior(fisher, layers, beta=beta.to(fisher.device))
+    else:
+        priors = fixed_prior(layers, beta=beta)
+    wanted, found = settings.rel_tol, []
+    for estimate, one, prior in zip(estimates, smoothed, priors, strict=True):
+        warnings = []
+        if wanted is not None and estimate.relative_error > wanted:
+            warnings.append(
+                f"a relative error of {wanted:g} was requested and only {estimate.relative_error:.2g} was reached with "
+                f"{estimate.terms} samples: raise max_samples= (--max-samples), or add images to the task"
+            )
+        found.append((one, prior, warnings, {}))
+    return found
+
+
+def fixed_prior(layers: tuple[FilterLayer, ...], *, beta: float | Tensor) -> Tensor:
     """One value per filter: beta / mean square weight of the filter's layer; beta is that of a mean loss."""
     return beta / spread_over_filters(weight_scales(layers), layers)
 
 
-def fitted_prior(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float) -> Tensor:
+def fitted_prior(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float | Tensor) -> Tensor:
     """One value per filter: beta / v with the best v of each layer for this Fisher."""
     return beta / spread_over_filters(closed_form(fisher, layers, beta=beta)[1], layers)
 

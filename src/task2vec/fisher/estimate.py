@@ -41,6 +41,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from task2vec.probe import FilterLayer
 
@@ -163,21 +164,23 @@ class Ledger:
 
 
 @lru_cache(maxsize=16)
-def _places(layers: tuple[FilterLayer, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """The layer of every filter, and the number of filters of every layer."""
+def _places(layers: tuple[FilterLayer, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The layer of every filter, the filters of every layer, filled up with the number of all, and how many it has."""
     counts = torch.tensor([layer.filters for layer in layers])
-    return torch.repeat_interleave(counts).to(device), counts.to(device)
+    within = torch.arange(int(counts.max()))
+    members = torch.where(within < counts[:, None], (counts.cumsum(0) - counts)[:, None] + within, counts.sum())
+    return torch.repeat_interleave(counts).to(device), members.to(device), counts.to(device)
 
 
 def spread_over_filters(values: Tensor, layers: tuple[FilterLayer, ...]) -> Tensor:
-    """(filters,) from one value per layer."""
-    return values[_places(layers, values.device)[0]]
+    """(..., filters) from one value per layer."""
+    return values[..., _places(layers, values.device)[0]]
 
 
 def mean_over_layers(values: Tensor, layers: tuple[FilterLayer, ...]) -> Tensor:
-    """(layers,): the mean of `values` (filters,) over the filters of each layer, which have equally many weights."""
-    places, counts = _places(layers, values.device)
-    return torch.zeros(len(layers), dtype=values.dtype, device=values.device).index_add(0, places, values) / counts
+    """(..., layers): the mean over the filters of each layer, which have equally many weights."""
+    _, members, counts = _places(layers, values.device)
+    return functional.pad(values, (0, 1))[..., members].sum(-1) / counts
 
 
 def weight_scales(layers: tuple[FilterLayer, ...]) -> Tensor:
@@ -190,8 +193,8 @@ def best_prior_variances(variances: Tensor, scales: Tensor, layers: tuple[Filter
     return torch.minimum(scales + mean_over_layers(variances, layers), WIDEST * scales)
 
 
-def closed_form(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float) -> tuple[Tensor, Tensor]:
-    """Precision of every filter and prior variance of every layer at the minimum, from the Fisher (filters,).
+def closed_form(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Precision of every filter and prior variance of every layer at the minimum, from the Fisher (..., filters).
 
     Example:
         >>> layers = (FilterLayer("conv", "convolution", 2, 9, 0.5),)
@@ -200,15 +203,14 @@ def closed_form(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float)
         ([401.0, 1.0], 1.0)
     """
     ratio, scales = fisher.double() / beta, weight_scales(layers).to(fisher.device)
-    places = _places(layers, ratio.device)[0]
     # The gap scales + mean(1 / (1/v + ratio)) - v is concave in v, and where it is zero below the upper bound its slope
     # is at most -1/2: Newton's steps from the bound come down to the root and never pass it.
-    v = WIDEST * scales
+    v = (WIDEST * scales).expand(*ratio.shape[:-1], len(layers))
     for _ in range(_STEPS):
-        part = 1 / (1 + ratio * v[places])
+        part = 1 / (1 + ratio * spread_over_filters(v, layers))
         gap = scales + v * mean_over_layers(part, layers) - v
         v = torch.where(gap < 0, v - gap / (mean_over_layers(part.square(), layers) - 1), v)
-    return 1 / v[places] + ratio, v
+    return 1 / spread_over_filters(v, layers) + ratio, v
 
 
 def kl_divergence(log_precision: Tensor, prior_variances: Tensor, layers: tuple[FilterLayer, ...]) -> Tensor:

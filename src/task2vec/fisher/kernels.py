@@ -19,8 +19,6 @@ from torch import Tensor
 
 # Positions that one program adds up before all are added up, and positions and filters that it holds at a time.
 _RUN, _PLACES, _FILTERS = 1024, 64, 64
-# Weights of one program of `tied`.
-_WEIGHTS = 128
 
 
 @triton.jit
@@ -132,11 +130,13 @@ def tied(x: Tensor, d: Tensor, geometry: Any, *, dtype: torch.dtype = torch.bflo
     """
     kept, x, d = d.dtype, x.to(dtype), d.to(dtype)
     count, filters, weights = len(d), d.shape[1], x.shape[1] * geometry.taps
-    rows, parts = 128 if filters > 64 else 64, triton.cdiv(weights, _WEIGHTS)
+    # Measured on an H200: what fits into the registers, and is long enough for the tensor cores.
+    rows, block = 128 if filters > 64 else 64, 64 if x.shape[1] < 32 else 128
+    parts, places = triton.cdiv(weights, block), 64 if d[0, 0].numel() > 512 else 32
     out = torch.empty(count, parts, filters, dtype=torch.float32, device=d.device)
     _tied[(parts, triton.cdiv(filters, rows), count)](
         x, d, out, *_describe(x, d, geometry), CHANNELS=x.shape[1], KERNEL=geometry.kernel[1], WEIGHTS=weights,
-        FILTERS=rows, BLOCK=_WEIGHTS, PLACES=64, num_warps=4 if rows == 64 else 8, num_stages=3,
+        FILTERS=rows, BLOCK=block, PLACES=places, num_warps=8 if rows + places > 128 + 32 else 4, num_stages=3,
     )  # fmt: skip
     return out.sum(1).to(kept)
 

@@ -3,7 +3,7 @@
 A layer saw the input x of every image and the gradient d at its output. The gradient of filter k for one image is
 sum_l d[k, l] * patch[l], and only its squared norm is wanted. All routes are exact:
 
-* `direct`: form the gradient by one matrix product per image, then square.
+* `direct`: form the gradient by one matrix product per image, then square; on a GPU, `tied` in one kernel (`kernels`).
 * `pixelwise`: the same, image by image, with the channels of a pixel side by side (best for large maps on a CPU).
 * `gram`: d^T G d with the Gram matrix of the patches, G[l, l'] = <patch_l, patch_l'>. For a convolution G is a box sum
   of the Gram matrix of the *pixels*, summed over rows and then over columns, so patches are never formed.
@@ -45,8 +45,8 @@ _POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 # A product with fewer columns than this costs as much as one with so many: reading the other factor takes the time.
 _NARROW = 12
-# What a multiply-add of the Gram matrix takes on a GPU, in those of the kernel for gradients.
-_GRAM_ON_GPU = 8
+# Multiply-adds of the kernel for gradients on a GPU in the time of one for the Gram matrix.
+_TIED = 8
 # Maps of so many numbers go image by image on a CPU, so that each stays in its caches.
 _LARGE = 1 << 16
 
@@ -116,28 +116,28 @@ def _tokens(x: Tensor, count: int) -> Tensor:
 
 
 def _reduce_dense(x: Tensor, d: Tensor, geometry: "Geometry", memo: Memo) -> Tensor:
-    kernels = kernels_for(d) if geometry.taps > 1 else None
-    is_tied = kernels is not None and kernels.can_tie(d)
-    route = cheapest_route(x, d, geometry, of_gram=_GRAM_ON_GPU if is_tied else 1)
+    route = cheapest_route(x, d, geometry)
     if route == "gram":
         return quadratic(memo(lambda: patch_gram(x, d.shape[2:], geometry)), d.flatten(2))
-    if is_tied:
-        return kernels.tied(x, d, geometry)
+    if route == "tied":
+        return kernels_for(d).tied(x, d, geometry)
     return pixelwise(x, d, geometry) if route == "pixelwise" else direct(x, d, geometry)
 
 
-def cheapest_route(x: Tensor, d: Tensor, geometry: "Geometry", *, of_gram: int = 1) -> str:
+def cheapest_route(x: Tensor, d: Tensor, geometry: "Geometry") -> str:
     """Name of the cheapest route for a dense layer with input (n, c, h, w) and output gradient (n, f, h', w').
 
     Costs are multiply-adds; sums of the Gram matrix and the forming of patches are bound by memory and count more
-    (factors measured on a CPU; a GPU has no use for a loop over images). The Gram matrix counts `of_gram` times.
+    (factors measured on a CPU; a GPU has no use for a loop over images).
     """
     channels, filters, taps = x.shape[1], d.shape[1], geometry.taps
     pixels, outputs = x.shape[2] * x.shape[3], d.shape[2] * d.shape[3]
     by_gradient = "direct" if taps == 1 or x.device.type != "cpu" or channels * taps <= 64 else "pixelwise"
     gradient_cost = filters * outputs * max(channels * taps, _NARROW)
     gram_cost = pixels**2 * channels + outputs**2 * (filters + (20 * geometry.kernel[0] if taps > 1 else 0))
-    return by_gradient if gradient_cost <= of_gram * gram_cost else "gram"
+    if taps > 1 and (kernels := kernels_for(d)) is not None and kernels.can_tie(d):
+        by_gradient, gradient_cost = "tied", gradient_cost / _TIED
+    return by_gradient if gradient_cost <= gram_cost else "gram"
 
 
 @dataclass(frozen=True)
