@@ -45,7 +45,7 @@ def main() -> int:
     clock = wall_clock(device.type)
     probe = _load(arguments.weights)
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if device.type == 'cuda' else 'processor'}")
-    embeddings = [embedding_seconds(probe, is_tf32, device, clock) for is_tf32 in (True, False)]
+    embeddings = [embedding_seconds(probe, method, device, clock) for method in ("robust", "direct")]
     found = {"decoded": min(row["total"] for row in embeddings), **file_seconds(device, clock)}
     rates = [
         row
@@ -73,15 +73,15 @@ def _load(weights: Path | None) -> t2v.Probe:
 
 
 def _allow_tf32(is_allowed: bool) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = is_allowed
+    torch.set_float32_matmul_precision("high" if is_allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = is_allowed
 
 
 def embedding_seconds(
-    probe: t2v.Probe, is_tf32: bool, device: torch.device, clock: Callable[[], float]
+    probe: t2v.Probe, method: str, device: torch.device, clock: Callable[[], float]
 ) -> dict[str, object]:
     """Median seconds of the stages of one embedding, its pixels being on the device from the first, unmeasured run."""
-    _allow_tf32(is_tf32)
-    settings = t2v.EmbedSettings(method="direct")
+    settings = t2v.EmbedSettings(method=method)
     run = stages.start(paint_task(IMAGES, size=SIZE, classes=CLASSES), probe, settings=settings, device=str(device))
     rows = []
     for _ in range(REPEATS + 1):
@@ -91,9 +91,9 @@ def embedding_seconds(
         row = {"features": fitted.feature_seconds, "head": fitted.head_seconds, "fisher": fisher_seconds}
         rows.append({**row, "total": clock() - begin})
     medians = {name: statistics.median(row[name] for row in rows[1:]) for name in rows[0]}
-    print(f"\n{IMAGES} images at {SIZE} px, TF32 {'on' if is_tf32 else 'off'}, {estimate.terms} pairs")
+    print(f"\n{IMAGES} images at {SIZE} px, method {method}, {estimate.terms} pairs")
     show_table(["stage", "seconds"], list(medians.items()))
-    return {"is_tf32": is_tf32, "pairs": estimate.terms, **medians}
+    return {"method": method, "pairs": estimate.terms, **medians}
 
 
 def file_seconds(device: torch.device, clock: Callable[[], float]) -> dict[str, float]:

@@ -135,8 +135,7 @@ class Counts:
         load, features, rows = Pixels.load, Passes._features, PerSampleFisher.rows_by_seed
 
         def counted_load(pixels, index):
-            if index not in pixels.kept:
-                self.decoded.append(pixels.images.name(index))
+            self.decoded.append(pixels.images.name(index))
             return load(pixels, index)
 
         def counted_features(passes, pixels):

@@ -25,7 +25,7 @@ def make_task(number: int, how: str = "") -> Task:
 
 
 def run(tasks, backend, **options):
-    return run_many(tasks, make_tiny(), settings=SETTINGS, backend=backend, **options)
+    return run_many(tasks, make_tiny(), settings=SETTINGS, backend=backend, device="cpu", **options)
 
 
 SPOILED = {1: "raise", 2: "lock", 3: "damage"}

@@ -124,3 +124,13 @@ def test_untied_sums_squares_times_energies_image_by_image_or_all_at_once(layer,
 def test_layers_that_change_their_weights_are_not_plain():
     assert not is_plain(StdConv2d(3, 4, 3)) and not is_plain(nn.BatchNorm2d(3))
     assert is_plain(type("Renamed", (nn.Linear,), {})(3, 4))
+
+
+def test_flags_that_contradict_each_other_are_no_error(monkeypatch):
+    assert reductions.matmul_precision() == "highest"
+
+    def refuse():
+        raise RuntimeError("you have used mix of the legacy and new APIs to set the matmul precision")
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+    assert reductions.matmul_precision() == "mixed"

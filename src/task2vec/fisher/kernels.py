@@ -116,11 +116,6 @@ def _tied(
     tl.store(of, tl.sum(total * total, 1), f < filters)
 
 
-def can_tie(d: Tensor) -> bool:
-    """Whether `tied` pays: there are filters to multiply, and the caller has allowed less than full precision."""
-    return d.shape[1] >= 32 and torch.get_float32_matmul_precision() != "highest"
-
-
 def tied(x: Tensor, d: Tensor, geometry: Any, *, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Squared norms of filter gradients: products of gradients and patches, squared and summed where they are.
 

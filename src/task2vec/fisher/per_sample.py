@@ -17,7 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from task2vec.errors import NotFiniteError
-from task2vec.fisher.reductions import Memo, compute_anew, generic, is_plain, reduce_layer, reduce_untied
+from task2vec.fisher.reductions import (
+    Memo,
+    compute_anew,
+    generic,
+    is_plain,
+    matmul_precision,
+    reduce_layer,
+    reduce_untied,
+)
 from task2vec.probe import FilterLayer, PreparedNetwork
 
 # A pass is recorded when so many like it have run, this part of the memory is free, and so many seeds go back from it:
@@ -180,7 +188,7 @@ def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "Re
         return None
     if not all(map(is_plain, network.layers.values())):
         return None  # random signs are drawn by the host, and would be those of the recording for ever
-    key = (fisher.is_untied, images.shape, torch.get_float32_matmul_precision())
+    key = (fisher.is_untied, images.shape, matmul_precision())
     found = network.recorded.setdefault(key, 0)
     if isinstance(found, int):
         network.recorded[key] = found + 1

@@ -65,6 +65,14 @@ def _load_kernels() -> Any:
     return kernels
 
 
+def matmul_precision() -> str:
+    """How float32 is multiplied: "highest", "high", ...; "mixed" where a user has set flags that contradict it."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # so torch answers once old and new flags were mixed
+        return "mixed"
+
+
 def compute_anew(compute: Callable[[], Tensor]) -> Tensor:
     """The memo that keeps nothing."""
     return compute()
@@ -135,7 +143,9 @@ def cheapest_route(x: Tensor, d: Tensor, geometry: "Geometry") -> str:
     by_gradient = "direct" if taps == 1 or x.device.type != "cpu" or channels * taps <= 64 else "pixelwise"
     gradient_cost = filters * outputs * max(channels * taps, _NARROW)
     gram_cost = pixels**2 * channels + outputs**2 * (filters + (20 * geometry.kernel[0] if taps > 1 else 0))
-    if taps > 1 and (kernels := kernels_for(d)) is not None and kernels.can_tie(d):
+    # The kernel rounds its factors, so the caller must have allowed that, and wants some filters to multiply.
+    is_rounded = d.is_cuda and matmul_precision() not in ("highest", "mixed")
+    if taps > 1 and filters >= 32 and is_rounded and kernels_for(d) is not None:
         by_gradient, gradient_cost = "tied", gradient_cost / _TIED
     return by_gradient if gradient_cost <= gram_cost else "gram"
 
