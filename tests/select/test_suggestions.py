@@ -29,7 +29,8 @@ def zoo(monkeypatch):
     rng = np.random.default_rng(0)
     params = [3e6, 5e6, 9e6, 20e6, 30e6, 50e6, 90e6, 200e6, 40e6, 8e6]
     models = [
-        ZooModel(f"m{n}.in1k", 224, int(one), 1.0, 0.7, cpu_speed=9.0, licence="mit") for n, one in enumerate(params)
+        ZooModel(f"m{n}.in1k", 224, int(one), 1.0, 0.7, cpu_speed=9.0, license="unknown" if n == 5 else "mit")
+        for n, one in enumerate(params)
     ]
     cells = [
         Cell(source, protocol, f"d{dataset}", model.name, float(0.4 - 0.03 * n + rng.uniform(0, 0.02)))
@@ -88,6 +89,16 @@ def test_limits_of_parameters(zoo, limit, models):
     assert all(one.params <= most for one in found) and (not found or min(one.params for one in found) <= SMALL)
 
 
+def test_weights_of_other_licenses_are_not_suggested(zoo):
+    every, free, rest = (suggest_models(TUNED, "timm:m1.in1k", license=one) for one in (None, "mit", ["unknown"]))
+    assert [one.model for one in free] == ["m6.in1k", "m4.in1k", "m3.in1k", "m2.in1k"]
+    assert [(one.model, one.license) for one in rest] == [("m5.in1k", "unknown")]
+    same = [free[0].error, free[0].high, rest[0].error, rest[0].high]  # what is left is predicted as before
+    assert same == pytest.approx([every[0].error, every[0].high, every[1].error, every[1].high])
+    with pytest.raises(UsageError, match="gpl"):
+        suggest_models(TUNED, "timm:m1.in1k", license="gpl")
+
+
 @pytest.mark.parametrize(("images", "kind"), [(300, "1000"), (2000, "1000"), (2001, "all")])
 def test_lora_moves_the_error_of_a_transformer_as_it_did_on_datasets_with_as_many_images(
     zoo, monkeypatch, images, kind
@@ -135,7 +146,7 @@ def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
     lines = advice.to_text(width=120).splitlines()
     (head,) = [number for number, line in enumerate(lines) if line.startswith("Models of the zoo to fine-tune")]
     table = lines[lines.index("", head) + 1 :]
-    assert table[0].split() == ["model", "predicted", "90", "%", "params", "pixels", "images/s", "ImageNet"]
+    assert table[0].split() == ["model", "predicted", "90", "%", "params", "pixels", "images/s", "ImageNet", "license"]
     for line, one in zip(table[1:5], advice.zoo, strict=True):
         assert line.startswith(one.model) and f" {100 * one.error:.1f} %" in line
         assert f"{100 * one.low:.0f} to {100 * one.high:.0f} %" in line and f"{one.params / 1e6:.1f} M" in line
@@ -149,6 +160,8 @@ def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
     values = advice.to_dict()["zoo"]
     assert [one["model"] for one in values] == [one.model for one in advice.zoo]
     assert set(values[0]) == set(Suggestion.__dataclass_fields__)
+    free = recommend(embed("mine", 30), evidence=world, license="apache-2.0")
+    assert free.zoo and all(one.license == "apache-2.0" for one in (*free.rows, *free.zoo))
     small = recommend(embed("mine", 30), evidence=world, max_params="10M")
     assert small.zoo and all(one.params <= 10e6 for one in small.zoo)
     bare = replace(world, info={})

@@ -36,7 +36,8 @@ from task2vec.select.evidence import (
 )
 from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
 from task2vec.select.strategies import Prediction, find_average_best, find_strategy
-from task2vec.select.suggestions import find_size, suggest_models
+from task2vec.select.suggestions import look_up, suggest_models
+from task2vec.select.zoo import load_zoo
 from task2vec.tasks import to_task
 from task2vec.text import format_percent, pluralize
 
@@ -71,6 +72,7 @@ def recommend(
     probe: str | None = None,
     max_params: str | float | None = None,
     max_time: float | None = None,
+    license: str | Sequence[str] | None = None,
     offline: bool = False,
     device: str | None = None,
     num_workers: int | None = None,
@@ -105,6 +107,8 @@ def recommend(
         probe: of the spaces that errors are known in, the one of this probe; None takes the first.
         max_params: leave out models with more parameters, such as "10M".
         max_time: leave out models that take longer for 1,000 images on this machine, in seconds; they are timed.
+        license: leave out models whose weights have another licence than these, or an unknown one. "permissive" stands
+            for apache-2.0, bsd-3-clause, cc-by-4.0 and mit; "unknown" keeps the unknown ones.
         offline: leave out models whose weights are not on this machine.
         device: "cpu", "cuda"; None takes a GPU if there is one. This and the next two change no number.
         num_workers: threads that decode images.
@@ -133,6 +137,7 @@ def recommend(
         if isinstance(library, str | Path):
             library = stack.enter_context(Library.open(library))
         _check_limits(measure_top, limit, seeds, strategy or COMBINED, max_params, max_time)
+        allowed = None if license is None else load_zoo().read_licenses(license)
         named = _find_candidates(evidence, library, candidates, shots)
         if isinstance(what, Embedding):
             task, embedding = None, what
@@ -155,7 +160,7 @@ def recommend(
         case.gather(evidence, shots, named)
         case.leave_out_seen()
         with show_progress(progress) as report:
-            case.limit(max_params, max_time, offline=offline, device=device, report=report)
+            case.limit(max_params, max_time, allowed, offline=offline, device=device, report=report)
         found = case.rank()
         is_interrupted = False
         if measure_top:
@@ -407,16 +412,21 @@ class Case:
         self,
         max_params: str | float | None,
         max_time: float | None,
+        licenses: frozenset[str] | None,
         *,
         offline: bool,
         device: str | None,
         report: Report,
     ) -> None:
-        """Leaves out candidates that are too large, too slow, or not on this machine."""
-        models, self.max_params, self.offline = self.metatask.models, max_params, offline
+        """Leaves out candidates that are too large, too slow, of another licence, or not on this machine."""
+        models, self.max_params, self.licenses, self.offline = self.metatask.models, max_params, licenses, offline
         if offline:
             here = {model.name: 0.0 if model.is_available else None for model in models}
             self._keep(here, 0, "whose weights are not on this machine", "--offline", 1, "")
+        if licenses is not None:
+            allowed = {model.name: 0.0 if look_up(model.location).license in licenses else None for model in models}
+            why = f"whose weights are not known to have one of the licences {', '.join(sorted(licenses))}"
+            self._keep(allowed, 0, why, "--license", 1, "")
         if max_params is not None:
             params = {model.name: model.params for model in models}
             why = f"with more than {max_params} parameters, or an unknown number"
@@ -596,6 +606,7 @@ class Case:
             model = next(one for one in self.metatask.models if one.name == row.model)
             count = classes * count_train_images(self.per_class, self.shots) if len(self.per_class) else 0
             limits = {"max_params": self.max_params, "offline": self.offline, "train_images": count}
+            limits["license"] = None if self.licenses is None else sorted(self.licenses)
             found["zoo"] = suggest_models(found["tuned"], model.location or "", **limits)
         return found
 
@@ -669,6 +680,7 @@ class Case:
             nearest_distance=None if nearest is None else float(self.distances[nearest]),
             seconds=self.seconds.get(model.name),
             is_average_best=number == self.average_best,
+            license=look_up(model.location).license,
             why=self._explain(number),
             **{name: getattr(model, name) for name in same},
         )
@@ -785,7 +797,7 @@ class Case:
             )
         models = [self.metatask.models[number] for number in order]
         sized = [model for model in models if model.is_named and model.size is not None]
-        if odd := [model for model in sized if model.size != find_size(model.location)]:
+        if odd := [model for model in sized if model.size != look_up(model.location).size]:
             what, first = "Predicted and measured errors" if self.measured else "Predicted errors", odd[0]
             sizes = " or ".join(sorted({str(model.size) for model in odd}))
             expert = str(first.location).removeprefix("timm:") + ("" if first.is_available else " --download")

@@ -9,6 +9,7 @@ from typing import Any
 from task2vec.experts.metatask import CellFailure
 from task2vec.select.curves import Labels, Tuned
 from task2vec.select.suggestions import Suggestion
+from task2vec.select.zoo import UNKNOWN
 from task2vec.storage import write_csv
 from task2vec.text import format_percent, format_table, pluralize, printable
 
@@ -41,6 +42,7 @@ class Row:
         seconds: for 1,000 images on this machine, where it was timed.
         is_available: whether its weights are on this machine.
         is_average_best: whether it is the average-best model: the best on average over all known tasks.
+        license: of its weights, as timm states it; "unknown" if it does not, and for files.
         load: the line of code that loads it, or how to train one like it.
         why: the reason for it, in words.
     """
@@ -66,6 +68,7 @@ class Row:
     seconds: float | None = None
     is_available: bool = False
     is_average_best: bool = False
+    license: str = UNKNOWN
     load: str = ""
     why: str = ""
 
@@ -329,11 +332,12 @@ def _draw_zoo(rows: Sequence[Suggestion], width: int) -> str:
             "pixels": str(row.size or "-"),
             "images/s": "-" if row.cpu_speed is None else f"{row.cpu_speed:.0f}",
             "ImageNet": "-" if row.imagenet is None else format_percent(row.imagenet),
+            "license": printable(row.license),
         }
         for row in rows
     ]
-    drop = ["ImageNet", "pixels", "images/s", "params"]
-    return "\n".join(format_table(table, width=width, text=["model"], shorten=["model"], drop=drop)[0])
+    drop = ["ImageNet", "pixels", "images/s", "license", "params"]
+    return "\n".join(format_table(table, width=width, text=["model", "license"], shorten=["model"], drop=drop)[0])
 
 
 def _fold(text: str, width: int) -> str:

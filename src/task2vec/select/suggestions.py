@@ -10,6 +10,7 @@ of them is known of one network, ViT-B/16 (V-PETL, `lora.csv`): lower on most da
 many. A new dataset is like those: Student's t around their mean, on the scale of log-odds.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -46,7 +47,7 @@ class Suggestion:
         size: side of its images, in pixels.
         imagenet: top-1 accuracy on ImageNet.
         cpu_speed: images per second on a processor, one at a time, as timm measured.
-        licence: of the weights.
+        license: of the weights.
         tables: who measured it.
         load: the line of Python that loads it.
         lora: of a transformer, the error of LoRA, and the probability that it is lower than that of fine-tuning.
@@ -61,7 +62,7 @@ class Suggestion:
     size: int | None
     imagenet: float | None
     cpu_speed: float | None
-    licence: str
+    license: str
     tables: tuple[str, ...]
     load: str
     lora: Tuned | None = None
@@ -73,6 +74,7 @@ def suggest_models(
     *,
     train_images: float = 1000,
     max_params: str | float | None = None,
+    license: str | Sequence[str] | None = None,
     offline: bool = False,
 ) -> tuple[Suggestion, ...]:
     """The best other models of the zoo with at most so many parameters, and the best small one if not among them.
@@ -82,6 +84,7 @@ def suggest_models(
         location: of that network, such as "torchvision:resnet34". If the zoo does not have it, nothing is suggested.
         train_images: training images of the task.
         max_params: limit of parameters, such as "10M"; None takes 100 million.
+        license: licences that the weights may have, such as "permissive" or ["mit", "apache-2.0"]; None takes any.
         offline: only models whose weights are on this machine.
 
     Example:
@@ -94,6 +97,8 @@ def suggest_models(
     measured = {cell.model for cell in zoo.cells if find_way(cell.protocol) == WAY}
     measured -= set() if anchor is None else {anchor.name}
     models = [model for model in zoo.models if model.name in measured and 0 < (model.params or 0) <= limit]
+    allowed = None if license is None else zoo.read_licenses(license)
+    models = [model for model in models if allowed is None or model.license in allowed]
     models = [model for model in models if not offline or has_weights(model.location)]
     if anchor is None or not models:
         return ()
@@ -111,7 +116,7 @@ def suggest_models(
         model = models[place]
         error, low, high, p_better = (float(each[place]) for each in (errors, lows, highs, chances))
         size = (model.params or 0, model.size, model.imagenet, model.cpu_speed)
-        texts = (model.licence, model.tables, model.load)
+        texts = (model.license, model.tables, model.load)
         odds = (float(level + mean[place]), float(half[place]))
         lora = predict_lora(*odds, train_images) if is_transformer(model.name) else None
         found.append(Suggestion(model.name, error, low, high, p_better, *size, *texts, lora))
@@ -161,7 +166,6 @@ def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
     return None if known is None else zoo.find(known)
 
 
-def find_size(location: str | None) -> int | None:
-    """Side of the images, in pixels, that a network is loaded for, as far as the zoo knows it."""
-    model = find_in_zoo(load_zoo(), location or "")
-    return None if model is None else model.size
+def look_up(location: str | None) -> ZooModel:
+    """What the zoo knows of a network; of a file or a network that it does not have, nothing."""
+    return find_in_zoo(load_zoo(), location or "") or ZooModel(location or "")
