@@ -10,7 +10,7 @@ from scipy.stats import norm
 from scipy.stats import t as student_t
 
 from task2vec.errors import UsageError
-from task2vec.select import suggestions
+from task2vec.select import candidates, suggestions
 from task2vec.select.curves import Tuned
 from task2vec.select.recommend import recommend
 from task2vec.select.suggestions import SMALL, Suggestion, find_in_zoo, suggest_models
@@ -99,6 +99,33 @@ def test_weights_of_other_licenses_are_not_suggested(zoo):
         suggest_models(TUNED, "timm:m1.in1k", license="gpl")
 
 
+@pytest.mark.parametrize(("is_gpu", "speeds"), [(False, [100, 50, 20, 10, 5]), (True, [50, 10, 5, 100, 20])])
+def test_times_are_those_of_timed_networks_by_the_speeds_of_timm(zoo, monkeypatch, is_gpu, speeds):
+    """Networks of 100, 50 and 20 images per second that take 20, 30 and 80 s: the median is 1,600 images."""
+    timed = dict(zip(["timm:m1", "timm:m2", "timm:m3", "timm:m9"], [20.0, 30.0, 80.0, 1.0], strict=True))
+    by_model = dict(
+        zip([f"m{n}.in1k" for n in (1, 2, 3, 4, 6)], zip([100, 50, 20, 10, 5], speeds, strict=True), strict=True)
+    )
+    models = [
+        replace(one, cpu_speed=own[0], gpu_speed=own[1])
+        for one in zoo.models
+        for own in [by_model.get(one.name, (None, None))]
+    ]
+    made = replace(zoo, models=tuple(models))
+    monkeypatch.setattr(suggestions, "load_zoo", lambda: made)
+    images = np.median([20 * speeds[0], 30 * speeds[1], 80 * speeds[2]])
+    expected = {name: images / own[is_gpu] for name, own in by_model.items()}
+    every = suggest_models(TUNED, "timm:m1", timed=timed, is_gpu=is_gpu)
+    assert {one.model: one.seconds for one in every} == pytest.approx(
+        {one.model: expected.get(one.model) for one in every}
+    )
+    assert every[1].model == "m5.in1k" and every[1].seconds is None  # timm has no speed of it
+    most = float(np.median(list(expected.values())))
+    found = suggest_models(TUNED, "timm:m1", timed=timed, is_gpu=is_gpu, max_time=most)
+    assert {one.model for one in found} == {name for name, own in expected.items() if own <= most} - {"m1.in1k"}
+    assert suggest_models(TUNED, "timm:m1", max_time=most) == ()  # nothing was timed
+
+
 @pytest.mark.parametrize(("images", "kind"), [(300, "1000"), (2000, "1000"), (2001, "all")])
 def test_lora_moves_the_error_of_a_transformer_as_it_did_on_datasets_with_as_many_images(
     zoo, monkeypatch, images, kind
@@ -169,3 +196,17 @@ def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
         recommend(embed("mine", 30), evidence=bare).zoo == ()
         and "zoo" not in recommend(embed("mine", 30), evidence=bare).to_text()
     )
+
+
+def test_a_limit_of_time_holds_for_the_zoo_too(world, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(candidates, "_build", lambda name, size: (name, size))
+    monkeypatch.setattr(candidates, "time_network", lambda name, size, **_: 10.0)
+    advice = recommend(embed("mine", 30), evidence=world, max_time=50)
+    speeds = [suggestions.look_up(model.location).cpu_speed for model in world.models if model.is_named]
+    images = 10 * np.median([speed for speed in speeds if speed])
+    assert advice.zoo and all(one.seconds == pytest.approx(images / one.cpu_speed) for one in advice.zoo)
+    assert all(one.seconds <= 50 for one in advice.zoo) and "estimated from" in " ".join(advice.notes)
+    head = next(line for line in advice.to_text(width=120).splitlines() if line.startswith("model "))
+    assert "s/1,000" in head and "images/s" not in head
+    every = recommend(embed("mine", 30), evidence=world)
+    assert any(images / one.cpu_speed > 50 and one.seconds is None for one in every.zoo)

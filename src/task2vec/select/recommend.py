@@ -419,24 +419,30 @@ class Case:
         report: Report,
     ) -> None:
         """Leaves out candidates that are too large, too slow, of another licence, or not on this machine."""
-        models, self.max_params, self.licenses, self.offline = self.metatask.models, max_params, licenses, offline
+        models = self.metatask.models
+        self.limits: dict[str, Any] = {"max_params": max_params, "max_time": max_time, "offline": offline}
+        self.limits["license"] = None if licenses is None else sorted(licenses)
         if offline:
             here = {model.name: 0.0 if model.is_available else None for model in models}
             self._keep(here, 0, "whose weights are not on this machine", "--offline", 1, "")
         if licenses is not None:
-            allowed = {model.name: 0.0 if look_up(model.location).license in licenses else None for model in models}
+            stated = {model.name: 0.0 if look_up(model.location).license in licenses else None for model in models}
             why = f"whose weights are not known to have one of the licences {', '.join(sorted(licenses))}"
-            self._keep(allowed, 0, why, "--license", 1, "")
+            self._keep(stated, 0, why, "--license", 1, "")
         if max_params is not None:
             params = {model.name: model.params for model in models}
             why = f"with more than {max_params} parameters, or an unknown number"
             self._keep(params, read_count(max_params), why, "--max-params", 1e6, "M")
         if max_time is not None:
+            from task2vec.embedding.batching import choose_device
+
             allowed = [model for model, is_allowed in zip(models, self.is_allowed, strict=True) if is_allowed]
             self.seconds, timed = time_models(allowed, device=device, report=report)
+            self.limits["is_gpu"] = choose_device(device).type == "cuda"
             self.notes.append(
                 f"{pluralize(timed, 'network')} timed on this machine (--max-time): the median of {PASSES} passes "
-                f"over {BATCH} images of noise, without reading images."
+                f"over {BATCH} images of noise, without reading images. Times of models of the zoo are estimated from "
+                "these and from speeds that timm measured."
             )
             why = f"taking more than {max_time:g} s for 1,000 images, or impossible to time"
             self._keep(self.seconds, max_time, why, "--max-time", 1, " s")
@@ -451,7 +457,8 @@ class Case:
         gone = int((before & ~fits).sum())
         if before.any() and not (before & fits).any():
             least = int(np.argmin(np.where(before, sizes, np.inf)))
-            smallest = f"The smallest is {self.metatask.models[least].name}: {sizes[least] / factor:.1f}{unit}."
+            kind = "fastest" if option == "--max-time" else "smallest"
+            smallest = f"The {kind} is {self.metatask.models[least].name}: {sizes[least] / factor:.1f}{unit}."
             fix = smallest if np.isfinite(sizes[least]) else f"Drop {option}."
             raise UsageError(f"there are only candidates {why} ({option}), so none is left to recommend. {fix}")
         if gone:
@@ -605,9 +612,11 @@ class Case:
             )
             model = next(one for one in self.metatask.models if one.name == row.model)
             count = classes * count_train_images(self.per_class, self.shots) if len(self.per_class) else 0
-            limits = {"max_params": self.max_params, "offline": self.offline, "train_images": count}
-            limits["license"] = None if self.licenses is None else sorted(self.licenses)
-            found["zoo"] = suggest_models(found["tuned"], model.location or "", **limits)
+            spent = {one.location: self.seconds.get(one.name) for one in self.metatask.models}
+            timed = {where: seconds for where, seconds in spent.items() if where is not None and seconds is not None}
+            found["zoo"] = suggest_models(
+                found["tuned"], model.location or "", train_images=count, timed=timed, **self.limits
+            )
         return found
 
     def _list_scores(self, is_candidate: np.ndarray) -> dict[str, np.ndarray]:
@@ -748,8 +757,8 @@ class Case:
         ahead = max(rows, key=lambda row: -1 if row.gain is None else row.gain)
         if ahead.gain is None or ahead.gain <= 0:
             return best.model, False, f"{words} No other candidate has a lower predicted error."
-        words += " The evidence does not beat this average-best model"
-        return best.model, False, f"{words} ({ahead.model} is predicted to be {format_points(ahead.gain)} better)."
+        ahead_by = f"{ahead.model} is predicted to be {format_points(ahead.gain)} better"
+        return best.model, False, f"{words} The evidence for another model is too weak ({ahead_by})."
 
     def _compare_measured(self, rows: tuple[Row, ...], best: Row | None) -> str:
         """What was measured of the first model, the lowest and the average-best one, and which to measure next."""
@@ -761,14 +770,13 @@ class Case:
         if lowest is not first:
             words += f" {lowest.model} has a {format_measured(lowest)}, the lowest of {len(measured)} measured."
         if best is not None and best is not first:
-            words += f" The average-best model, {best.model}"
             if best.measured is None or first.measured is None:
-                words += f": {format_error(best)}"
+                words += f" The average-best model is {best.model}: {format_error(best)}"
             else:
                 own, others = ({one.seed: one.error for one in self.measured[row.model]} for row in (first, best))
                 shared = own.keys() & others.keys()
                 ahead = sum(own[seed] < others[seed] for seed in shared)
-                words += f", has {format_percent(best.measured)}; "
+                words += f" The average-best model, {best.model}, has {format_percent(best.measured)}; "
                 words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
             words += f" ({first.model} is better with probability {self.p_better:.2f})."
         for row in rows:

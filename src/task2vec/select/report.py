@@ -177,8 +177,9 @@ class Recommendation:
             parts.append(f"{_fold(head, width)}\n\n{table}\n\n{_fold(train, width)}\n    {printable(command)}")
         if self.zoo:
             head = (
-                "Models of the zoo to fine-tune, by errors that others published (task2vec models): they were not "
-                f"measured on tasks like yours. Predicted with {format_shots(self.shots)}:"
+                "Models of the zoo to fine-tune, ranked by errors that others published (all models: task2vec models). "
+                "Nobody measured them on tasks like yours. Test errors predicted for fine-tuning on "
+                f"{format_shots(self.shots)}:"
             )
             parts.append(f"{_fold(head, width)}\n\n{_draw_zoo(self.zoo, width)}\n\n    {printable(self.zoo[0].load)}")
             parts += [_fold(sentence, width) for sentence in self.format_lora()]
@@ -255,14 +256,14 @@ def format_labels(labels: Labels) -> str:
     """How many images an error takes, in words.
 
     Example:
-        >>> format_labels(Labels(target=0.1, images=33, low=20, high=None, present=10, limit=80))
-        'Labels: about 33 training images per class for an error of 10.0 % (90 % interval 20 to more than 80), 10 now.'
+        >>> format_labels(Labels(target=0.1, images=33, low=20, high=None, present=9, limit=80))
+        'Labels: an error of 10.0 % takes about 33 training images per class (90 % interval 20 to more than 80), now 9.'
     """
     more = f"more than {labels.limit}"
     ends = "" if labels.low is None else f" (90 % interval {labels.low} to {labels.high or more})"
     number = more if labels.images is None else f"about {labels.images}"
     target = format_percent(labels.target)
-    return f"Labels: {number} training images per class for an error of {target}{ends}, {labels.present} now."
+    return f"Labels: an error of {target} takes {number} training images per class{ends}, now {labels.present}."
 
 
 def format_tuned(tuned: Tuned) -> str:
@@ -323,6 +324,9 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
 
 def _draw_zoo(rows: Sequence[Suggestion], width: int) -> str:
     """The models of the zoo, with sizes and speeds."""
+    is_timed = any(row.seconds is not None for row in rows)
+    head, places = ("s/1,000", 1) if is_timed else ("images/s", 0)
+    speeds = [row.seconds if is_timed else row.cpu_speed for row in rows]
     table = [
         {
             "model": printable(row.model),
@@ -330,13 +334,13 @@ def _draw_zoo(rows: Sequence[Suggestion], width: int) -> str:
             "90 %": f"{100 * row.low:.0f} to {100 * row.high:.0f} %",
             "params": f"{row.params / 1e6:.1f} M",
             "pixels": str(row.size or "-"),
-            "images/s": "-" if row.cpu_speed is None else f"{row.cpu_speed:.0f}",
+            head: "-" if speed is None else f"{speed:.{places}f}",
             "ImageNet": "-" if row.imagenet is None else format_percent(row.imagenet),
             "license": printable(row.license),
         }
-        for row in rows
+        for row, speed in zip(rows, speeds, strict=True)
     ]
-    drop = ["ImageNet", "pixels", "images/s", "license", "params"]
+    drop = ["ImageNet", "pixels", head, "license", "params"]
     return "\n".join(format_table(table, width=width, text=["model", "license"], shorten=["model"], drop=drop)[0])
 
 

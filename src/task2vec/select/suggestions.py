@@ -10,7 +10,7 @@ of them is known of one network, ViT-B/16 (V-PETL, `lora.csv`): lower on most da
 many. A new dataset is like those: Student's t around their mean, on the scale of log-odds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -51,6 +51,7 @@ class Suggestion:
         tables: who measured it.
         load: the line of Python that loads it.
         lora: of a transformer, the error of LoRA, and the probability that it is lower than that of fine-tuning.
+        seconds: for 1,000 images on this machine, estimated where other networks were timed.
     """
 
     model: str
@@ -66,6 +67,7 @@ class Suggestion:
     tables: tuple[str, ...]
     load: str
     lora: Tuned | None = None
+    seconds: float | None = None
 
 
 def suggest_models(
@@ -74,6 +76,9 @@ def suggest_models(
     *,
     train_images: float = 1000,
     max_params: str | float | None = None,
+    max_time: float | None = None,
+    timed: Mapping[str, float] | None = None,
+    is_gpu: bool = False,
     license: str | Sequence[str] | None = None,
     offline: bool = False,
 ) -> tuple[Suggestion, ...]:
@@ -84,6 +89,9 @@ def suggest_models(
         location: of that network, such as "torchvision:resnet34". If the zoo does not have it, nothing is suggested.
         train_images: training images of the task.
         max_params: limit of parameters, such as "10M"; None takes 100 million.
+        max_time: limit of seconds for 1,000 images on this machine, which are estimated from `timed`.
+        timed: seconds that networks take for 1,000 images here, by location.
+        is_gpu: whether they were timed on a GPU.
         license: licences that the weights may have, such as "permissive" or ["mit", "apache-2.0"]; None takes any.
         offline: only models whose weights are on this machine.
 
@@ -100,6 +108,8 @@ def suggest_models(
     allowed = None if license is None else zoo.read_licenses(license)
     models = [model for model in models if allowed is None or model.license in allowed]
     models = [model for model in models if not offline or has_weights(model.location)]
+    seconds = estimate_seconds(models, timed or {}, is_gpu=is_gpu)
+    models = [model for model in models if max_time is None or (seconds[model.name] or np.inf) <= max_time]
     if anchor is None or not models:
         return ()
     mean, covariance = zoo.compare([model.name for model in models], [anchor.name], WAY)
@@ -119,8 +129,22 @@ def suggest_models(
         texts = (model.license, model.tables, model.load)
         odds = (float(level + mean[place]), float(half[place]))
         lora = predict_lora(*odds, train_images) if is_transformer(model.name) else None
-        found.append(Suggestion(model.name, error, low, high, p_better, *size, *texts, lora))
+        found.append(Suggestion(model.name, error, low, high, p_better, *size, *texts, lora, seconds[model.name]))
     return tuple(found)
+
+
+def estimate_seconds(
+    models: Sequence[ZooModel], timed: Mapping[str, float], *, is_gpu: bool = False
+) -> dict[str, float | None]:
+    """Seconds for 1,000 images by model: those of networks timed here times timm's speeds of these, over its own."""
+
+    def speed(model: ZooModel) -> float | None:
+        return model.gpu_speed if is_gpu else model.cpu_speed
+
+    known = [(seconds, speed(look_up(location))) for location, seconds in timed.items()]
+    images = [seconds * own for seconds, own in known if own is not None]
+    middle = float(np.median(images)) if images else None
+    return {one.name: middle / own if middle and (own := speed(one)) else None for one in models}
 
 
 def is_transformer(name: str) -> bool:
