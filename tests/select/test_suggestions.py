@@ -89,6 +89,18 @@ def test_limits_of_parameters(zoo, limit, models):
     assert all(one.params <= most for one in found) and (not found or min(one.params for one in found) <= SMALL)
 
 
+def test_models_that_are_named_are_all_predicted_and_no_others(zoo):
+    names = ["timm:m8", "m0.in1k", "timm:m1", "timm:unheard_of", "timm:m7", "timm:m4"]
+    found = suggest_models(TUNED, "timm:m1.in1k", names=names)
+    assert [one.model for one in found] == ["m7.in1k", "m8.in1k", "m4.in1k", "m0.in1k"]  # also m7, which is large
+    for one in found:
+        slow = compute_slowly(zoo, one.model, "m1.in1k", TUNED)
+        assert (one.error, one.low, one.high, one.p_better) == pytest.approx(slow, abs=1e-8)
+    assert found[1].high / found[1].low > found[2].high / found[2].low  # nobody fine-tuned m8
+    small = suggest_models(TUNED, "timm:m1.in1k", names=names, max_params="50M")
+    assert [one.model for one in small] == ["m8.in1k", "m4.in1k", "m0.in1k"]
+
+
 def test_weights_of_other_licenses_are_not_suggested(zoo):
     every, free, rest = (suggest_models(TUNED, "timm:m1.in1k", license=one) for one in (None, "mit", ["unknown"]))
     assert [one.model for one in free] == ["m6.in1k", "m4.in1k", "m3.in1k", "m2.in1k"]
@@ -210,3 +222,15 @@ def test_a_limit_of_time_holds_for_the_zoo_too(world, monkeypatch):  # noqa: F81
     assert "s/1,000" in head and "images/s" not in head
     every = recommend(embed("mine", 30), evidence=world)
     assert any(images / one.cpu_speed > 50 and one.seconds is None for one in every.zoo)
+
+
+def test_named_models_are_compared_when_fine_tuned_even_if_no_linear_error_is_known(world):  # noqa: F811
+    names = ["mobilenetv3_small_050.lamb_in1k", "mobilevit_s.cvnets_in1k"]
+    known = recommend(embed("mine", 30), evidence=world, candidates=["tf_efficientnet_lite0", *names])
+    assert known.tuned is not None and {one.model for one in known.zoo} == set(names)
+    alone = recommend(embed("mine", 30), evidence=world, candidates=names)
+    assert alone.tuned is alone.labels is None and all(row.error is None for row in alone.rows)
+    assert "No error of a linear classifier on any candidate is known" in alone.verdict
+    best = recommend(embed("mine", 30), evidence=world).average_best
+    other = recommend(embed("mine", 30), evidence=world, candidates=[best, *names])
+    assert best == other.choice and alone.zoo == other.zoo and [one.model for one in alone.zoo] == names[::-1]

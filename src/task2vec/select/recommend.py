@@ -354,7 +354,7 @@ class Case:
         new = [one for one in named or () if not any(_is_same(one, model) for model in self.metatask.models)]
         self.metatask = add_models(self.metatask, [count_model(one) for one in new], library, self.embedding)
         chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
-        self.is_allowed = np.array(chosen, dtype=bool)
+        self.is_allowed, self.is_named = np.array(chosen, dtype=bool), named is not None
 
     def _set_apart(self, library: Library, sizes: set[int]) -> None:
         """Takes errors of networks at other image sizes out of those of the library; a note has those of the task."""
@@ -590,8 +590,15 @@ class Case:
     def _read_curves(self, row: Row) -> dict[str, Any]:
         """How many labels the recommended model needs once it was measured, and what fine-tuning it would give.
 
-        From a predicted error alone, labels are no better known than by the average task.
+        From a predicted error alone, labels are no better known than by the average task. Where no error of it is
+        known, models of the zoo are compared with the network that is the best on average of all that are known.
         """
+        is_known = row.error is not None
+        best = find_average_best(
+            self.metatask, np.array([model.is_named for model in self.metatask.models], dtype=bool)
+        )
+        if not is_known and best is not None:
+            row = self._describe(best, 1)
         classes, own = self.counts.get("classes") or 0, self.embedding.provenance.get("task_fingerprint")
         if self.whole is None or classes < 2 or self.is_multilabel or None in (row.error, row.low, row.high):
             return {}
@@ -614,10 +621,11 @@ class Case:
             count = classes * count_train_images(self.per_class, self.shots) if len(self.per_class) else 0
             spent = {one.location: self.seconds.get(one.name) for one in self.metatask.models}
             timed = {where: seconds for where, seconds in spent.items() if where is not None and seconds is not None}
-            found["zoo"] = suggest_models(
-                found["tuned"], model.location or "", train_images=count, timed=timed, **self.limits
-            )
-        return found
+            allowed = zip(self.metatask.models, self.is_candidate, strict=True)
+            names = [one.location or "" for one, is_allowed in allowed if is_allowed] if self.is_named else None
+            about = {"names": names, "train_images": count, "timed": timed, **self.limits}
+            found["zoo"] = suggest_models(found["tuned"], model.location or "", **about)
+        return found if is_known else {"zoo": found.get("zoo", ())}
 
     def _list_scores(self, is_candidate: np.ndarray) -> dict[str, np.ndarray]:
         """The score of all models on the task, once every candidate was measured and has one."""
@@ -737,7 +745,7 @@ class Case:
             is_confident = self.is_confident and best is not None and best is not first
             return first.model, is_confident, f"{start}.{self._compare_measured(rows, best)}"
         if best is None:
-            words = f"No error of any candidate is known, so none is preferable: {first.model} is only the first."
+            words = f"No error of a linear classifier on any candidate is known: {first.model} is only the first."
             return first.model, False, f"{words} Measure them on your images: --measure-top K."
         if len(rows) == 1:
             return first.model, False, f"{first.model} is the only candidate: {format_error(first)}."
@@ -827,8 +835,8 @@ class Case:
         unknown = zip(models, np.asarray(np.isnan(self.metatask.mean[:, order]).all(0)), strict=True)
         if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:
             yield (
-                f"No error is known of {', '.join(new)}, so none is predicted. --measure-top {len(models)} measures "
-                "all candidates on your images."
+                f"No error of a linear classifier on {', '.join(new)} is known, so none is predicted. --measure-top "
+                f"{len(models)} measures all candidates on your images."
             )
 
 
