@@ -11,8 +11,9 @@ from scipy.stats import t as student_t
 
 from task2vec.errors import UsageError
 from task2vec.select import candidates, suggestions
-from task2vec.select.curves import Tuned
+from task2vec.select.curves import Labels, Tuned
 from task2vec.select.recommend import recommend
+from task2vec.select.report import format_labels
 from task2vec.select.suggestions import SMALL, Suggestion, find_in_zoo, suggest_models
 from task2vec.select.zoo import Cell, Variances, Zoo, ZooModel, load_zoo
 from tests.oracles.zoo import predict_densely
@@ -234,3 +235,8 @@ def test_named_models_are_compared_when_fine_tuned_even_if_no_linear_error_is_kn
     best = recommend(embed("mine", 30), evidence=world).average_best
     other = recommend(embed("mine", 30), evidence=world, candidates=[best, *names])
     assert best == other.choice and alone.zoo == other.zoo and [one.model for one in alone.zoo] == names[::-1]
+
+
+def test_labels_that_are_too_many_to_count_in_words():
+    words = "takes more than 80 training images per class (90 % interval 70 to more than 80); there are 10 now."
+    assert format_labels(Labels(0.1, None, 70, None, 10, 80)) == f"Labels: an error of 10.0 % {words}"

@@ -256,14 +256,15 @@ def format_labels(labels: Labels) -> str:
     """How many images an error takes, in words.
 
     Example:
-        >>> format_labels(Labels(target=0.1, images=33, low=20, high=None, present=9, limit=80))
-        'Labels: an error of 10.0 % takes about 33 training images per class (90 % interval 20 to more than 80), now 9.'
+        >>> format_labels(Labels(target=0.1, images=33, low=None, high=None, present=10, limit=80))
+        'Labels: an error of 10.0 % takes about 33 training images per class; there are 10 now.'
     """
     more = f"more than {labels.limit}"
     ends = "" if labels.low is None else f" (90 % interval {labels.low} to {labels.high or more})"
     number = more if labels.images is None else f"about {labels.images}"
     target = format_percent(labels.target)
-    return f"Labels: an error of {target} takes {number} training images per class{ends}, now {labels.present}."
+    words = f"Labels: an error of {target} takes {number} training images per class{ends}"
+    return f"{words}; there are {labels.present} now."
 
 
 def format_tuned(tuned: Tuned) -> str:
