@@ -6,13 +6,14 @@ CELLS are published accuracies, as `experiments/zoo.py` reads them; models that 
 too. Each dataset is left out of all tables, under all its names, variances are fitted without it, and the model is
 chosen that `task2vec.select.zoo` predicts the lowest error for. Regret is what the choice lacks of the best accuracy in
 the table, in points. For comparison: the model with the best ImageNet accuracy (in the table itself where it has one,
-else as timm reports it), the model that is best on average over the other datasets of the table, by log(error + 0.03),
-by accuracy and by rank, and a random one. Coverage is the share of models whose value on the scale log(error + 0.03),
-after the mean of all, lies in the 90 % interval.
+else as timm reports it), the model that is best on average over the other datasets of the table, by log-odds of errors,
+by accuracy and by rank, and a random one. Coverage is the share of models whose value on the scale of log-odds, after
+the mean of all, lies in the 90 % interval.
 
 Most of the zoo is in no table. So models are left out as well, an eighth at a time, everywhere: how well does the
 predicted quality correlate with the measured mean of each in its table, and how well does ImageNet accuracy (of those
-that have results)? Here only models that load by name take part.
+that have results)? Coverage is the share of their errors within the 90 % interval, given how hard the datasets are.
+Here only models that load by name take part.
 """
 
 import sys
@@ -115,6 +116,7 @@ def judge_models(zoo: Zoo) -> list[dict[str, Any]]:
     names = sorted({cell.model for cell in zoo.cells})
     parts = dict(zip(np.random.default_rng(0).permutation(names).tolist(), np.arange(len(names)) % PARTS, strict=True))
     found: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    inside: dict[str, list[bool]] = defaultdict(list)
     for part in range(PARTS):
         left = replace(zoo, cells=tuple(cell for cell in zoo.cells if parts[cell.model] != part))
         left = replace(left, variances=fit_variances(left, zoo.variances, steps=STEPS))
@@ -123,16 +125,19 @@ def judge_models(zoo: Zoo) -> list[dict[str, Any]]:
         own: dict[tuple[str, str], list[float]] = defaultdict(list)
         for cell in zoo.cells:
             if parts[cell.model] == part and (cell.table, cell.dataset) in hard:
-                own[cell.table, cell.model].append(np.log(cell.error + 0.03) - hard[cell.table, cell.dataset])
+                own[cell.table, cell.model].append(float(scale_errors(cell.error)) - hard[cell.table, cell.dataset])
         for (table, name), values in own.items():
             way = find_way(table.partition(", ")[2])
-            mean, _ = posterior.predict(np.array([zoo.numbers[name]]), way, table)
+            mean, spread = posterior.predict(np.array([zoo.numbers[name]]), way, table)
+            width = NORMAL * np.sqrt(spread[0, 0] + left.variances.noise[table])
+            inside[table] += (np.abs(np.array(values) - mean[0]) <= width).tolist()
             found[table].append((np.mean(values), mean[0], -(zoo.find(name).imagenet or np.nan)))
     rows = []
     for table, each in sorted(found.items()):
         measured, predicted, imagenet = np.array(each).T
         has = np.isfinite(imagenet)
         row = {"table": table, "models": len(each), "zoo": float(np.corrcoef(measured, predicted)[0, 1])}
+        row["coverage"] = float(np.mean(inside[table]))
         if has.sum() >= FEWEST:
             row |= {
                 "with results": int(has.sum()),

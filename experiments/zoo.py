@@ -28,7 +28,7 @@ from scipy.optimize import minimize
 import task2vec as t2v
 from experiments.report import make_app
 from task2vec.experts import find_shots
-from task2vec.select import CELL_COLUMNS, MODEL_COLUMNS, VARIANCES, Posterior, Variances, Zoo, read_zoo
+from task2vec.select import CELL_COLUMNS, MODEL_COLUMNS, UNKNOWN, VARIANCES, Posterior, Variances, Zoo, read_zoo
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "task2vec" / "select" / "data"
 RESULTS = {"imagenet": "imagenet", "real": "imagenet-real", "r": "imagenet-r", "sketch": "sketch"}
@@ -265,7 +265,10 @@ def merge_cells(cells: list[dict[str, Any]], dropped: Counter[str]) -> list[dict
 
 
 def describe_models(tables: Path, evidence: set[str]) -> list[dict[str, Any]]:
-    """Rows of models with ImageNet results or published cells: sizes, speeds, accuracies, licence, pretraining."""
+    """Rows of models with ImageNet results or published cells: sizes, speeds, accuracies, licence, pretraining.
+
+    The licence is what timm states of the weights. torchvision and open_clip state none, so it is unknown.
+    """
     import timm
     import torch
     import torchvision
@@ -276,18 +279,19 @@ def describe_models(tables: Path, evidence: set[str]) -> list[dict[str, Any]]:
     speeds = {device: _group(tables / f"timm-{device}-speed.csv") for device in ("cpu", "gpu")}
     found = []
     for name in sorted(set(results["imagenet"]) | evidence):
-        row: dict[str, Any] = dict.fromkeys(MODEL_COLUMNS, "") | {"name": name, "pretraining": find_pretraining(name)}
+        row: dict[str, Any] = dict.fromkeys(MODEL_COLUMNS, "") | {"name": name, "license": UNKNOWN}
+        row["pretraining"] = find_pretraining(name)
         library, _, own = name.rpartition(":")
         tower = name_tower(own.partition("/")[0]) if library == "open_clip" else own
         if library == "torchvision":
             weights = torchvision.models.get_model_weights(own)["IMAGENET1K_V1"]
-            row |= {"licence": "bsd-3-clause", "size": weights.transforms().crop_size[0]}
+            row["size"] = weights.transforms().crop_size[0]
             row |= {"params": weights.meta["num_params"], "gmacs": weights.meta["_ops"]}
             row["imagenet"] = round(next(iter(weights.meta["_metrics"].values()))["acc@1"] / 100, 5)
         elif tower:
             config: Any = timm.models.get_pretrained_cfg(tower)
             row["size"] = config.input_size[-1]
-            row["licence"] = "" if library else config.license or ""
+            row["license"] = UNKNOWN if library else config.license or UNKNOWN
             rows = {column: _at_size(results[column].get(name, []), row["size"], "img_size") for column in RESULTS}
             row |= {column: round(float(one["top1"]) / 100, 5) for column, one in rows.items() if one}
             architecture = tower.partition(".")[0]

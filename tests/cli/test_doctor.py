@@ -114,7 +114,18 @@ def test_models_lists_the_zoo_with_evidence_and_citations(call, read):
     shown = call("models", "convnext_base.fb", "-k", "2").stdout
     for words in ("88.6 M", "TransferGraph records", "2 of 4 models", "9c22047", "ImageNet", "images/s", "no"):
         assert words in shown, words
-    assert call("models", "lite0.in1k").stdout.splitlines()[1].split()[-1] == "yes"  # of the package
+    assert "yes" in call("models", "lite0.in1k").stdout.splitlines()[1].split()  # of the package
+
+
+def test_models_of_some_licenses(call, read, refuse):
+    every, free = (read("models", "convnextv2_base", *words) for words in ((), ("--license", "cc-by-nc-4.0,mit")))
+    assert every["count"] == free["count"] > 2 and {row["license"] for row in free["models"]} == {"cc-by-nc-4.0"}
+    assert read("models", "convnextv2_base", "--license", "permissive")["count"] == 0
+    both = read("models", "-k", 2000, "--license", "mit", "--license", "cc-by-4.0")
+    assert {row["license"] for row in both["models"]} == {"mit", "cc-by-4.0"}
+    assert "cc-by-nc-4.0" in call("models", "convnextv2_base").stdout
+    assert read("models", "--offline", "--license", "apache-2.0")["models"][0]["license"] == "apache-2.0"
+    refuse("'gpl' (--license) is not a licence of any model", "models", "--license", "gpl")
 
 
 def test_models_names_the_nearest_ones_and_refuses_nonsense(refuse):

@@ -12,6 +12,7 @@ import task2vec
 from task2vec import Library
 from task2vec.experts.metatask import CellFailure
 from task2vec.select import STRATEGIES
+from task2vec.select.zoo import PERMISSIVE
 from tests.cli.material import make, make_known
 
 
@@ -48,6 +49,21 @@ def test_a_name_of_the_library_and_few_models(read, own_library):
     assert {row["model"] for row in few["rows"]} <= {"resnet18", "resnet34"} and few["library"] == own_library
     small = read("recommend", "mine", "--max-params", "10M")
     assert all(row["params"] <= 10_000_000 for row in small["rows"])
+
+
+def test_only_weights_of_some_licenses(call, read, refuse, saved):
+    every = read("recommend", saved, "--no-library")
+    unknown = {row["model"] for row in every["rows"] if row["license"] == "unknown"}
+    assert unknown == {"mobilenet_v2"}  # of torchvision, which states none
+    free = read("recommend", saved, "--no-library", "--license", "permissive")
+    assert {row["model"] for row in free["rows"]} == {row["model"] for row in every["rows"]} - unknown
+    assert any(note.startswith("Left out: 1 candidate whose weights are not known to have") for note in free["notes"])
+    assert free["zoo"] and all(one["license"] in PERMISSIVE for one in free["zoo"])
+    for name, words in (
+        ("cc-by-nc-4.0", "of the licences cc-by-nc-4.0 (--license), so none"),
+        ("free", "'free' (--lic"),
+    ):
+        refuse(words, "recommend", saved, "--no-library", "--license", name)
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ from scipy.stats import norm
 from scipy.stats import t as student_t
 
 from task2vec.errors import UsageError
-from task2vec.select import suggestions
-from task2vec.select.curves import Tuned
+from task2vec.select import candidates, suggestions
+from task2vec.select.curves import Labels, Tuned
 from task2vec.select.recommend import recommend
+from task2vec.select.report import format_labels
 from task2vec.select.suggestions import SMALL, Suggestion, find_in_zoo, suggest_models
 from task2vec.select.zoo import Cell, Variances, Zoo, ZooModel, load_zoo
 from tests.oracles.zoo import predict_densely
@@ -29,7 +30,8 @@ def zoo(monkeypatch):
     rng = np.random.default_rng(0)
     params = [3e6, 5e6, 9e6, 20e6, 30e6, 50e6, 90e6, 200e6, 40e6, 8e6]
     models = [
-        ZooModel(f"m{n}.in1k", 224, int(one), 1.0, 0.7, cpu_speed=9.0, licence="mit") for n, one in enumerate(params)
+        ZooModel(f"m{n}.in1k", 224, int(one), 1.0, 0.7, cpu_speed=9.0, license="unknown" if n == 5 else "mit")
+        for n, one in enumerate(params)
     ]
     cells = [
         Cell(source, protocol, f"d{dataset}", model.name, float(0.4 - 0.03 * n + rng.uniform(0, 0.02)))
@@ -88,6 +90,55 @@ def test_limits_of_parameters(zoo, limit, models):
     assert all(one.params <= most for one in found) and (not found or min(one.params for one in found) <= SMALL)
 
 
+def test_models_that_are_named_are_all_predicted_and_no_others(zoo):
+    names = ["timm:m8", "m0.in1k", "timm:m1", "timm:unheard_of", "timm:m7", "timm:m4"]
+    found = suggest_models(TUNED, "timm:m1.in1k", names=names)
+    assert [one.model for one in found] == ["m7.in1k", "m8.in1k", "m4.in1k", "m0.in1k"]  # also m7, which is large
+    for one in found:
+        slow = compute_slowly(zoo, one.model, "m1.in1k", TUNED)
+        assert (one.error, one.low, one.high, one.p_better) == pytest.approx(slow, abs=1e-8)
+    assert found[1].high / found[1].low > found[2].high / found[2].low  # nobody fine-tuned m8
+    small = suggest_models(TUNED, "timm:m1.in1k", names=names, max_params="50M")
+    assert [one.model for one in small] == ["m8.in1k", "m4.in1k", "m0.in1k"]
+
+
+def test_weights_of_other_licenses_are_not_suggested(zoo):
+    every, free, rest = (suggest_models(TUNED, "timm:m1.in1k", license=one) for one in (None, "mit", ["unknown"]))
+    assert [one.model for one in free] == ["m6.in1k", "m4.in1k", "m3.in1k", "m2.in1k"]
+    assert [(one.model, one.license) for one in rest] == [("m5.in1k", "unknown")]
+    same = [free[0].error, free[0].high, rest[0].error, rest[0].high]  # what is left is predicted as before
+    assert same == pytest.approx([every[0].error, every[0].high, every[1].error, every[1].high])
+    with pytest.raises(UsageError, match="gpl"):
+        suggest_models(TUNED, "timm:m1.in1k", license="gpl")
+
+
+@pytest.mark.parametrize(("is_gpu", "speeds"), [(False, [100, 50, 20, 10, 5]), (True, [50, 10, 5, 100, 20])])
+def test_times_are_those_of_timed_networks_by_the_speeds_of_timm(zoo, monkeypatch, is_gpu, speeds):
+    """Networks of 100, 50 and 20 images per second that take 20, 30 and 80 s: the median is 1,600 images."""
+    timed = dict(zip(["timm:m1", "timm:m2", "timm:m3", "timm:m9"], [20.0, 30.0, 80.0, 1.0], strict=True))
+    by_model = dict(
+        zip([f"m{n}.in1k" for n in (1, 2, 3, 4, 6)], zip([100, 50, 20, 10, 5], speeds, strict=True), strict=True)
+    )
+    models = [
+        replace(one, cpu_speed=own[0], gpu_speed=own[1])
+        for one in zoo.models
+        for own in [by_model.get(one.name, (None, None))]
+    ]
+    made = replace(zoo, models=tuple(models))
+    monkeypatch.setattr(suggestions, "load_zoo", lambda: made)
+    images = np.median([20 * speeds[0], 30 * speeds[1], 80 * speeds[2]])
+    expected = {name: images / own[is_gpu] for name, own in by_model.items()}
+    every = suggest_models(TUNED, "timm:m1", timed=timed, is_gpu=is_gpu)
+    assert {one.model: one.seconds for one in every} == pytest.approx(
+        {one.model: expected.get(one.model) for one in every}
+    )
+    assert every[1].model == "m5.in1k" and every[1].seconds is None  # timm has no speed of it
+    most = float(np.median(list(expected.values())))
+    found = suggest_models(TUNED, "timm:m1", timed=timed, is_gpu=is_gpu, max_time=most)
+    assert {one.model for one in found} == {name for name, own in expected.items() if own <= most} - {"m1.in1k"}
+    assert suggest_models(TUNED, "timm:m1", max_time=most) == ()  # nothing was timed
+
+
 @pytest.mark.parametrize(("images", "kind"), [(300, "1000"), (2000, "1000"), (2001, "all")])
 def test_lora_moves_the_error_of_a_transformer_as_it_did_on_datasets_with_as_many_images(
     zoo, monkeypatch, images, kind
@@ -135,7 +186,7 @@ def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
     lines = advice.to_text(width=120).splitlines()
     (head,) = [number for number, line in enumerate(lines) if line.startswith("Models of the zoo to fine-tune")]
     table = lines[lines.index("", head) + 1 :]
-    assert table[0].split() == ["model", "predicted", "90", "%", "params", "pixels", "images/s", "ImageNet"]
+    assert table[0].split() == ["model", "predicted", "90", "%", "params", "pixels", "images/s", "ImageNet", "license"]
     for line, one in zip(table[1:5], advice.zoo, strict=True):
         assert line.startswith(one.model) and f" {100 * one.error:.1f} %" in line
         assert f"{100 * one.low:.0f} to {100 * one.high:.0f} %" in line and f"{one.params / 1e6:.1f} M" in line
@@ -149,6 +200,8 @@ def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
     values = advice.to_dict()["zoo"]
     assert [one["model"] for one in values] == [one.model for one in advice.zoo]
     assert set(values[0]) == set(Suggestion.__dataclass_fields__)
+    free = recommend(embed("mine", 30), evidence=world, license="apache-2.0")
+    assert free.zoo and all(one.license == "apache-2.0" for one in (*free.rows, *free.zoo))
     small = recommend(embed("mine", 30), evidence=world, max_params="10M")
     assert small.zoo and all(one.params <= 10e6 for one in small.zoo)
     bare = replace(world, info={})
@@ -156,3 +209,34 @@ def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
         recommend(embed("mine", 30), evidence=bare).zoo == ()
         and "zoo" not in recommend(embed("mine", 30), evidence=bare).to_text()
     )
+
+
+def test_a_limit_of_time_holds_for_the_zoo_too(world, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(candidates, "_build", lambda name, size: (name, size))
+    monkeypatch.setattr(candidates, "time_network", lambda name, size, **_: 10.0)
+    advice = recommend(embed("mine", 30), evidence=world, max_time=50)
+    speeds = [suggestions.look_up(model.location).cpu_speed for model in world.models if model.is_named]
+    images = 10 * np.median([speed for speed in speeds if speed])
+    assert advice.zoo and all(one.seconds == pytest.approx(images / one.cpu_speed) for one in advice.zoo)
+    assert all(one.seconds <= 50 for one in advice.zoo) and "estimated from" in " ".join(advice.notes)
+    head = next(line for line in advice.to_text(width=120).splitlines() if line.startswith("model "))
+    assert "s/1,000" in head and "images/s" not in head
+    every = recommend(embed("mine", 30), evidence=world)
+    assert any(images / one.cpu_speed > 50 and one.seconds is None for one in every.zoo)
+
+
+def test_named_models_are_compared_when_fine_tuned_even_if_no_linear_error_is_known(world):  # noqa: F811
+    names = ["mobilenetv3_small_050.lamb_in1k", "mobilevit_s.cvnets_in1k"]
+    known = recommend(embed("mine", 30), evidence=world, candidates=["tf_efficientnet_lite0", *names])
+    assert known.tuned is not None and {one.model for one in known.zoo} == set(names)
+    alone = recommend(embed("mine", 30), evidence=world, candidates=names)
+    assert alone.tuned is alone.labels is None and all(row.error is None for row in alone.rows)
+    assert "No error of a linear classifier on any candidate is known" in alone.verdict
+    best = recommend(embed("mine", 30), evidence=world).average_best
+    other = recommend(embed("mine", 30), evidence=world, candidates=[best, *names])
+    assert best == other.choice and alone.zoo == other.zoo and [one.model for one in alone.zoo] == names[::-1]
+
+
+def test_labels_that_are_too_many_to_count_in_words():
+    words = "takes more than 80 training images per class (90 % interval 70 to more than 80); there are 10 now."
+    assert format_labels(Labels(0.1, None, 70, None, 10, 80)) == f"Labels: an error of 10.0 % {words}"

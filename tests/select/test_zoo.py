@@ -12,6 +12,7 @@ from task2vec.errors import DataError, UsageError
 from task2vec.select.zoo import (
     CELL_COLUMNS,
     MODEL_COLUMNS,
+    PERMISSIVE,
     PRETRAINING,
     SOURCES,
     WAYS,
@@ -102,6 +103,35 @@ def test_unknown_names_get_the_nearest_known_ones():
 
 
 @pytest.mark.parametrize(
+    ("license", "names"),
+    [
+        ("mit", {"mit"}),
+        (" MIT , cc-by-nc-4.0", {"mit", "cc-by-nc-4.0"}),
+        (["mit,unknown", "permissive"], {"mit", "unknown", "apache-2.0", "bsd-3-clause", "cc-by-4.0"}),
+    ],
+)
+def test_licenses_are_named_one_or_several(license, names):
+    assert load_zoo().read_licenses(license) == names
+
+
+@pytest.mark.parametrize("license", ["", [], "gpl-7", ["mit", "apache"], "mit,"])
+def test_licenses_that_no_model_has_are_refused_with_those_that_there_are(license):
+    with pytest.raises(UsageError, match=r"--license.* Choose from: .*apache-2.0.*mit.*permissive.*unknown"):
+        load_zoo().read_licenses(license)
+
+
+def test_licenses_are_those_that_timm_states_and_unknown_elsewhere():
+    from timm.models import get_pretrained_cfg
+
+    models = load_zoo().models
+    for model in models[:: len(models) // 50]:
+        stated = None if ":" in model.name else get_pretrained_cfg(model.name).license
+        assert model.license == (stated or "unknown"), model.name
+    assert {model.license for model in models if ":" in model.name} == {"unknown"}
+    assert set(PERMISSIVE) < {model.license for model in models}
+
+
+@pytest.mark.parametrize(
     ("name", "line"),
     [
         ("resnet50.tv_in1k", 'timm.create_model("resnet50.tv_in1k", pretrained=True)'),
@@ -139,7 +169,7 @@ def test_the_tables_of_the_package_are_whole_and_small():
     assert sum(len(file.read_bytes()) for file in files) <= 400_000
 
 
-GOOD = {"name": "m.x", "size": "224", "params": "1000", "imagenet": "0.7", "pretraining": "in1k"}
+GOOD = {"name": "m.x", "size": "224", "params": "1000", "imagenet": "0.7", "license": "mit", "pretraining": "in1k"}
 CELL = ("MIEB", "linear", "pets", "m.x", "0.1")
 
 
@@ -154,7 +184,8 @@ def write(folder, models=(GOOD,), cells=(CELL,), header=MODEL_COLUMNS, cell_head
 
 def test_a_folder_is_read(tmp_path):
     zoo = read_zoo(write(tmp_path))
-    assert zoo.models == (ZooModel("m.x", 224, 1000, imagenet=0.7, pretraining="in1k", tables=("MIEB",)),)
+    texts = {"license": "mit", "pretraining": "in1k", "tables": ("MIEB",)}
+    assert zoo.models == (ZooModel("m.x", 224, 1000, imagenet=0.7, **texts),)
     assert zoo.cells == (Cell("MIEB", "linear", "pets", "m.x", 0.1),) and zoo.variances == VARIANCES
 
 

@@ -32,8 +32,8 @@ SIZE, IMAGES, SAMPLES = 64, 60, 20
 RECOMMENDED = "photos"
 LITTLE_SPACE = 200_000_000  # bytes: a few thousand embeddings, or the weights of one probe
 MODEL_COLUMNS = "model=name, params, pixels=size, images/s=cpu_speed, ImageNet=imagenet, evidence=tables"
-MODEL_COLUMNS += ", local=is_local, source"
-MODEL_DROP = "source, pixels, images/s, params, evidence, local"
+MODEL_COLUMNS += ", local=is_local, license, source"
+MODEL_DROP = "source, pixels, images/s, license, params, evidence, local"
 HOW_TO = """
 Any timm or torchvision classifier can be a probe:
   task2vec embed FOLDER --probe resnet34 --download    downloads its weights once
@@ -123,10 +123,11 @@ def _recommend(task: "task2vec.Task") -> "task2vec.Recommendation":
 def models(
     pattern: Annotated[str | None, Argument(metavar="PATTERN", help="Part of a name, or with * as in timm.")] = None,
     max_params: options.MaxParams = None,
+    license: options.License = None,
     offline: options.Offline = False,
     k: options.K = 20,
 ) -> None:
-    """List pretrained models with their size, speed, accuracy, and where errors of them were published.
+    """List pretrained models with their size, speed, accuracy, licence, and where errors of them were published.
 
     The best by ImageNet accuracy come first, then those without. Images per second are those of timm on one processor.
     """
@@ -137,14 +138,16 @@ def models(
     zoo, most = task2vec.load_zoo(), read_count(max_params) if max_params else math.inf
     found, sources = {model.name: model for model in zoo.models}, dict[str, str]()
     if offline:
+        from task2vec.select.suggestions import look_up  # imports scipy
+
         sources = {row["name"]: row["source"] for row in task2vec.list_probes() if row["is_local"]}
-        known = {model.name.partition(".")[0]: model for model in reversed(zoo.models)} | found
-        found = {name: replace(known.get(name, ZooModel(name)), name=name) for name in sources}
+        found = {name: replace(look_up(ZooModel(name).location), name=name) for name in sources}
     wanted = pattern if pattern and any(sign in pattern for sign in "*?[") else f"*{pattern or ''}*"
     kept = [one for one in found.values() if fnmatchcase(one.name, wanted)]
     if not kept and pattern and not offline:
         zoo.find(pattern)
-    kept = [one for one in kept if (one.params or 0) <= most]
+    allowed = zoo.read_licenses(license) if license else None
+    kept = [one for one in kept if (one.params or 0) <= most and (allowed is None or one.license in allowed)]
     kept.sort(key=lambda one: -(one.imagenet or 0))
     rows = [
         asdict(one)

@@ -14,6 +14,7 @@ MAX_IMAGES = "Published dataset: use at most N random images per task."
 BACKEND = "Run in this process, in several processes, or on Ray (cluster: RAY_ADDRESS)."
 LIBRARY = "Library folder. Default: TASK2VEC_LIBRARY, or your user data folder."
 SHOTS = "Train on half of the images, or N per class."
+LICENSE = "Only weights with these licences, e.g. permissive or mit,apache-2.0."
 EVIDENCE = "Measured errors to use. Default: the bundled ones and your library."
 
 # Arguments.
@@ -49,6 +50,7 @@ OutFile = Annotated[Path | None, Option("--out", metavar="FILE", help="Write the
 Out = Annotated[Path, Option(metavar="DIR", help="Folder for the results.")]
 Force = Annotated[bool, Option("--force", help="Overwrite existing results.")]
 MaxParams = Annotated[str | None, Option(metavar="N", help="At most N parameters per model, e.g. 10M.")]
+License = Annotated[list[str] | None, Option("--license", metavar="NAME", help=LICENSE)]
 K = Annotated[int, Option("-k", min=1, metavar="N", help="Number of results to print.")]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
@@ -70,7 +72,6 @@ class SettingsOptions:
     method: Method = None
     epochs: Epochs = None
     max_samples: Annotated[int | None, Option(help="Maximum number of (image, label) gradients. Default: 400.")] = None
-    rel_tol: Annotated[float | None, Option(help="Stop at this relative error per filter, e.g. 0.05.")] = None
     split_half: Annotated[bool, Option("--split-half", help="Also embed two halves to estimate noise. Slower.")] = False
     l2: Annotated[float | None, Option("--l2", help="L2 penalty of the head per class. Default: 2e-3.")] = None
     seed: Seed = None
@@ -116,7 +117,7 @@ GROUPS = {
     "Tables": "path_column label_columns root",
     "Published datasets": "task_names kind layout max_images labels one_vs_rest",
     "Probe": "probe weights size download",
-    "Settings that affect the results": "method epochs max_samples split_half rel_tol l2 seed dtype recipe shots seeds",
+    "Settings that affect the results": "method epochs max_samples split_half l2 seed dtype recipe shots seeds",
     "Speed and memory": "device num_workers batch_size backend jobs",
     "Library": "library no_library tags",
 }

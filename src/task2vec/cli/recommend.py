@@ -27,6 +27,7 @@ def recommend(
     shots: options.Shots = None,
     max_params: options.MaxParams = None,
     max_time: Annotated[float | None, Option(metavar="S", help="At most S seconds for 1,000 images.")] = None,
+    license: options.License = None,
     offline: options.Offline = False,
     evidence: options.Evidence = None,
     strategy: Annotated[str | None, Option(help="Prediction strategy; see task2vec evaluate.")] = None,
@@ -50,7 +51,7 @@ def recommend(
     inputs.check_output(out, is_forced=force)
     how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "budget": budget}
     how |= {"seeds": seeds, "shots": shots, "strategy": strategy, "download": download}
-    how |= {"max_params": max_params, "max_time": max_time, "offline": offline}
+    how |= {"max_params": max_params, "max_time": max_time, "license": license, "offline": offline}
     how["candidates"] = [one for text in models or () for one in text.split(",") if one] or None
     with ExitStack() as stack:
         opened = None

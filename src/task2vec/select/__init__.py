@@ -19,6 +19,6 @@ if TYPE_CHECKING:
     from task2vec.select.scores import SCORES, SOURCE_SCORES, score_features
     from task2vec.select.strategies import SCORE_NAMES, STRATEGIES, Prediction, Strategy, find_strategy
     from task2vec.select.suggestions import Suggestion, suggest_models
-    from task2vec.select.zoo import CELL_COLUMNS, MODEL_COLUMNS, VARIANCES, Posterior, Variances, Zoo, read_zoo
+    from task2vec.select.zoo import CELL_COLUMNS, MODEL_COLUMNS, UNKNOWN, VARIANCES, Posterior, Variances, Zoo, read_zoo
 
 __getattr__ = lazy_names(__name__)

@@ -48,7 +48,7 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
             return ModelInfo(name, network=model, location=f"{home}:{model}")
     from task2vec.select.zoo import load_zoo
 
-    names = [one.name for one in known if one.location is not None]
+    names = list(dict.fromkeys(one.name for one in known if one.location is not None))
     near = difflib.get_close_matches(name, [*names, *load_zoo().numbers], n=3, cutoff=0.5)
     mean = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UsageError(

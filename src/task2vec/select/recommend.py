@@ -36,7 +36,8 @@ from task2vec.select.evidence import (
 )
 from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
 from task2vec.select.strategies import Prediction, find_average_best, find_strategy
-from task2vec.select.suggestions import find_size, suggest_models
+from task2vec.select.suggestions import look_up, suggest_models
+from task2vec.select.zoo import load_zoo
 from task2vec.tasks import to_task
 from task2vec.text import format_percent, pluralize
 
@@ -71,6 +72,7 @@ def recommend(
     probe: str | None = None,
     max_params: str | float | None = None,
     max_time: float | None = None,
+    license: str | Sequence[str] | None = None,
     offline: bool = False,
     device: str | None = None,
     num_workers: int | None = None,
@@ -105,6 +107,8 @@ def recommend(
         probe: of the spaces that errors are known in, the one of this probe; None takes the first.
         max_params: leave out models with more parameters, such as "10M".
         max_time: leave out models that take longer for 1,000 images on this machine, in seconds; they are timed.
+        license: leave out models whose weights have another licence than these, or an unknown one. "permissive" stands
+            for apache-2.0, bsd-3-clause, cc-by-4.0 and mit; "unknown" keeps the unknown ones.
         offline: leave out models whose weights are not on this machine.
         device: "cpu", "cuda"; None takes a GPU if there is one. This and the next two change no number.
         num_workers: threads that decode images.
@@ -133,6 +137,7 @@ def recommend(
         if isinstance(library, str | Path):
             library = stack.enter_context(Library.open(library))
         _check_limits(measure_top, limit, seeds, strategy or COMBINED, max_params, max_time)
+        allowed = None if license is None else load_zoo().read_licenses(license)
         named = _find_candidates(evidence, library, candidates, shots)
         if isinstance(what, Embedding):
             task, embedding = None, what
@@ -155,7 +160,7 @@ def recommend(
         case.gather(evidence, shots, named)
         case.leave_out_seen()
         with show_progress(progress) as report:
-            case.limit(max_params, max_time, offline=offline, device=device, report=report)
+            case.limit(max_params, max_time, allowed, offline=offline, device=device, report=report)
         found = case.rank()
         is_interrupted = False
         if measure_top:
@@ -349,7 +354,7 @@ class Case:
         new = [one for one in named or () if not any(_is_same(one, model) for model in self.metatask.models)]
         self.metatask = add_models(self.metatask, [count_model(one) for one in new], library, self.embedding)
         chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
-        self.is_allowed = np.array(chosen, dtype=bool)
+        self.is_allowed, self.is_named = np.array(chosen, dtype=bool), named is not None
 
     def _set_apart(self, library: Library, sizes: set[int]) -> None:
         """Takes errors of networks at other image sizes out of those of the library; a note has those of the task."""
@@ -407,26 +412,37 @@ class Case:
         self,
         max_params: str | float | None,
         max_time: float | None,
+        licenses: frozenset[str] | None,
         *,
         offline: bool,
         device: str | None,
         report: Report,
     ) -> None:
-        """Leaves out candidates that are too large, too slow, or not on this machine."""
-        models, self.max_params, self.offline = self.metatask.models, max_params, offline
+        """Leaves out candidates that are too large, too slow, of another licence, or not on this machine."""
+        models = self.metatask.models
+        self.limits: dict[str, Any] = {"max_params": max_params, "max_time": max_time, "offline": offline}
+        self.limits["license"] = None if licenses is None else sorted(licenses)
         if offline:
             here = {model.name: 0.0 if model.is_available else None for model in models}
             self._keep(here, 0, "whose weights are not on this machine", "--offline", 1, "")
+        if licenses is not None:
+            stated = {model.name: 0.0 if look_up(model.location).license in licenses else None for model in models}
+            why = f"whose weights are not known to have one of the licences {', '.join(sorted(licenses))}"
+            self._keep(stated, 0, why, "--license", 1, "")
         if max_params is not None:
             params = {model.name: model.params for model in models}
             why = f"with more than {max_params} parameters, or an unknown number"
             self._keep(params, read_count(max_params), why, "--max-params", 1e6, "M")
         if max_time is not None:
+            from task2vec.embedding.batching import choose_device
+
             allowed = [model for model, is_allowed in zip(models, self.is_allowed, strict=True) if is_allowed]
             self.seconds, timed = time_models(allowed, device=device, report=report)
+            self.limits["is_gpu"] = choose_device(device).type == "cuda"
             self.notes.append(
                 f"{pluralize(timed, 'network')} timed on this machine (--max-time): the median of {PASSES} passes "
-                f"over {BATCH} images of noise, without reading images."
+                f"over {BATCH} images of noise, without reading images. Times of models of the zoo are estimated from "
+                "these and from speeds that timm measured."
             )
             why = f"taking more than {max_time:g} s for 1,000 images, or impossible to time"
             self._keep(self.seconds, max_time, why, "--max-time", 1, " s")
@@ -441,7 +457,8 @@ class Case:
         gone = int((before & ~fits).sum())
         if before.any() and not (before & fits).any():
             least = int(np.argmin(np.where(before, sizes, np.inf)))
-            smallest = f"The smallest is {self.metatask.models[least].name}: {sizes[least] / factor:.1f}{unit}."
+            kind = "fastest" if option == "--max-time" else "smallest"
+            smallest = f"The {kind} is {self.metatask.models[least].name}: {sizes[least] / factor:.1f}{unit}."
             fix = smallest if np.isfinite(sizes[least]) else f"Drop {option}."
             raise UsageError(f"there are only candidates {why} ({option}), so none is left to recommend. {fix}")
         if gone:
@@ -573,8 +590,15 @@ class Case:
     def _read_curves(self, row: Row) -> dict[str, Any]:
         """How many labels the recommended model needs once it was measured, and what fine-tuning it would give.
 
-        From a predicted error alone, labels are no better known than by the average task.
+        From a predicted error alone, labels are no better known than by the average task. Where no error of it is
+        known, models of the zoo are compared with the network that is the best on average of all that are known.
         """
+        is_known = row.error is not None
+        best = find_average_best(
+            self.metatask, np.array([model.is_named for model in self.metatask.models], dtype=bool)
+        )
+        if not is_known and best is not None:
+            row = self._describe(best, 1)
         classes, own = self.counts.get("classes") or 0, self.embedding.provenance.get("task_fingerprint")
         if self.whole is None or classes < 2 or self.is_multilabel or None in (row.error, row.low, row.high):
             return {}
@@ -595,9 +619,13 @@ class Case:
             )
             model = next(one for one in self.metatask.models if one.name == row.model)
             count = classes * count_train_images(self.per_class, self.shots) if len(self.per_class) else 0
-            limits = {"max_params": self.max_params, "offline": self.offline, "train_images": count}
-            found["zoo"] = suggest_models(found["tuned"], model.location or "", **limits)
-        return found
+            spent = {one.location: self.seconds.get(one.name) for one in self.metatask.models}
+            timed = {where: seconds for where, seconds in spent.items() if where is not None and seconds is not None}
+            allowed = zip(self.metatask.models, self.is_candidate, strict=True)
+            names = [one.location or "" for one, is_allowed in allowed if is_allowed] if self.is_named else None
+            about = {"names": names, "train_images": count, "timed": timed, **self.limits}
+            found["zoo"] = suggest_models(found["tuned"], model.location or "", **about)
+        return found if is_known else {"zoo": found.get("zoo", ())}
 
     def _list_scores(self, is_candidate: np.ndarray) -> dict[str, np.ndarray]:
         """The score of all models on the task, once every candidate was measured and has one."""
@@ -669,6 +697,7 @@ class Case:
             nearest_distance=None if nearest is None else float(self.distances[nearest]),
             seconds=self.seconds.get(model.name),
             is_average_best=number == self.average_best,
+            license=look_up(model.location).license,
             why=self._explain(number),
             **{name: getattr(model, name) for name in same},
         )
@@ -716,7 +745,7 @@ class Case:
             is_confident = self.is_confident and best is not None and best is not first
             return first.model, is_confident, f"{start}.{self._compare_measured(rows, best)}"
         if best is None:
-            words = f"No error of any candidate is known, so none is preferable: {first.model} is only the first."
+            words = f"No error of a linear classifier on any candidate is known: {first.model} is only the first."
             return first.model, False, f"{words} Measure them on your images: --measure-top K."
         if len(rows) == 1:
             return first.model, False, f"{first.model} is the only candidate: {format_error(first)}."
@@ -736,8 +765,8 @@ class Case:
         ahead = max(rows, key=lambda row: -1 if row.gain is None else row.gain)
         if ahead.gain is None or ahead.gain <= 0:
             return best.model, False, f"{words} No other candidate has a lower predicted error."
-        words += " The evidence does not beat this average-best model"
-        return best.model, False, f"{words} ({ahead.model} is predicted to be {format_points(ahead.gain)} better)."
+        ahead_by = f"{ahead.model} is predicted to be {format_points(ahead.gain)} better"
+        return best.model, False, f"{words} The evidence for another model is too weak ({ahead_by})."
 
     def _compare_measured(self, rows: tuple[Row, ...], best: Row | None) -> str:
         """What was measured of the first model, the lowest and the average-best one, and which to measure next."""
@@ -749,14 +778,13 @@ class Case:
         if lowest is not first:
             words += f" {lowest.model} has a {format_measured(lowest)}, the lowest of {len(measured)} measured."
         if best is not None and best is not first:
-            words += f" The average-best model, {best.model}"
             if best.measured is None or first.measured is None:
-                words += f": {format_error(best)}"
+                words += f" The average-best model is {best.model}: {format_error(best)}"
             else:
                 own, others = ({one.seed: one.error for one in self.measured[row.model]} for row in (first, best))
                 shared = own.keys() & others.keys()
                 ahead = sum(own[seed] < others[seed] for seed in shared)
-                words += f", has {format_percent(best.measured)}; "
+                words += f" The average-best model, {best.model}, has {format_percent(best.measured)}; "
                 words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
             words += f" ({first.model} is better with probability {self.p_better:.2f})."
         for row in rows:
@@ -785,7 +813,7 @@ class Case:
             )
         models = [self.metatask.models[number] for number in order]
         sized = [model for model in models if model.is_named and model.size is not None]
-        if odd := [model for model in sized if model.size != find_size(model.location)]:
+        if odd := [model for model in sized if model.size != look_up(model.location).size]:
             what, first = "Predicted and measured errors" if self.measured else "Predicted errors", odd[0]
             sizes = " or ".join(sorted({str(model.size) for model in odd}))
             expert = str(first.location).removeprefix("timm:") + ("" if first.is_available else " --download")
@@ -807,8 +835,8 @@ class Case:
         unknown = zip(models, np.asarray(np.isnan(self.metatask.mean[:, order]).all(0)), strict=True)
         if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:
             yield (
-                f"No error is known of {', '.join(new)}, so none is predicted. --measure-top {len(models)} measures "
-                "all candidates on your images."
+                f"No error of a linear classifier on {', '.join(new)} is known, so none is predicted. --measure-top "
+                f"{len(models)} measures all candidates on your images."
             )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from task2vec.experts.metatask import CellFailure
 from task2vec.select.curves import Labels, Tuned
 from task2vec.select.suggestions import Suggestion
+from task2vec.select.zoo import UNKNOWN
 from task2vec.storage import write_csv
 from task2vec.text import format_percent, format_table, pluralize, printable
 
@@ -41,6 +42,7 @@ class Row:
         seconds: for 1,000 images on this machine, where it was timed.
         is_available: whether its weights are on this machine.
         is_average_best: whether it is the average-best model: the best on average over all known tasks.
+        license: of its weights, as timm states it; "unknown" if it does not, and for files.
         load: the line of code that loads it, or how to train one like it.
         why: the reason for it, in words.
     """
@@ -66,6 +68,7 @@ class Row:
     seconds: float | None = None
     is_available: bool = False
     is_average_best: bool = False
+    license: str = UNKNOWN
     load: str = ""
     why: str = ""
 
@@ -174,8 +177,9 @@ class Recommendation:
             parts.append(f"{_fold(head, width)}\n\n{table}\n\n{_fold(train, width)}\n    {printable(command)}")
         if self.zoo:
             head = (
-                "Models of the zoo to fine-tune, by errors that others published (task2vec models): they were not "
-                f"measured on tasks like yours. Predicted with {format_shots(self.shots)}:"
+                "Models of the zoo to fine-tune, ranked by errors that others published (all models: task2vec models). "
+                "Nobody measured them on tasks like yours. Test errors predicted for fine-tuning on "
+                f"{format_shots(self.shots)}:"
             )
             parts.append(f"{_fold(head, width)}\n\n{_draw_zoo(self.zoo, width)}\n\n    {printable(self.zoo[0].load)}")
             parts += [_fold(sentence, width) for sentence in self.format_lora()]
@@ -252,14 +256,15 @@ def format_labels(labels: Labels) -> str:
     """How many images an error takes, in words.
 
     Example:
-        >>> format_labels(Labels(target=0.1, images=33, low=20, high=None, present=10, limit=80))
-        'Labels: about 33 training images per class for an error of 10.0 % (90 % interval 20 to more than 80), 10 now.'
+        >>> format_labels(Labels(target=0.1, images=33, low=None, high=None, present=10, limit=80))
+        'Labels: an error of 10.0 % takes about 33 training images per class; there are 10 now.'
     """
     more = f"more than {labels.limit}"
     ends = "" if labels.low is None else f" (90 % interval {labels.low} to {labels.high or more})"
     number = more if labels.images is None else f"about {labels.images}"
     target = format_percent(labels.target)
-    return f"Labels: {number} training images per class for an error of {target}{ends}, {labels.present} now."
+    words = f"Labels: an error of {target} takes {number} training images per class{ends}"
+    return f"{words}; there are {labels.present} now."
 
 
 def format_tuned(tuned: Tuned) -> str:
@@ -320,6 +325,9 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
 
 def _draw_zoo(rows: Sequence[Suggestion], width: int) -> str:
     """The models of the zoo, with sizes and speeds."""
+    is_timed = any(row.seconds is not None for row in rows)
+    head, places = ("s/1,000", 1) if is_timed else ("images/s", 0)
+    speeds = [row.seconds if is_timed else row.cpu_speed for row in rows]
     table = [
         {
             "model": printable(row.model),
@@ -327,13 +335,14 @@ def _draw_zoo(rows: Sequence[Suggestion], width: int) -> str:
             "90 %": f"{100 * row.low:.0f} to {100 * row.high:.0f} %",
             "params": f"{row.params / 1e6:.1f} M",
             "pixels": str(row.size or "-"),
-            "images/s": "-" if row.cpu_speed is None else f"{row.cpu_speed:.0f}",
+            head: "-" if speed is None else f"{speed:.{places}f}",
             "ImageNet": "-" if row.imagenet is None else format_percent(row.imagenet),
+            "license": printable(row.license),
         }
-        for row in rows
+        for row, speed in zip(rows, speeds, strict=True)
     ]
-    drop = ["ImageNet", "pixels", "images/s", "params"]
-    return "\n".join(format_table(table, width=width, text=["model"], shorten=["model"], drop=drop)[0])
+    drop = ["ImageNet", "pixels", head, "license", "params"]
+    return "\n".join(format_table(table, width=width, text=["model", "license"], shorten=["model"], drop=drop)[0])
 
 
 def _fold(text: str, width: int) -> str:

@@ -3,13 +3,15 @@
 The error of fine-tuning a network that we measured is known for the task, with its interval (`task2vec.select.curves`);
 how much better or worse another model is when it is fine-tuned, the zoo says (`task2vec.select.zoo`). On the scale of
 log-odds both add up. Only models that somebody has fine-tuned and measured are suggested: beyond these the zoo would go
-by size and ImageNet accuracy alone, and the best of a thousand such guesses is mostly luck.
+by size and ImageNet accuracy alone, and the best of a thousand such guesses is mostly luck. Models that a user names
+are few, and all of them are predicted, with wider intervals where nobody fine-tuned them.
 
 LoRA trains a few weights beside the frozen ones of a transformer. By how much that changes the error of fine-tuning all
 of them is known of one network, ViT-B/16 (V-PETL, `lora.csv`): lower on most datasets with 1,000 images, higher with
 many. A new dataset is like those: Student's t around their mean, on the scale of log-odds.
 """
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -41,15 +43,17 @@ class Suggestion:
         error: predicted test error of fine-tuning it.
         low: lower end of its 90 % interval.
         high: upper end.
-        p_better: the probability that it is better than fine-tuning the model that is recommended.
+        p_better: the probability that it is better than fine-tuning the model that is recommended, or, where no error
+            of that is known, the average-best network.
         params: number of parameters.
         size: side of its images, in pixels.
         imagenet: top-1 accuracy on ImageNet.
         cpu_speed: images per second on a processor, one at a time, as timm measured.
-        licence: of the weights.
+        license: of the weights.
         tables: who measured it.
         load: the line of Python that loads it.
         lora: of a transformer, the error of LoRA, and the probability that it is lower than that of fine-tuning.
+        seconds: for 1,000 images on this machine, estimated where other networks were timed.
     """
 
     model: str
@@ -61,27 +65,38 @@ class Suggestion:
     size: int | None
     imagenet: float | None
     cpu_speed: float | None
-    licence: str
+    license: str
     tables: tuple[str, ...]
     load: str
     lora: Tuned | None = None
+    seconds: float | None = None
 
 
 def suggest_models(
     tuned: Tuned,
     location: str,
     *,
+    names: Collection[str] | None = None,
     train_images: float = 1000,
     max_params: str | float | None = None,
+    max_time: float | None = None,
+    timed: Mapping[str, float] | None = None,
+    is_gpu: bool = False,
+    license: str | Sequence[str] | None = None,
     offline: bool = False,
 ) -> tuple[Suggestion, ...]:
-    """The best other models of the zoo with at most so many parameters, and the best small one if not among them.
+    """The best other models of the zoo with at most so many parameters, and the best small one; or those named.
 
     Args:
         tuned: the error of fine-tuning one network on the task.
         location: of that network, such as "torchvision:resnet34". If the zoo does not have it, nothing is suggested.
+        names: locations of the models to predict, all of them; None takes the best that somebody has fine-tuned.
         train_images: training images of the task.
-        max_params: limit of parameters, such as "10M"; None takes 100 million.
+        max_params: limit of parameters, such as "10M"; None takes 100 million, or any number for named models.
+        max_time: limit of seconds for 1,000 images on this machine, which are estimated from `timed`.
+        timed: seconds that networks take for 1,000 images here, by location.
+        is_gpu: whether they were timed on a GPU.
+        license: licences that the weights may have, such as "permissive" or ["mit", "apache-2.0"]; None takes any.
         offline: only models whose weights are on this machine.
 
     Example:
@@ -89,12 +104,18 @@ def suggest_models(
         >>> len(found), max(one.params for one in found) <= 30e6
         (4, True)
     """
-    zoo, limit = load_zoo(), USUAL if max_params is None else read_count(max_params)
+    zoo, limit = load_zoo(), USUAL if names is None else np.inf
+    limit = limit if max_params is None else read_count(max_params)
     anchor = find_in_zoo(zoo, location)
-    measured = {cell.model for cell in zoo.cells if find_way(cell.protocol) == WAY}
-    measured -= set() if anchor is None else {anchor.name}
-    models = [model for model in zoo.models if model.name in measured and 0 < (model.params or 0) <= limit]
+    wanted = {cell.model for cell in zoo.cells if find_way(cell.protocol) == WAY}
+    wanted = wanted if names is None else {look_up(name).name for name in names}
+    wanted -= set() if anchor is None else {anchor.name}
+    models = [model for model in zoo.models if model.name in wanted and 0 < (model.params or 0) <= limit]
+    allowed = None if license is None else zoo.read_licenses(license)
+    models = [model for model in models if allowed is None or model.license in allowed]
     models = [model for model in models if not offline or has_weights(model.location)]
+    seconds = estimate_seconds(models, timed or {}, is_gpu=is_gpu)
+    models = [model for model in models if max_time is None or (seconds[model.name] or np.inf) <= max_time]
     if anchor is None or not models:
         return ()
     mean, covariance = zoo.compare([model.name for model in models], [anchor.name], WAY)
@@ -107,15 +128,29 @@ def suggest_models(
     small = [place for place in order if (models[place].params or 0) <= SMALL][:1]
     chances = ndtr(-mean / np.sqrt(apart))
     found = []
-    for place in dict.fromkeys([*order[:BEST], *small]):
+    for place in dict.fromkeys([*order[:BEST], *small]) if names is None else order:
         model = models[place]
         error, low, high, p_better = (float(each[place]) for each in (errors, lows, highs, chances))
         size = (model.params or 0, model.size, model.imagenet, model.cpu_speed)
-        texts = (model.licence, model.tables, model.load)
+        texts = (model.license, model.tables, model.load)
         odds = (float(level + mean[place]), float(half[place]))
         lora = predict_lora(*odds, train_images) if is_transformer(model.name) else None
-        found.append(Suggestion(model.name, error, low, high, p_better, *size, *texts, lora))
+        found.append(Suggestion(model.name, error, low, high, p_better, *size, *texts, lora, seconds[model.name]))
     return tuple(found)
+
+
+def estimate_seconds(
+    models: Sequence[ZooModel], timed: Mapping[str, float], *, is_gpu: bool = False
+) -> dict[str, float | None]:
+    """Seconds for 1,000 images by model: those of networks timed here times timm's speeds of these, over its own."""
+
+    def speed(model: ZooModel) -> float | None:
+        return model.gpu_speed if is_gpu else model.cpu_speed
+
+    known = [(seconds, speed(look_up(location))) for location, seconds in timed.items()]
+    images = [seconds * own for seconds, own in known if own is not None]
+    middle = float(np.median(images)) if images else None
+    return {one.name: middle / own if middle and (own := speed(one)) else None for one in models}
 
 
 def is_transformer(name: str) -> bool:
@@ -161,7 +196,6 @@ def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
     return None if known is None else zoo.find(known)
 
 
-def find_size(location: str | None) -> int | None:
-    """Side of the images, in pixels, that a network is loaded for, as far as the zoo knows it."""
-    model = find_in_zoo(load_zoo(), location or "")
-    return None if model is None else model.size
+def look_up(location: str | None) -> ZooModel:
+    """What the zoo knows of a network; of a file or a network that it does not have, nothing."""
+    return find_in_zoo(load_zoo(), location or "") or ZooModel(location or "")

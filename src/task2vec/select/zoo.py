@@ -34,12 +34,15 @@ from threadpoolctl import threadpool_limits
 from task2vec.errors import DataError, UsageError
 
 MODEL_COLUMNS = (
-    "name", "size", "params", "gmacs", "imagenet", "real", "r", "sketch", "cpu", "gpu", "licence", "pretraining"
+    "name", "size", "params", "gmacs", "imagenet", "real", "r", "sketch", "cpu", "gpu", "license", "pretraining"
 )  # fmt: skip
 CELL_COLUMNS = ("source", "protocol", "dataset", "model", "error")
 LORA_COLUMNS = ("dataset", "images", "full", "lora")
 MODELS, CELLS, VARIANCES, LORA = "zoo.csv", "published.csv.gz", "variances.json", "lora.csv"
 WAYS = ("linear", "fine-tuned", "zero-shot")
+UNKNOWN = "unknown"
+# Licences that allow any use, also a commercial one, of weights whose authors are named.
+PERMISSIVE = ("apache-2.0", "bsd-3-clause", "cc-by-4.0", "mit")
 PRETRAINING = ("in1k", "in21k", "web labels", "image-text", "masked images", "self-supervised")
 # Where the tables come from: repository, commit, and the licence where one is recorded. The figures are facts.
 SOURCES = {
@@ -70,7 +73,8 @@ class ZooModel:
         gmacs: billions of multiply-accumulate operations per image.
         imagenet, real, r, sketch: top-1 accuracies on ImageNet, with ReaL labels, on ImageNet-R, and on Sketch.
         cpu_speed, gpu_speed: images per second, one at a time on a processor, or on a GPU, as timm measured.
-        licence, pretraining: of the weights; one of `PRETRAINING`.
+        license: of the weights, as timm states it; torchvision and open_clip state none, so it is unknown.
+        pretraining: one of `PRETRAINING`.
         tables: the published tables that it is in.
     """
 
@@ -84,7 +88,7 @@ class ZooModel:
     sketch: float | None = None
     cpu_speed: float | None = None
     gpu_speed: float | None = None
-    licence: str = ""
+    license: str = UNKNOWN
     pretraining: str = ""
     tables: tuple[str, ...] = ()
 
@@ -297,6 +301,23 @@ class Zoo:
         what = f"there is no model '{name}' in the zoo, so nothing is known of it."
         raise UsageError(f"{what}{near} List them: task2vec models")
 
+    def read_licenses(self, license: str | Sequence[str]) -> frozenset[str]:
+        """The licences that are meant by names, several separated by commas; "permissive" stands for `PERMISSIVE`.
+
+        Example:
+            >>> sorted(load_zoo().read_licenses("permissive,cc-by-nc-4.0"))
+            ['apache-2.0', 'bsd-3-clause', 'cc-by-4.0', 'cc-by-nc-4.0', 'mit']
+        """
+        texts = [license] if isinstance(license, str) else license
+        names = [one.strip().lower() for text in texts for one in text.split(",")]
+        known = {"permissive", UNKNOWN, *(model.license for model in self.models)}
+        if wrong := [one for one in names or [""] if one not in known]:
+            raise UsageError(
+                f"'{wrong[0]}' (--license) is not a licence of any model of the zoo, so none would be left. Choose "
+                f"from: {', '.join(sorted(known))}"
+            )
+        return frozenset(each for one in names for each in (PERMISSIVE if one == "permissive" else (one,)))
+
     def compare(self, names: Sequence[str], anchors: Sequence[str], way: str) -> tuple[np.ndarray, np.ndarray]:
         """Mean (N) and covariance (N, N) of the quality of models minus the mean quality of anchors; lower is better.
 
@@ -353,7 +374,7 @@ def read_zoo(folder: Path) -> Zoo:
         values: dict[str, Any] = {name: _read_number(row[name], name) for name in MODEL_COLUMNS[1:8]}
         values |= {name: values[name] and int(values[name]) for name in ("size", "params")}
         values |= {f"{name}_speed": _read_number(row[name], name) for name in ("cpu", "gpu")}
-        values |= {name: row[name] for name in ("name", "licence", "pretraining")}
+        values |= {name: row[name] for name in ("name", "license", "pretraining")}
         return ZooModel(**values, tables=tuple(known.pop(row["name"], ())))
 
     models = read_rows(folder / MODELS, MODEL_COLUMNS, make_model, lambda model: model.name)
