@@ -5,14 +5,17 @@ are one half of the test images (on which models are measured, on three splits),
 other half; then the other way round. Shown are points of error over the network that is the best on average over all
 sources, the asked one included, and over the one with the best ImageNet accuracy: means over sources, with standard
 errors and p-values of a sign-flip test over sources. Then how far predictions miss, how many errors the 90 % intervals
-cover and how wide they are, by thirds of difficulty; and the seconds of one recommendation.
+cover and how wide they are, by thirds of difficulty; and the seconds of one recommendation (`--time`).
 """
 
 import argparse
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -22,8 +25,7 @@ from task2vec.experts import wilson_interval
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
 from task2vec.library import MeasuredError
 from task2vec.plots import COLOURS, GREY, import_figure, save_picture
-from task2vec.select.combined import fit_with_heads, predict_conditioned, scale_errors
-from task2vec.select.recommend import select_space
+from task2vec.select.combined import predict_conditioned, scale_errors
 from task2vec.select.strategies import Prediction
 
 PROBE, METHOD, SCORE = "tf_efficientnet_lite0", "robust", "logme"
@@ -211,19 +213,27 @@ def compare(shots: str, is_loadable: bool) -> tuple[list[dict], list[dict]]:
     return table, lines
 
 
-def time_recommendation(clock: Callable[[], float]) -> tuple[float, float]:
-    """Seconds of the first recommendation after import, and of the next ones."""
-    fit_with_heads.cache_clear()
-    select_space.cache_clear()
+# What a fresh process does after its imports. Some of these happen at first use, and count.
+FRESH = """
+import sys, time, task2vec as t2v
+new, recommend = t2v.load_embedding(sys.argv[1]), t2v.recommend
+for _ in range(2):
+    begin, used = time.perf_counter(), time.process_time()
+    recommend(new)
+    print(time.perf_counter() - begin, time.process_time() - used)
+"""
+
+
+def time_recommendation(*, processes: int = 9) -> dict[str, list[float]]:
+    """Seconds of the first recommendation of a fresh process, the bundle read, and of the next: medians."""
     known = t2v.bundled_metatask().embeddings[f"{PROBE} {METHOD}"][0]
     parts = (known.fisher * 1.01, known.stderr, known.prior, known.layers)
     new = t2v.Embedding("mine", known.probe, *parts, known.provenance | {"task_fingerprint": "0" * 64})
-    spent = []
-    for _ in range(6):
-        begin = clock()
-        t2v.recommend(new)
-        spent.append(clock() - begin)
-    return spent[0], float(np.median(spent[1:]))
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", FRESH, str(new.save(Path(folder) / "mine.t2v"))]
+        texts = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(processes)]
+    spent = np.median(np.array([text.split() for text in texts], dtype=float).reshape(processes, 2, 2), axis=0)
+    return dict(zip(("wall clock", "processor"), spent.T.tolist(), strict=True))
 
 
 def main() -> None:
@@ -231,10 +241,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures there")
     parser.add_argument("--draw", type=Path, help="draw gains against seconds there")
-    parser.add_argument("--time", type=Path, nargs=2, metavar=("IMAGES", "WEIGHTS"), help="only time the networks")
+    parser.add_argument("--time", type=Path, nargs="*", metavar=("IMAGES", "WEIGHTS"),
+                        help="only time recommendations, or the networks on a folder of images")  # fmt: skip
     arguments = parser.parse_args()
-    if arguments.time is not None:
+    if arguments.time:
         return show_table(["network", "seconds"], list(time_networks(*arguments.time).items()))
+    seconds = time_recommendation()
+    for name, (first, later) in seconds.items():
+        print(f"one recommendation: {first:.2f} s the first time, {later:.3f} s after that, by the {name}")
+    if arguments.time is not None:
+        return None
     tables, intervals = [], []
     for shots in ("5", "half"):
         for is_loadable in (True, False):
@@ -244,10 +260,6 @@ def main() -> None:
     for rows in (tables, intervals):
         cells = [[f"{one:.3g}" if isinstance(one, float) else str(one) for one in row.values()] for row in rows]
         show_table(list(rows[0]), cells)
-    seconds = {name: time_recommendation(clock) for name, clock in
-               (("processor", time.process_time), ("wall clock", time.perf_counter))}  # fmt: skip
-    for name, (first, later) in seconds.items():
-        print(f"one recommendation: {first:.2f} s the first time, {later:.3f} s after that, by the {name}")
     common = {shots: find_common_noise(shots) for shots in ("5", "half")}
     print(
         f"share of the noise that models have in common: {common['5']:.2f} (5 per class), {common['half']:.2f} (half)"

@@ -86,7 +86,8 @@ def make_row(embedding: Embedding) -> np.ndarray | None:
 
 def sign_vector(embedding: Embedding) -> np.ndarray:
     """Fisher + prior in float64, negative where a filter has no Fisher."""
-    return np.where(embedding.fisher == 0, -embedding.vector, embedding.vector)
+    vector = embedding.vector
+    return np.where(embedding.fisher == 0, -vector, vector)
 
 
 # --- sketches ---------------------------------------------------------------------------------------------------------

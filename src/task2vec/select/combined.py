@@ -17,9 +17,11 @@ sight. Far from all known tasks suit_e has the mean zero: what is left is the av
 models are independent: every matrix has the size of the tasks, and nothing of tasks times models is ever formed.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +30,12 @@ from scipy.special import expit, ndtr, ndtri, stdtrit
 from threadpoolctl import threadpool_limits
 
 from task2vec.embedding import Embedding
+from task2vec.embedding.embedding import hash_content
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, ModelInfo, Query
 from task2vec.library import MeasuredError
 from task2vec.select.strategies import Prediction, check_kind, check_score, find_average_best, find_errors
 
+SCALES = "scales.json"
 # Share of the errors that intervals are to cover.
 COVERAGE = 0.9
 # Similar is what is nearer than this many times the median distance of known tasks from their nearest.
@@ -678,7 +682,25 @@ def fit_with_heads(metatask: MetaTask, score: str | None = None) -> CombinedMode
     models = (*metatask.models, ModelInfo("the probe's own head"))
     known = {} if score is None else {score: metatask.scores[score]}
     scores = {name: np.pad(each, [(0, 0), (0, 1), (0, 0)], constant_values=np.nan) for name, each in known.items()}
-    return fit_combined(replace(metatask, models=models, **fields, scores=scores, halves=None), score=score)
+    known = replace(metatask, models=models, **fields, scores=scores, halves=None)
+    return fit_combined(known, score=score, scales=read_scales().get(fingerprint_evidence(known)))
+
+
+def fingerprint_evidence(metatask: MetaTask) -> str:
+    """A hash of all that scales are learned from."""
+    arrays = {"errors": metatask.errors, "seen": metatask.is_candidate, **metatask.scores}
+    arrays |= {kind: each for kind, each in metatask.distances.items() if kind == SYMMETRIC}
+    return hash_content(json.dumps([[task.dataset, task.classes] for task in metatask.tasks]), arrays)
+
+
+@cache
+def read_scales() -> dict[str, Scales]:
+    """The scales of the bundled meta-task by what they were learned from: learning takes most of a first query.
+
+    `python -m experiments.metatask.scales` learns them, and a test learns them again.
+    """
+    text = (resources.files("task2vec.select") / "data" / SCALES).read_text("utf-8")
+    return {key: Scales(*values) for key, values in json.loads(text).items()}
 
 
 def read_head(embedding: Embedding) -> float:

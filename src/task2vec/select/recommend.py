@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, ProbeMismatchError, Task2VecError, UsageError
@@ -529,6 +530,8 @@ class Case:
 
     # --- ranking ---
 
+    # Threads of BLAS wait for each other on matrices this small, by far the most where another process has the cores.
+    @threadpool_limits.wrap(limits=1, user_api="blas")
     def rank(self) -> Recommendation:
         """The recommendation, from all that is known now."""
         metatask, models, is_candidate = self.metatask, self.metatask.models, self.is_candidate
@@ -821,6 +824,6 @@ def _is_same(one: ModelInfo, other: ModelInfo) -> bool:
 
 @lru_cache(maxsize=4)
 def select_space(whole: MetaTask, shots: str, space: str) -> MetaTask:
-    """The meta-task by some shots and in one space, selected once for many recommendations."""
+    """The meta-task by some shots and in one space, selected once for many queries; without distances of domains."""
     probe, _, method = space.rpartition(" ")
-    return whole.select(shots, probe=probe, method=method)
+    return replace(whole, domains={}).select(shots, probe=probe, method=method)
