@@ -721,8 +721,7 @@ def find_shots(key: str) -> str:
 
 def measure_all(rows: Sequence[Embedding], columns: Sequence[Embedding]) -> np.ndarray:
     """(rows, columns) symmetric distances, without torch; symmetric and 0 on the diagonal where both are the same."""
-    from task2vec.distance import symmetric, symmetric_to_rows
-    from task2vec.library.search import make_row
+    from task2vec.distance import make_row, symmetric, symmetric_to_rows
 
     found = np.empty((len(rows), len(columns)))
     others = [make_row(one) for one in columns]

@@ -16,7 +16,7 @@ from task2vec.errors import DataError, ProbeMismatchError, Task2VecError, UsageE
 from task2vec.experts import MetaTask, ModelInfo, bundled_metatask, load_metatask
 from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query
 from task2vec.library import Library, MeasuredError
-from task2vec.progress import Report, show_progress
+from task2vec.progress import show_progress
 from task2vec.select.budget import Budget, OutOfTimeError, read_seconds, spend
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
 from task2vec.select.combined import SURE, mean_errors, predict_conditioned
@@ -155,8 +155,7 @@ def recommend(
         case.is_embedded = is_embedded
         case.gather(evidence, shots, named)
         case.leave_out_seen()
-        with show_progress(progress) as report:
-            case.limit(max_params, max_time, offline=offline, device=device, report=report)
+        case.limit(max_params, max_time, offline=offline, device=device, progress=progress)
         found = case.rank()
         is_interrupted = False
         if measure_top:
@@ -411,7 +410,7 @@ class Case:
         *,
         offline: bool,
         device: str | None,
-        report: Report,
+        progress: bool,
     ) -> None:
         """Leaves out candidates that are too large, too slow, or not on this machine."""
         models, self.max_params, self.offline = self.metatask.models, max_params, offline
@@ -424,7 +423,8 @@ class Case:
             self._keep(params, read_count(max_params), why, "--max-params", 1e6, "M")
         if max_time is not None:
             allowed = [model for model, is_allowed in zip(models, self.is_allowed, strict=True) if is_allowed]
-            self.seconds, timed = time_models(allowed, device=device, report=report)
+            with show_progress(progress) as report:
+                self.seconds, timed = time_models(allowed, device=device, report=report)
             self.notes.append(
                 f"{pluralize(timed, 'network')} timed on this machine (--max-time): the median of {PASSES} passes "
                 f"over {BATCH} images of noise, without reading images."
