@@ -192,7 +192,9 @@ def fit_lines(
     return mean, spread, rest
 
 
-def _find_shifts(metatask: MetaTask, space: str) -> tuple[Sequence[Embedding], np.ndarray, ...]:
+def _find_shifts(
+    metatask: MetaTask, space: str
+) -> tuple[Sequence[Embedding], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Errors of fine-tuning in `info["curves"]` against the linear ones of the same splits, and where they are from."""
     names, models = [task.name for task in metatask.tasks], [model.name for model in metatask.models]
     shots, found = [find_shots(key) for key in metatask.protocols], []
