@@ -617,7 +617,7 @@ def _pack_embeddings(embeddings: Sequence[Embedding]) -> tuple[dict[str, np.ndar
 def _unpack_embeddings(name: str, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Embedding]:
     """The embeddings that `_pack_embeddings` was given; their standard errors are zero, for none is kept."""
     layers = tuple(FilterLayer(*each) for each in header["layers"])
-    fishers = np.exp2(arrays[f"embeddings.{name}.fisher"].astype(np.float64))
+    fishers = np.exp2(arrays[f"embeddings.{name}.fisher"], dtype=np.float64)
     priors = np.repeat(arrays[f"embeddings.{name}.prior"], [layer.filters for layer in layers], axis=1)
     stderr, found = np.zeros(fishers.shape[1]), []
     for one in (fishers, priors, stderr):
