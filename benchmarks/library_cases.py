@@ -7,8 +7,8 @@ import numpy as np
 from benchmarks.library_truth import find_neighbours
 from benchmarks.simulated_library import RESULTS, Simulation
 from experiments.embeddings_file import open_embeddings
-from task2vec.distance import symmetric_to_rows
-from task2vec.library.search import SIZE, fit_sketcher, make_block, make_row
+from task2vec.distance import make_row, symmetric_to_rows
+from task2vec.library.search import SIZE, fit_sketcher, make_block
 
 NEAREST = 10
 _SAMPLE, _CHUNK, _NUMBERS = 1000, 250, 130

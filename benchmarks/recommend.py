@@ -5,16 +5,22 @@ are one half of the test images (on which models are measured, on three splits),
 other half; then the other way round. Shown are points of error over the network that is the best on average over all
 sources, the asked one included, and over the one with the best ImageNet accuracy: means over sources, with standard
 errors and p-values of a sign-flip test over sources. Then how far predictions miss, how many errors the 90 % intervals
-cover and how wide they are, by thirds of difficulty; and the seconds of one recommendation.
+cover and how wide they are, by thirds of difficulty and with both probes; and the seconds of a recommendation
+(`--time`).
 """
 
 import argparse
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
+from scipy.special import ndtri
 
 import task2vec as t2v
 from benchmarks.measure import show_table
@@ -22,11 +28,11 @@ from task2vec.experts import wilson_interval
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
 from task2vec.library import MeasuredError
 from task2vec.plots import COLOURS, GREY, import_figure, save_picture
-from task2vec.select.combined import fit_with_heads, predict_conditioned, scale_errors
-from task2vec.select.recommend import select_space
+from task2vec.select.combined import COVERAGE, binomial_noise, predict_conditioned, read_head, scale_errors, unscale
 from task2vec.select.strategies import Prediction
 
-PROBE, METHOD, SCORE = "tf_efficientnet_lite0", "robust", "logme"
+PROBES, METHOD, SCORE = ("tf_efficientnet_lite0", "resnet34"), "robust", "logme"
+PROBE = PROBES[0]
 WHOLE = ("cub200", "flowers102", "dogs", "clothing10", "dtd10", "cifar10")
 SPLITS = 3
 # Processor seconds on one x86 core for 100 images: features of a network at its own size (`--time IMAGES WEIGHTS`), a
@@ -58,8 +64,8 @@ def list_measured(whole: MetaTask, row: int, column: int, half: int) -> list[Mea
     return found
 
 
-def choose(whole: MetaTask, row: int, half: int, is_candidate: np.ndarray) -> tuple[dict[str, int], Prediction]:
-    """What every strategy chooses for a task without its source, and the prediction before anything is measured."""
+def choose(whole: MetaTask, row: int, half: int, is_candidate: np.ndarray) -> dict[str, int]:
+    """What every strategy chooses for a task without its source."""
     datasets = np.array(whole.datasets)
     known = whole.only(np.flatnonzero(datasets != datasets[row]))
     embedding = whole.embeddings[f"{PROBE} {METHOD}"][row]
@@ -89,7 +95,7 @@ def choose(whole: MetaTask, row: int, half: int, is_candidate: np.ndarray) -> tu
         "embedding, two measured": first(
             predict_conditioned(known, embedding, query, {name: measured[name] for name in top})
         ),
-    }, before
+    }
 
 
 def time_networks(folder: Path, weights: Path) -> dict[str, float]:
@@ -156,12 +162,58 @@ def flip_signs(gains: np.ndarray, *, draws: int = 20_000) -> float:
     return float((1 + ((signs * gains).mean(1) <= gains.mean() + 1e-12).sum()) / (1 + draws))
 
 
-def compare(shots: str, is_loadable: bool) -> tuple[list[dict], list[dict]]:
-    """The table of strategies, and that of intervals, by one training size."""
+def list_rows(whole: MetaTask) -> list[int]:
+    """The whole datasets."""
+    return [row for row, task in enumerate(whole.tasks) if task.family == "sources" or task.name in WHOLE]
+
+
+def judge_intervals(shots: str, probe: str) -> list[dict]:
+    """How far predictions miss and how many errors intervals cover, before anything is measured, of unknown sources.
+
+    Errors are on the images of the head itself ("same images"), which is not what intervals are for. So they are also
+    judged on new ones: the head is that of one half of the images, the errors are those on the other. The error of such
+    a head was not measured: it is taken to move like that of the probe's own network. The errors have the noise of half
+    of the images, so that intervals are for that: their variance and that of a binomial.
+    """
+    whole = t2v.bundled_metatask().select(shots, probe=probe, method=METHOD)
+    assert whole.halves is not None
+    datasets, names = np.array(whole.datasets), [model.name for model in whole.models]
+    is_candidate = np.array([model.is_named for model in whole.models])
+    rows, width, parts = list_rows(whole), ndtri((1 + COVERAGE) / 2), []
+    for row in rows:
+        known, embedding = whole.only(np.flatnonzero(datasets != datasets[row])), whole.embeddings[whole.space][row]
+        query, true = make_query(known, embedding, is_candidate), whole.mean[row]
+        found = predict_conditioned(known, embedding, query, {})
+        covered = (found.low <= true) & (true <= found.high)
+        halves, count = whole.halves[row, :, 0].mean(1), embedding.provenance["counts"]["images"] / 2
+        noise, news = np.array([binomial_noise(one, count) for one in halves.mean(1)]), []
+        for half in (0, 1):
+            own = halves[names.index(probe)]
+            head, moved, usual = scale_errors(np.array([read_head(embedding), own[half], own.mean()]))
+            counts = embedding.provenance["counts"] | {"images": count}
+            more = {"counts": counts, "head": {"cv_error": float(unscale(head + moved - usual))}}
+            new = predict_conditioned(known, replace(embedding, provenance=embedding.provenance | more), query, {})
+            level, low, high, judged = map(scale_errors, (new.errors, new.low, new.high, halves[:, 1 - half]))
+            reach = np.where(judged < level, level - low, high - level)
+            news.append((judged - level) ** 2 <= reach**2 + width**2 * noise)
+        values = (true, (found.errors - true) ** 2, covered, np.mean(news, axis=0), found.high - found.low)
+        parts.append([each[is_candidate].mean() for each in values])
+    table, lines = np.array(parts), []
+    order = np.argsort(table[:, 0])
+    for label, some in (("all", order), *zip(("easy", "middle", "hard"), np.array_split(order, 3), strict=True)):
+        _, square, same, new, _ = (100 * table[some].mean(0)).tolist()
+        lines.append({"shots": shots, "probe": probe, "third": label, "tasks": len(some), "RMSE": 10 * square**0.5,
+                      "same images": same, "new images": new,
+                      "median width": 100 * float(np.median(table[some, 4]))})  # fmt: skip
+    return lines
+
+
+def compare(shots: str, is_loadable: bool) -> list[dict]:
+    """The table of strategies by one training size."""
     whole = t2v.bundled_metatask().select(shots, probe=PROBE, method=METHOD)
     assert whole.halves is not None
     is_candidate = np.array([model.is_named or not is_loadable for model in whole.models])
-    rows = [row for row, task in enumerate(whole.tasks) if task.family == "sources" or task.name in WHOLE]
+    rows = list_rows(whole)
     sources = np.array([whole.tasks[row].dataset for row in rows])
     names = list(dict.fromkeys(sources))
 
@@ -173,20 +225,15 @@ def compare(shots: str, is_loadable: bool) -> tuple[list[dict], list[dict]]:
     top1 = np.array([IMAGENET[model.name] for model in whole.models])
     imagenet = int(np.argmax(np.where(is_candidate, top1, 0)))
     found: dict[str, list[np.ndarray]] = {}
-    intervals = []
     for row in rows:
         judged = []
         for half in (0, 1):
-            chosen, before = choose(whole, row, half, is_candidate)
+            chosen = choose(whole, row, half, is_candidate)
             errors = 100 * whole.halves[row, :, 0, :, 1 - half].mean(1)
             others = np.array([errors[fixed], errors[imagenet], errors[is_candidate].min()])
             judged.append({name: errors[one] - others for name, one in chosen.items()})
         for name in judged[0]:
             found.setdefault(name, []).append(np.mean([each[name] for each in judged], axis=0))
-        assert before.errors is not None and before.low is not None and before.high is not None
-        true, low, high = (each[is_candidate] for each in (whole.mean[row], before.low, before.high))
-        intervals.append([whole.mean[row, fixed], np.square(before.errors[is_candidate] - true).mean(),
-                          ((low <= true) & (true <= high)).mean(), (high - low).mean()])  # fmt: skip
     found[f"always {whole.models[imagenet].name} (ImageNet)"] = [
         100 * (whole.mean[row, imagenet] - np.array([whole.mean[row, fixed], *[whole.mean[row, imagenet]] * 2]))
         for row in rows
@@ -201,29 +248,30 @@ def compare(shots: str, is_loadable: bool) -> tuple[list[dict], list[dict]]:
             line[f"p {label}"] = flip_signs(gains)
         line["seconds"] = count_seconds(name, [whole.models[one].name for one in np.flatnonzero(is_candidate)])
         table.append(line | {"worst source": float(own[0].max()), "over the best": float(own[2].mean())})
-    parts, lines = np.array(intervals), []
-    order = np.argsort(parts[:, 0])
-    for label, some in (("all", order), *zip(("easy", "middle", "hard"), np.array_split(order, 3), strict=True)):
-        _, square, covered, _ = parts[some].mean(0)
-        lines.append({"shots": shots, "candidates": int(is_candidate.sum()), "third": label, "tasks": len(some),
-                      "RMSE": 100 * float(np.sqrt(square)), "coverage": 100 * float(covered),
-                      "median width": 100 * float(np.median(parts[some, 3]))})  # fmt: skip
-    return table, lines
+    return table
 
 
-def time_recommendation(clock: Callable[[], float]) -> tuple[float, float]:
-    """Seconds of the first recommendation after import, and of the next ones."""
-    fit_with_heads.cache_clear()
-    select_space.cache_clear()
+# What a fresh process does after its imports. Some of these happen at first use, and count.
+FRESH = """
+import sys, time, task2vec as t2v
+new, recommend = t2v.load_embedding(sys.argv[1]), t2v.recommend
+for _ in range(2):
+    begin, used = time.perf_counter(), time.process_time()
+    recommend(new)
+    print(time.perf_counter() - begin, time.process_time() - used)
+"""
+
+
+def time_recommendation(*, processes: int = 9) -> dict[str, list[float]]:
+    """Seconds of the first recommendation of a fresh process, the bundle read, and of the next: medians."""
     known = t2v.bundled_metatask().embeddings[f"{PROBE} {METHOD}"][0]
     parts = (known.fisher * 1.01, known.stderr, known.prior, known.layers)
     new = t2v.Embedding("mine", known.probe, *parts, known.provenance | {"task_fingerprint": "0" * 64})
-    spent = []
-    for _ in range(6):
-        begin = clock()
-        t2v.recommend(new)
-        spent.append(clock() - begin)
-    return spent[0], float(np.median(spent[1:]))
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", FRESH, str(new.save(Path(folder) / "mine.t2v"))]
+        texts = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(processes)]
+    spent = np.median(np.array([text.split() for text in texts], dtype=float).reshape(processes, 2, 2), axis=0)
+    return dict(zip(("wall clock", "processor"), spent.T.tolist(), strict=True))
 
 
 def main() -> None:
@@ -231,23 +279,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures there")
     parser.add_argument("--draw", type=Path, help="draw gains against seconds there")
-    parser.add_argument("--time", type=Path, nargs=2, metavar=("IMAGES", "WEIGHTS"), help="only time the networks")
+    parser.add_argument("--time", type=Path, nargs="*", metavar=("IMAGES", "WEIGHTS"),
+                        help="only time recommendations, or the networks on a folder of images")  # fmt: skip
     arguments = parser.parse_args()
-    if arguments.time is not None:
+    if arguments.time:
         return show_table(["network", "seconds"], list(time_networks(*arguments.time).items()))
-    tables, intervals = [], []
-    for shots in ("5", "half"):
-        for is_loadable in (True, False):
-            table, lines = compare(shots, is_loadable)
-            tables += table
-            intervals += lines
+    seconds = time_recommendation()
+    for name, (first, later) in seconds.items():
+        print(f"one recommendation: {first:.2f} s the first time, {later:.3f} s after that, by the {name}")
+    if arguments.time is not None:
+        return None
+    tables = [row for shots in ("5", "half") for is_loadable in (True, False) for row in compare(shots, is_loadable)]
+    intervals = [row for shots in ("5", "20", "half") for probe in PROBES for row in judge_intervals(shots, probe)]
     for rows in (tables, intervals):
         cells = [[f"{one:.3g}" if isinstance(one, float) else str(one) for one in row.values()] for row in rows]
         show_table(list(rows[0]), cells)
-    seconds = {name: time_recommendation(clock) for name, clock in
-               (("processor", time.process_time), ("wall clock", time.perf_counter))}  # fmt: skip
-    for name, (first, later) in seconds.items():
-        print(f"one recommendation: {first:.2f} s the first time, {later:.3f} s after that, by the {name}")
     common = {shots: find_common_noise(shots) for shots in ("5", "half")}
     print(
         f"share of the noise that models have in common: {common['5']:.2f} (5 per class), {common['half']:.2f} (half)"

@@ -42,6 +42,17 @@ def write(path, *, arrays=None, schema=SCHEMA, story=None):
     return path
 
 
+def test_an_embedding_cannot_be_changed_through_the_array_it_was_made_of():
+    mine = np.ones(3)
+    view = mine[:]
+    view.setflags(write=False)
+    made = [replace(make(), fisher=one) for one in (mine, view)]
+    mine[0] = 9
+    assert [one.fisher[0] for one in made] == [1, 1] and mine.flags.writeable
+    mine.setflags(write=False)
+    assert replace(make(), fisher=mine).fisher is mine  # nobody can change it, so it is not copied
+
+
 def test_round_trip(tmp_path):
     saved = make(halves=np.array([[0.5, 1.5, 0.0], [1.5, 2.5, 0.0]]))
     path = saved.save(tmp_path / "deep" / "er" / "birds.t2v.safetensors")

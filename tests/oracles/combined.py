@@ -57,13 +57,20 @@ def learn(cells, scales, new, told):
     return solve(cells, scales, new, told)[:2]
 
 
-def miss(cells, scales):
-    """Mean excess of the last model's squared leave-one-out residuals over what the model grants them."""
+def miss(cells, scales, prior):
+    """Excess of the last model's squared leave-one-out residuals over what the model grants them, in the mean over
+    datasets, of which `prior` more have none."""
     tasks = len(cells.noise)
     new = {"distances": np.ones(tasks), "is_same": np.zeros(tasks), "classes": 0.0}
     new["drifts"] = np.zeros_like(cells.drifts[:, 0])
     _, _, inner, values = solve(cells, scales, new)
     inverse = np.linalg.inv(inner)
-    own = np.nonzero(cells.known)[1] == cells.known.shape[1] - 1  # pairs go task by task
+    rows, columns = np.nonzero(cells.known)  # pairs go task by task
+    own = columns == cells.known.shape[1] - 1
     granted = 1 / np.diag(inverse)[own]
-    return max(0.0, float((((inverse @ values)[own] * granted) ** 2 - granted).mean()))
+    excess = ((inverse @ values)[own] * granted) ** 2 - granted
+    groups = [tuple(cells.is_same[row]) for row in rows[own]]
+    means = [
+        np.mean([one for one, other in zip(excess, groups, strict=True) if other == group]) for group in set(groups)
+    ]
+    return sum(means) / (len(means) + prior)

@@ -7,7 +7,9 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from experiments.metatask.scales import learn_all
 from task2vec.errors import UndefinedScoreError
+from task2vec.experts import bundled_metatask
 from task2vec.library import MeasuredError
 from task2vec.select import Prediction, combined, fit_combined
 from task2vec.select.combined import Posterior, estimate_noise, fit_with_heads, predict_conditioned, scale_errors, solve
@@ -256,7 +258,8 @@ def measure(errors, *, task="another sample"):
 
 def test_with_scores_of_the_features_the_prediction_is_that_of_one_dense_solve():
     known, own, query = ask_conditioned(draw(), 3)
-    plain = fit_combined(known, score="logme").predict(query)
+    bare = fit_combined(known, score="logme")
+    plain = bare.describe(query, replace(bare.posterior(query), noise=0.0))
     found = predict_conditioned(known, own, query, {})
     for name in ("errors", "low", "high"):
         np.testing.assert_allclose(getattr(found, name), getattr(plain, name), atol=1e-6)
@@ -313,6 +316,24 @@ def test_a_new_task_is_lifted_as_the_known_ones_are():
     np.testing.assert_allclose(posterior.own, alone - taken, atol=1e-12)
     flat = rescale(fitted, scales(width=4.0, near=0.0)).posterior(replace(query, distances=far))
     assert posterior.common > flat.common + given.near * (1 + solution.lift) / 2
+
+
+def test_the_scales_that_ship_are_those_learned_on_the_bundle():
+    learned, known = learn_all(), combined.read_scales()
+    assert learned.keys() == known.keys() and len(known) == 14
+    for key, values in learned.items():
+        np.testing.assert_allclose(known[key], values, rtol=1e-3)
+
+
+def test_other_evidence_than_the_bundle_has_scales_of_its_own():
+    metatask = replace(bundled_metatask(), domains={}).select("half")
+    whole, fewer = fit_with_heads(metatask), fit_with_heads(metatask.only(range(20, 60)))
+    assert whole.scales in combined.read_scales().values() and fewer.scales == combined.learn_scales(fewer.cells)
+    errors = metatask.errors.copy()
+    errors[3, 2, 0, 1] += 1e-3
+    changed = fit_with_heads(replace(metatask, errors=errors))
+    assert changed.scales not in combined.read_scales().values() and changed.scales != fewer.scales
+    np.testing.assert_allclose(changed.scales, whole.scales, rtol=0.05)  # nearly the same evidence
 
 
 # --- where the truth is known ----------------------------------------------------------------------------------------

@@ -426,16 +426,39 @@ def test_the_head_of_the_embedding_says_how_hard_the_task_is(world):
     np.testing.assert_allclose(fit_with_heads(evidence.select("half")).metatask.mean[:, -1], heads)
 
 
-def test_heads_that_miss_by_more_than_models_are_trusted_less():
-    metatask = draw(60, 6, missing=0, seen=0)
-    same = fit_combined(metatask, scales=scales(rest=0.01))
+def with_datasets(metatask, names):
+    return replace(metatask, tasks=tuple(replace(one, dataset=n) for one, n in zip(metatask.tasks, names, strict=True)))
+
+
+def test_how_far_heads_miss_is_learned_from_every_source_once():
+    metatask = with_datasets(draw(60, 6, missing=0, seen=0), map(str, range(60)))
     errors, luck = metatask.errors[:, :, 0].copy(), 0.3 * np.random.default_rng(0).normal(size=60)
     errors[:, -1] = combined.unscale(scale_errors(errors[:, -1]) + luck[:, None])
-    fitted = fit_combined(with_errors(metatask, errors), scales=scales(rest=0.01))
-    assert find_head_miss(fitted) == pytest.approx(oracle.miss(fitted.cells, fitted.scales), rel=1e-6)
-    assert find_head_miss(fitted) == pytest.approx(luck.var(), rel=0.3) and find_head_miss(same) < 0.1
+    metatask = with_errors(metatask, errors)
+    fitted = fit_combined(metatask, scales=scales(rest=0.01))
+    wider = fit_combined(metatask, scales=scales(rest=0.3))
+    one = with_datasets(metatask, np.where(np.abs(luck) > 0.3, "a", np.arange(60).astype(str)))  # all that miss
+    grouped = fit_combined(one, scales=scales(rest=0.01))
+    for each in (fitted, wider, grouped):
+        found = oracle.miss(each.cells, each.scales, combined._SOURCES)
+        assert find_head_miss(each) == pytest.approx(found, rel=1e-6)
+    assert find_head_miss(fitted) == pytest.approx(luck.var(), rel=0.3)
+    assert find_head_miss(wider) < 0  # closer than the model grants
+    assert find_head_miss(grouped) < find_head_miss(fitted) / 2
     errors[:, -1] = np.nan
     assert find_head_miss(fit_combined(with_errors(metatask, errors), scales=scales())) == 0
+
+
+def test_a_head_of_many_images_is_trusted_more_and_intervals_are_for_new_images(world):
+    def ask(images):
+        mine = embed("mine", 30)
+        counts = mine.provenance["counts"] | {"images": images}
+        mine = replace(mine, provenance=mine.provenance | {"counts": counts, "head": {"cv_error": 0.4}})
+        return recommend(mine, evidence=world).rows[0]
+
+    few, many, endless = (ask(images) for images in (20, 200, 10**9))
+    assert few.high - few.low > many.high - many.low > endless.high - endless.low > 0
+    assert ask(None).high < few.high
 
 
 def test_the_noise_of_measured_errors_is_that_of_splits_with_common_images_and_of_few_test_images(world):

@@ -17,6 +17,8 @@ from task2vec.distance.distances import jeffreys as jeffreys
 from task2vec.distance.distances import jensen_shannon as jensen_shannon
 from task2vec.distance.distances import kl as kl
 from task2vec.distance.distances import log_euclidean as log_euclidean
+from task2vec.distance.distances import make_row as make_row
+from task2vec.distance.distances import sign_vector as sign_vector
 from task2vec.distance.distances import split_symmetric as split_symmetric
 from task2vec.distance.distances import symmetric as symmetric
 from task2vec.distance.distances import symmetric_from_logs as symmetric_from_logs

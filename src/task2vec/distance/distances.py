@@ -52,6 +52,9 @@ _BLOCK, _FILTERS = 1 << 16, 2048
 # The sum of squares and the distance below which float32 has lost its digits.
 _SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-20, 1e-4
 
+# Within these, neither a sum of two nor its reciprocal leaves the normal numbers of float32.
+_LOWEST, _HIGHEST = 1e-37, 1e37
+
 # A NumPy array or a torch tensor.
 Array = Any
 
@@ -298,6 +301,26 @@ def split_symmetric(a: Embedding, b: Embedding) -> np.ndarray:
 
 
 # --- sums for many pairs ----------------------------------------------------------------------------------------------
+
+
+def make_row(embedding: Embedding) -> np.ndarray | None:
+    """The vector in float32, negative where a filter has no Fisher; None if float32 cannot hold it.
+
+    Example:
+        >>> from task2vec.probe import FilterLayer
+        >>> layer, prior = FilterLayer("conv", "convolution", 2, 9, 0.1), np.full(2, 0.25)
+        >>> make_row(Embedding("birds", "net", np.array([1.0, 0.0]), prior, prior, (layer,)))
+        array([ 1.25, -0.25], dtype=float32)
+    """
+    signed = sign_vector(embedding)
+    sizes = np.abs(signed)
+    return signed.astype(np.float32) if sizes.min() >= _LOWEST and sizes.max() <= _HIGHEST else None
+
+
+def sign_vector(embedding: Embedding) -> np.ndarray:
+    """Fisher + prior in float64, negative where a filter has no Fisher."""
+    vector = embedding.vector
+    return np.where(embedding.fisher == 0, -vector, vector)
 
 
 def symmetric_to_rows(query: np.ndarray, rows: np.ndarray) -> np.ndarray:

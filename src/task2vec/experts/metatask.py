@@ -421,6 +421,8 @@ class MetaTask:
         """Some of the tasks and models; source tasks of the models stay, also those that were among the tasks."""
         rows = [int(row) for row in rows]
         columns = list(range(len(self.models)) if models is None else map(int, models))
+        if rows == list(range(len(self.tasks))) and columns == list(range(len(self.models))):
+            return self
         used = set(self.source_rows[columns].tolist()) - set(rows)
         others = range(len(self.tasks), len(self.tasks) + len(self.source_tasks))
         order = [*rows, *others, *(row for row in range(len(self.tasks)) if row in used)]
@@ -615,13 +617,14 @@ def _pack_embeddings(embeddings: Sequence[Embedding]) -> tuple[dict[str, np.ndar
 def _unpack_embeddings(name: str, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Embedding]:
     """The embeddings that `_pack_embeddings` was given; their standard errors are zero, for none is kept."""
     layers = tuple(FilterLayer(*each) for each in header["layers"])
-    sizes = [layer.filters for layer in layers]
-    fishers = np.exp2(arrays[f"embeddings.{name}.fisher"].astype(np.float64))
-    found = []
-    for row, (task, own) in enumerate(zip(header["tasks"], header["own"], strict=True)):
-        prior = np.repeat(arrays[f"embeddings.{name}.prior"][row], sizes)
-        parts = (fishers[row], np.zeros(len(prior)), prior)
-        found.append(Embedding(task, header["probe"], *parts, layers, {**header["shared"], **own}))
+    fishers = np.exp2(arrays[f"embeddings.{name}.fisher"], dtype=np.float64)
+    priors = np.repeat(arrays[f"embeddings.{name}.prior"], [layer.filters for layer in layers], axis=1)
+    stderr, found = np.zeros(fishers.shape[1]), []
+    for one in (fishers, priors, stderr):
+        one.setflags(write=False)  # then embeddings hold no copies
+    for task, own, fisher, prior in zip(header["tasks"], header["own"], fishers, priors, strict=True):
+        parts = (fisher, stderr, prior, layers, {**header["shared"], **own})
+        found.append(Embedding(task, header["probe"], *parts))
     return found
 
 
@@ -718,8 +721,7 @@ def find_shots(key: str) -> str:
 
 def measure_all(rows: Sequence[Embedding], columns: Sequence[Embedding]) -> np.ndarray:
     """(rows, columns) symmetric distances, without torch; symmetric and 0 on the diagonal where both are the same."""
-    from task2vec.distance import symmetric, symmetric_to_rows
-    from task2vec.library.search import make_row
+    from task2vec.distance import make_row, symmetric, symmetric_to_rows
 
     found = np.empty((len(rows), len(columns)))
     others = [make_row(one) for one in columns]
@@ -748,10 +750,8 @@ def measure_embeddings(embeddings: Sequence[Embedding]) -> dict[str, Any]:
 
 def stack_vectors(embeddings: Sequence[Embedding]) -> dict[str, np.ndarray]:
     """Vectors and trivial vectors, as fields of a meta-task."""
-    return {
-        "vectors": np.stack([one.vector for one in embeddings]),
-        "trivial_vectors": np.stack([one.prior for one in embeddings]),
-    }
+    fishers, priors = (np.stack([getattr(one, name) for one in embeddings]) for name in ("fisher", "prior"))
+    return {"vectors": np.add(fishers, priors, out=fishers), "trivial_vectors": priors}
 
 
 _TAXA_DATASET, _TAXA_PREFIX, _RANKS = "cub200", "cub_", ("order", "family")

@@ -38,7 +38,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from task2vec.distance import symmetric, symmetric_to_rows
+from task2vec.distance import make_row, sign_vector, symmetric, symmetric_to_rows
 from task2vec.embedding import Embedding
 from task2vec.library.database import read_blob
 from task2vec.library.tables import load_embedding
@@ -62,32 +62,6 @@ _FETCH = 8192  # sketches that are fetched from the file at once
 _PROJECT = 64  # vectors that are projected at once
 _SEED = 20190610
 _THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-
-# --- rows and their distances ----------------------------------------------------------------------------------------
-
-
-# Within these, neither a sum of two nor its reciprocal leaves the normal numbers of float32.
-LOWEST, HIGHEST = 1e-37, 1e37
-
-
-def make_row(embedding: Embedding) -> np.ndarray | None:
-    """The vector in float32, negative where a filter has no Fisher; None if float32 cannot hold it.
-
-    Example:
-        >>> from task2vec.probe import FilterLayer
-        >>> layer, prior = FilterLayer("conv", "convolution", 2, 9, 0.1), np.full(2, 0.25)
-        >>> make_row(Embedding("birds", "net", np.array([1.0, 0.0]), prior, prior, (layer,)))
-        array([ 1.25, -0.25], dtype=float32)
-    """
-    signed = sign_vector(embedding)
-    sizes = np.abs(signed)
-    return signed.astype(np.float32) if sizes.min() >= LOWEST and sizes.max() <= HIGHEST else None
-
-
-def sign_vector(embedding: Embedding) -> np.ndarray:
-    """Fisher + prior in float64, negative where a filter has no Fisher."""
-    return np.where(embedding.fisher == 0, -embedding.vector, embedding.vector)
-
 
 # --- sketches ---------------------------------------------------------------------------------------------------------
 

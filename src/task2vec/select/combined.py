@@ -17,9 +17,11 @@ sight. Far from all known tasks suit_e has the mean zero: what is left is the av
 models are independent: every matrix has the size of the tasks, and nothing of tasks times models is ever formed.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +30,12 @@ from scipy.special import expit, ndtr, ndtri, stdtrit
 from threadpoolctl import threadpool_limits
 
 from task2vec.embedding import Embedding
+from task2vec.embedding.embedding import hash_content
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, ModelInfo, Query
 from task2vec.library import MeasuredError
 from task2vec.select.strategies import Prediction, check_kind, check_score, find_average_best, find_errors
 
+SCALES = "scales.json"
 # Share of the errors that intervals are to cover.
 COVERAGE = 0.9
 # Similar is what is nearer than this many times the median distance of known tasks from their nearest.
@@ -540,13 +544,15 @@ def find_noise(metatask: MetaTask) -> np.ndarray:
 # task is. So the heads of all known tasks become one more model, which cannot be selected. The prediction for the task
 # is then conditioned on the errors of that task that are known: its head, and what was measured, each with its noise.
 # So a measured error is drawn to the prediction as far as it is noisy (the best of several noisy ones is too good), and
-# models that were not measured move with those that were. Heads miss by more than models do (they are regularised for
-# the embedding, and scored by the mean over classes), and with 5 images per class more still, for heads are trained on
-# all images. By how much is learned from the heads of the known tasks, and added to the noise of the task's own. So
-# intervals need no factor; `python -m benchmarks.recommend` measures their coverage.
+# models that were not measured move with those that were. With 5 images per class heads miss by more than models do, as
+# they are trained on all images; with half of the images by less. How much is learned from the heads of the known
+# tasks. That of the task has the noise of its images beside. Intervals are for errors on new images: they need neither
+# the noise of splits nor a factor; `python -m benchmarks.recommend` measures their coverage.
 
 # The smallest gain over the average-best model that counts.
 LEAST_GAIN = 0.005
+# So many sources with heads weigh as much as the assumption that heads are like other models.
+_SOURCES = 4
 # So many splits of the task weigh as much as what is known of others, when the noise of a split is estimated.
 _SPLITS = 4
 # The share of the noise that models measured on the same test images have in common: 0.37 over the splits of the bundle
@@ -592,15 +598,16 @@ def predict_conditioned(
         value = float(scale_errors(np.array(mean_errors(known[number])[0]))) - off
         given[number] = value, (1 - _COMMON) * variance, np.sqrt(_COMMON * variance + (off / 2) ** 2)
     if np.isfinite(head := read_head(embedding)):
-        images = embedding.provenance.get("counts", {}).get("images") or np.inf
-        sampled = float(binomial_noise(np.array(head), images))
+        images = embedding.provenance.get("counts", {}).get("images")
+        sampled = float(binomial_noise(np.array(head), images)) if images else posterior.noise
         common = _COMMON * sampled if known else 0.0  # with what was measured on these images
-        alone = max(posterior.noise + find_head_miss(fitted), sampled) - common
-        given[len(names)] = float(scale_errors(np.array(head))), alone, np.sqrt(common)
+        own = max(posterior.own[-1] + find_head_miss(fitted), fitted.scales.rest)
+        posterior = replace(posterior, own=np.append(posterior.own[:-1], own))
+        given[len(names)] = float(scale_errors(np.array(head))), sampled - common, np.sqrt(common)
     if given:
         values, noises, shared = np.array(list(given.values())).T
         posterior = posterior.condition(np.array(list(given)), values - fitted.centre, noises, shared)
-    described = fitted.describe(query, posterior)
+    described = fitted.describe(query, replace(posterior, noise=0.0))  # errors on many new images
     values = (getattr(described, name)[:-1] for name in ("errors", "low", "high", "p_best"))
     errors, low, high, p_best = (np.where(is_known, each, np.nan) for each in values)
     candidates = query.is_candidate[:-1]
@@ -633,16 +640,19 @@ def predict_conditioned(
 
 
 def find_head_miss(fitted: CombinedModel) -> float:
-    """The variance of heads beyond what the model grants: each known one against what all the others predict."""
+    """By how much the variance of heads exceeds what the model grants: each known one, given all the other cells.
+
+    Heads can be closer, too, and it is negative. Every source counts once, for the head that is asked for is one of
+    another source; and a few sources say little.
+    """
     solution = fitted.solution
     own = solution.inverses[-1]
     known = np.diag(own) > 0
-    if not known.any():
-        return 0.0
-    both = np.concatenate([own, solution.pulled[-1]], axis=1)
-    precision = np.diag(own) - ((both @ solution.spread) * both).sum(1)  # what all models share is not known either
-    left, granted = solution.weights[-1][known] / precision[known], 1 / precision[known]
-    return max(0.0, float((left**2 - granted).mean()))
+    both = np.concatenate([own, solution.pulled[-1]], axis=1)[known]
+    precision = np.diag(own)[known] - ((both @ solution.spread) * both).sum(1)  # what models share is not known either
+    left, granted = solution.weights[-1][known] / precision, 1 / precision
+    weights = 1 / fitted.cells.is_same[np.ix_(known, known)].sum(1)
+    return float(weights @ (left**2 - granted) / (weights.sum() + _SOURCES))
 
 
 def estimate_noise(fitted: CombinedModel, measured: Sequence[Sequence[MeasuredError]]) -> np.ndarray:
@@ -678,7 +688,25 @@ def fit_with_heads(metatask: MetaTask, score: str | None = None) -> CombinedMode
     models = (*metatask.models, ModelInfo("the probe's own head"))
     known = {} if score is None else {score: metatask.scores[score]}
     scores = {name: np.pad(each, [(0, 0), (0, 1), (0, 0)], constant_values=np.nan) for name, each in known.items()}
-    return fit_combined(replace(metatask, models=models, **fields, scores=scores, halves=None), score=score)
+    known = replace(metatask, models=models, **fields, scores=scores, halves=None)
+    return fit_combined(known, score=score, scales=read_scales().get(fingerprint_evidence(known)))
+
+
+def fingerprint_evidence(metatask: MetaTask) -> str:
+    """A hash of all that scales are learned from."""
+    arrays = {"errors": metatask.errors, "seen": metatask.is_candidate, **metatask.scores}
+    arrays |= {kind: each for kind, each in metatask.distances.items() if kind == SYMMETRIC}
+    return hash_content(json.dumps([[task.dataset, task.classes] for task in metatask.tasks]), arrays)
+
+
+@cache
+def read_scales() -> dict[str, Scales]:
+    """The scales of the bundled meta-task by what they were learned from: learning takes most of a first query.
+
+    `python -m experiments.metatask.scales` learns them, and a test learns them again.
+    """
+    text = (resources.files("task2vec.select") / "data" / SCALES).read_text("utf-8")
+    return {key: Scales(*values) for key, values in json.loads(text).items()}
 
 
 def read_head(embedding: Embedding) -> float:

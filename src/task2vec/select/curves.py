@@ -16,10 +16,9 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtr, ndtri
-from threadpoolctl import threadpool_limits
 
 from task2vec.embedding import Embedding
-from task2vec.experts.metatask import SYMMETRIC, MetaTask, find_shots
+from task2vec.experts.metatask import MetaTask, find_shots, measure_all
 from task2vec.select.combined import COVERAGE
 
 # Predictions end at so many times the largest known size, of the task or of most: beyond, intervals are too narrow.
@@ -80,7 +79,8 @@ class Curves:
     mean: np.ndarray  # (2) of level and slope
     spread: np.ndarray  # (2, 2) their covariance
     rest: float  # variance of residuals
-    selected: MetaTask  # the tasks that networks were fine-tuned on
+    embeddings: Sequence[Embedding]  # of the tasks that networks were fine-tuned on
+    distances: np.ndarray  # between these
     tasks: np.ndarray  # (S) which of them, for every shift
     networks: np.ndarray  # (S) which network
     shifts: np.ndarray  # (S) of the error by fine-tuning from the linear one of the same split
@@ -113,18 +113,17 @@ class Curves:
         numbers = [int(np.ceil(one)) if one <= limit else None for one in np.append(images, np.inf)[places]]
         return Labels(target, *numbers, present=round(present), limit=round(limit))
 
-    @threadpool_limits.wrap(limits=1, user_api="blas")
     def tuned(
         self, embedding: Embedding | None, network: str, error: float, low: float, high: float, classes: int
     ) -> Tuned:
         """The error of fine-tuning a network, given that of a linear head; without an embedding, on an average task."""
         constant, by_network, near, own, rest = _SHIFTS
-        distances = self.selected.between(SYMMETRIC)
-        width, tasks = np.median(distances[distances > 0]), self.tasks
+        distances, tasks = self.distances, self.tasks
+        width = np.median(distances[distances > 0])
         covariance = constant + by_network * (self.networks[:, None] == self.networks) + rest * np.eye(len(tasks))
         covariance += (near * np.exp(-distances / width) + own * np.eye(len(distances)))[np.ix_(tasks, tasks)]
         unknown = np.full(len(distances), np.inf)
-        to_known = unknown if embedding is None else self.selected.distances_from(embedding)[: len(distances)]
+        to_known = unknown if embedding is None else measure_all([embedding], self.embeddings)[0]
         crossed = constant + by_network * (self.networks == network) + near * np.exp(-to_known / width)[tasks]
         pull = np.linalg.solve(covariance, crossed)
         shift, variance = pull @ self.shifts, sum(_SHIFTS) - pull @ crossed
@@ -135,7 +134,6 @@ class Curves:
 
 
 @lru_cache(maxsize=4)
-@threadpool_limits.wrap(limits=1, user_api="blas")
 def fit_curves(metatask: MetaTask, space: str) -> Curves | None:
     """Learning curves of a meta-task, with embeddings of one of its spaces; None if it has one training size only.
 
@@ -177,23 +175,27 @@ def fit_lines(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Mean and covariance of (U) weighted lines of (U, K) noisy values, and variance of residuals, by EM."""
     mean, spread, rest = np.zeros(bases.shape[-1]), np.eye(bases.shape[-1]), 0.05
-    weights = weights / weights.sum()
+    weights, (count, size, width) = weights / weights.sum(), bases.shape
+    products = (bases[:, :, :, None] * bases[:, :, None]).reshape(count, size, width**2)
     for _ in range(rounds):
         precision = known / (noise + rest)
-        covariances = np.linalg.inv(np.linalg.inv(spread) + np.einsum("uki,uk,ukj->uij", bases, precision, bases))
-        left = np.einsum("uki,uk->ui", bases, precision * (values - bases @ mean))
-        lines = mean + np.einsum("uij,uj->ui", covariances, left)
+        information = (precision[:, None] @ products).reshape(count, width, width)
+        covariances = np.linalg.inv(np.linalg.inv(spread) + information)
+        left = (precision * (values - bases @ mean))[:, None] @ bases
+        lines = mean + (left @ covariances)[:, 0]
         mean = weights @ lines
-        spread = np.einsum("u,ui,uj->ij", weights, lines - mean, lines - mean) + np.tensordot(weights, covariances, 1)
+        spread = (lines - mean).T @ (weights[:, None] * (lines - mean)) + np.tensordot(weights, covariances, 1)
         share = rest / (noise + rest)  # of a residual that is not noise
-        missed = (values - np.einsum("uki,ui->uk", bases, lines)) ** 2
-        missed += np.einsum("uki,uij,ukj->uk", bases, covariances, bases)
+        missed = (values - (bases @ lines[:, :, None])[:, :, 0]) ** 2
+        missed += (products @ covariances.reshape(count, width**2, 1))[:, :, 0]
         rest = float(np.average(share**2 * missed + rest * (1 - share), weights=weights[:, None] * known))
     return mean, spread, rest
 
 
-def _find_shifts(metatask: MetaTask, space: str) -> tuple[MetaTask, np.ndarray, np.ndarray, np.ndarray]:
-    """Errors of fine-tuning in `info["curves"]` against the linear ones of the same splits."""
+def _find_shifts(
+    metatask: MetaTask, space: str
+) -> tuple[Sequence[Embedding], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Errors of fine-tuning in `info["curves"]` against the linear ones of the same splits, and where they are from."""
     names, models = [task.name for task in metatask.tasks], [model.name for model in metatask.models]
     shots, found = [find_shots(key) for key in metatask.protocols], []
     for one in metatask.info.get("curves", ()):
@@ -204,6 +206,6 @@ def _find_shifts(metatask: MetaTask, space: str) -> tuple[MetaTask, np.ndarray, 
             found.append((row, one["expert"], tuned - before))
     rows, networks, shifts = (np.array([one[part] for one in found]) for part in range(3))
     used, tasks = np.unique(rows.astype(int), return_inverse=True)
-    probe, _, method = space.rpartition(" ")
-    selected = metatask.only(used).select(shots[0], probe=probe, method=method) if found else metatask
-    return selected, tasks, networks, shifts
+    embeddings, known = [metatask.embeddings[space][row] for row in used], metatask.distances.get(space)
+    distances = measure_all(embeddings, embeddings) if known is None else known[np.ix_(used, used)]
+    return embeddings, distances, tasks, networks, shifts

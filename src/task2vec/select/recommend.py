@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, ProbeMismatchError, Task2VecError, UsageError
 from task2vec.experts import MetaTask, ModelInfo, bundled_metatask, load_metatask
 from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query
 from task2vec.library import Library, MeasuredError
-from task2vec.progress import Report, show_progress
+from task2vec.progress import show_progress
 from task2vec.select.budget import Budget, OutOfTimeError, read_seconds, spend
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
 from task2vec.select.combined import SURE, mean_errors, predict_conditioned
@@ -159,8 +160,7 @@ def recommend(
         case.is_embedded = is_embedded
         case.gather(evidence, shots, named)
         case.leave_out_seen()
-        with show_progress(progress) as report:
-            case.limit(max_params, max_time, allowed, offline=offline, device=device, report=report)
+        case.limit(max_params, max_time, allowed, offline=offline, device=device, progress=progress)
         found = case.rank()
         is_interrupted = False
         if measure_top:
@@ -416,7 +416,7 @@ class Case:
         *,
         offline: bool,
         device: str | None,
-        report: Report,
+        progress: bool,
     ) -> None:
         """Leaves out candidates that are too large, too slow, of another licence, or not on this machine."""
         models = self.metatask.models
@@ -437,7 +437,8 @@ class Case:
             from task2vec.embedding.batching import choose_device
 
             allowed = [model for model, is_allowed in zip(models, self.is_allowed, strict=True) if is_allowed]
-            self.seconds, timed = time_models(allowed, device=device, report=report)
+            with show_progress(progress) as report:
+                self.seconds, timed = time_models(allowed, device=device, report=report)
             self.limits["is_gpu"] = choose_device(device).type == "cuda"
             self.notes.append(
                 f"{pluralize(timed, 'network')} timed on this machine (--max-time): the median of {PASSES} passes "
@@ -546,6 +547,8 @@ class Case:
 
     # --- ranking ---
 
+    # Threads of BLAS wait for each other on matrices this small, by far the most where another process has the cores.
+    @threadpool_limits.wrap(limits=1, user_api="blas")
     def rank(self) -> Recommendation:
         """The recommendation, from all that is known now."""
         metatask, models, is_candidate = self.metatask, self.metatask.models, self.is_candidate
@@ -849,6 +852,6 @@ def _is_same(one: ModelInfo, other: ModelInfo) -> bool:
 
 @lru_cache(maxsize=4)
 def select_space(whole: MetaTask, shots: str, space: str) -> MetaTask:
-    """The meta-task by some shots and in one space, selected once for many recommendations."""
+    """The meta-task by some shots and in one space, selected once for many queries; without distances of domains."""
     probe, _, method = space.rpartition(" ")
-    return whole.select(shots, probe=probe, method=method)
+    return replace(whole, domains={}).select(shots, probe=probe, method=method)
