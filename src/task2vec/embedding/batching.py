@@ -330,14 +330,13 @@ class Backward:
         self.vectors: dict[int, Tensor] = {}
         self.heads: dict[int, Tensor] = {}
         self.classes = torch.tensor([len(part.weight) for part in parts])
-        first_vector, first_class = torch.zeros(2, len(parts), dtype=torch.int64)
+        first_vector, self.first_class = torch.zeros(2, len(parts), dtype=torch.int64)
         for classes in self.classes.unique().tolist():
-            own = torch.nonzero(self.classes == classes).flatten()
-            counts = torch.tensor([len(parts[number].vectors) for number in own])
-            first_vector[own], first_class[own] = counts.cumsum(0) - counts, classes * torch.arange(len(own))
-            self.vectors[classes] = _send(torch.cat([parts[number].vectors for number in own]), self.pixels.device)
-            self.heads[classes] = _send(torch.cat([parts[number].weight for number in own]), self.pixels.device)
-        self.first_class = first_class
+            some = [part for part in parts if len(part.weight) == classes]
+            counts, own = torch.tensor([len(part.vectors) for part in some]), self.classes == classes
+            first_vector[own], self.first_class[own] = counts.cumsum(0) - counts, classes * torch.arange(len(some))
+            self.vectors[classes] = _send(torch.cat([part.vectors for part in some]), self.pixels.device)
+            self.heads[classes] = _send(torch.cat([part.weight for part in some]), self.pixels.device)
         images = torch.cat([part.images for part in parts])
         order = torch.argsort(images, stable=True)  # by image, then by task, then as drawn
         self.images = images[order]
