@@ -28,9 +28,9 @@ from task2vec.fisher.reductions import (
 )
 from task2vec.probe import FilterLayer, PreparedNetwork
 
-# A pass is recorded when so many like it have run, this part of the memory is free, and so many seeds go back from it:
-# recording takes as long as some of them, and keeps the memory of one; a pass with few seeds gains little.
-_OFTEN, _SPARE, _MANY = 2, 0.6, 8
+# A pass is recorded when so many seeds went back from passes like it, and this part of the memory is free: recording
+# takes as long as some passes, and keeps the memory of one.
+_OFTEN, _SPARE = 16, 0.6
 # Gradients at the features (r, n, features), or a function of the features (n, d) of the pass that returns them.
 Seeds = Tensor | Callable[[Tensor], Tensor]
 
@@ -184,14 +184,14 @@ def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "Re
     The choice changes the numbers by rounding at most: a recording is kept only if it repeats the rows.
     """
     network = fisher.network
-    if len(seeds) < _MANY or not images.is_cuda or not network.is_batched:
+    if not images.is_cuda or not network.is_batched:
         return None
     if not all(map(is_plain, network.layers.values())):
         return None  # random signs are drawn by the host, and would be those of the recording for ever
     key = (fisher.is_untied, images.shape, matmul_precision())
     found = network.recorded.setdefault(key, 0)
     if isinstance(found, int):
-        network.recorded[key] = found + 1
+        network.recorded[key] = found + len(seeds)
         free, total = torch.cuda.mem_get_info(images.device) if found >= _OFTEN else (0, 1)
         if free < _SPARE * total:  # a recording keeps the memory of a whole pass
             return None
@@ -203,11 +203,12 @@ def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "Re
 def _record(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "RecordedPass | None":
     """A recording that repeats the rows of this batch, if there can be one."""
     recorder, features = fisher.forward(images, range(len(images)))
-    wanted = torch.stack([recorder.backward(features, seeds[number], is_last=number == 1) for number in (0, 1)])
+    two = seeds[[0, -1]]
+    wanted = torch.stack([recorder.backward(features, seed, is_last=bool(number)) for number, seed in enumerate(two)])
     del recorder, features
     try:
-        recorded = RecordedPass(fisher, images, seeds[0])
-        rows = torch.stack([*recorded.run(images, seeds[:2])])
+        recorded = RecordedPass(fisher, images, two[0])
+        rows = torch.stack([*recorded.run(images, two)])
     except RuntimeError:  # a layer that a graph cannot hold, or too little memory: slower, not wrong
         return None
     return recorded if torch.allclose(rows, wanted, rtol=1e-2, atol=1e-4 * float(wanted.max())) else None
