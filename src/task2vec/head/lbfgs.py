@@ -10,6 +10,8 @@ and changes its state in place, and a GPU replays it from a recording.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from threading import get_ident
 from typing import NamedTuple
 
 import torch
@@ -157,9 +159,14 @@ class _Run:
     def _record(self) -> None:
         """A step, and the recording of those to come, if there can be one; on a stream beside the usual one.
 
-        `torch.cuda.graph` would give all spare memory back before, which takes longer than many steps.
+        `torch.cuda.graph` would give all spare memory back each time, which takes longer than many steps. But nothing
+        else gives back that of recordings that are over, so it is done where memory gets short.
         """
-        usual, side = torch.cuda.current_stream(self.point.device), torch.cuda.Stream(self.point.device)
+        device = self.point.device
+        free, total = torch.cuda.mem_get_info(device)
+        if free < total / 2:
+            torch.cuda.empty_cache()
+        usual, side = torch.cuda.current_stream(device), _open_stream(get_ident(), device)
         side.wait_stream(usual)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(side):
@@ -177,6 +184,12 @@ class _Run:
             except RuntimeError:  # an operation that a graph cannot hold: slower, not wrong
                 self.is_recordable = False
         usual.wait_stream(side)
+
+
+@lru_cache(maxsize=64)
+def _open_stream(thread: int, device: torch.device) -> torch.cuda.Stream:
+    """A stream for the recordings of a thread: each stream that is ever used keeps memory of its own for products."""
+    return torch.cuda.Stream(device)
 
 
 def _overwrite(old: Sequence[Tensor], new: Sequence[Tensor], rows: Tensor) -> None:
