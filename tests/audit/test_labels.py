@@ -24,11 +24,11 @@ CLEANLAB_ISSUES += [185, 189, 198, 200, 205, 207, 217, 220, 238, 241, 242, 245, 
 
 def score_by_hand(p, given):
     """The formula of the module, image by image."""
-    usual = [np.mean([p[i, k] for i in range(len(p)) if given[i] == k]) for k in range(p.shape[1])]
+    usual = {k: np.mean([p[i, k] for i in range(len(p)) if given[i] == k]) for k in set(given.tolist())}
     scores = []
     for row, label in zip(p, given, strict=True):
         rival = max(row[k] for k in range(len(row)) if k != label)
-        ratio = row[label] / (rival * usual[label] * np.mean(usual)) ** (1 / 3)
+        ratio = row[label] / (rival * usual[label] * np.mean([*usual.values()])) ** (1 / 3)
         scores.append(ratio / (1 + ratio))
     return np.array(scores)
 
@@ -37,6 +37,9 @@ def test_scores_are_those_of_the_formula():
     p, given, _ = flipped_labels()
     found, expected = find_label_issues(p.astype(np.float32), given, EVERY), score_by_hand(p, given)
     assert np.allclose(found.score, expected, atol=1e-5)
+    own = given != 1  # a class without an image has no usual probability
+    some = find_label_issues(p[own], given[own], EVERY[own])
+    assert np.allclose(some.score, score_by_hand(p[own], given[own]), atol=1e-5)
     assert (found.suggested != given).all()
     for i in range(300):
         assert p[i, found.suggested[i]] == max(p[i, k] for k in range(6) if k != given[i])

@@ -64,6 +64,37 @@ def test_too_few_steps_are_reported():
     assert bool((loss < 0).all())  # and yet lower than at the start
 
 
+@pytest.mark.parametrize("max_steps", [1, 3])
+def test_no_more_steps_than_allowed(max_steps):
+    loss_and_gradient, expected = quadratics(0, problems=1)
+    asked = []
+
+    def watched(x, which):
+        asked.append(which)
+        return loss_and_gradient(x, which)
+
+    minimise(watched, torch.zeros_like(expected), tolerance=1e-12, max_steps=max_steps)
+    assert len(asked) < 20  # some for a step that is too long at first
+
+
+def test_a_problem_that_is_done_stays_where_it_is_while_the_others_move():
+    loss_and_gradient, expected = quadratics(0)
+    run = lbfgs._Run(loss_and_gradient, torch.zeros_like(expected), tolerance=1e-6, max_steps=9, history=5)
+    for _ in range(12):
+        run.step()
+    run.done[0] = True
+    before = [run.point.clone(), run.loss.clone(), run.gradient.clone()]
+    steps = [step.change.clone() for step in run.steps]
+    run.length.fill_(0.25)
+    run.left.fill_(9)
+    run.done[1:] = False
+    run.step()
+    after = [run.point, run.loss, run.gradient]
+    assert all(torch.equal(one[0], other[0]) for one, other in zip(before, after, strict=True))
+    assert all(torch.equal(one[0], step.change[0]) for one, step in zip(steps, run.steps, strict=True))
+    assert not torch.equal(before[0][1:], run.point[1:])
+
+
 # --- the inverse Hessian ---
 
 

@@ -248,6 +248,24 @@ def test_d6_links_out_of_the_root_are_bad(tmp_path):
         read_folder(root)
 
 
+@needs_links
+@pytest.mark.parametrize("way", ["moved", "replaced", "sibling"])
+def test_d6_a_folder_that_becomes_a_link_out_of_the_root_is_not_read(tmp_path, way):
+    root = make_folder(tmp_path.resolve() / "root", cats=3, dogs=3)
+    assert images.read_inside(root, "cats/000.png")
+    outside = tmp_path.resolve() / (
+        "root2" if way == "sibling" else "outside"
+    )  # whose name begins like that of the root
+    if way == "moved":
+        (root / "cats").rename(outside)
+    else:
+        shutil.rmtree(root / "cats")
+        make_folder(outside, cats=3)  # a file system may give it the number of the other
+    (root / "cats").symlink_to(outside if way == "moved" else outside / "cats")
+    with pytest.raises(DataError, match="out of the root"):
+        images.read_inside(root, "cats/000.png")
+
+
 def test_d6_a_table_cannot_reach_out_of_its_root(tmp_path):
     root = make_folder(tmp_path / "root", cats=2)
     make_folder(tmp_path / "outside", secret=2)

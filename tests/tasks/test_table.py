@@ -142,6 +142,7 @@ def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
         ('path,kind\n\n0.png,"a\n\nb"\n\n1.png,\n', "line 7, column 'kind'"),
         ('path,kind\n0.png,"a\n', "cannot be read as CSV"),
         ("path,kind\n", "no images"),
+        ("0.png,a\n1.png,b\n2.png,b\n", "no line with the names of its columns: it begins with '0.png'"),
     ],
 )
 def test_a_table_that_is_no_task_is_refused_where_it_is_wrong(tmp_path, text, message):

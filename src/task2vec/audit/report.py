@@ -340,7 +340,10 @@ def report(
         found = _Findings(own, images, _hold_out(job, features, copies), features.float().cpu().numpy())
         try:
             advice, problem = recommend(embedding, library=library), ()
-        except (DataError, ProbeMismatchError, UsageError) as error:
+        except ProbeMismatchError:
+            what = f"errors are not known for tasks embedded by {embedding.probe} at {job.passes.probe.size[0]} pixels"
+            advice, problem = None, (f"No model is recommended: {what}. Leave out --probe and --size (probe=).",)
+        except (DataError, UsageError) as error:
             advice, problem = None, (f"No model is recommended: {error}",)
         known, place = _draw_map(embedding)
         made = TaskReport(

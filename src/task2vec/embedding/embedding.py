@@ -195,12 +195,7 @@ class Embedding:
         filters = sum(layer.filters for layer in self.layers)
         shapes = dict.fromkeys(_ARRAYS, (filters,)) | ({} if self.halves is None else {"halves": (2, filters)})
         for name, shape in shapes.items():
-            given = getattr(self, name)
-            is_frozen = isinstance(given, np.ndarray) and not any(
-                one.flags.writeable for one in (given, given.base) if isinstance(one, np.ndarray)
-            )
-            # Else a copy: the caller's stays writable.
-            values = np.array(given, dtype=np.float64, order="C", copy=None if is_frozen else True)
+            values = np.array(getattr(self, name), dtype=np.float64, order="C")  # a copy: the caller's stays writable
             whose = f"'{name}' of the embedding of '{self.task}' has"
             if values.shape != shape:
                 what = f"{whose} shape {values.shape}, but its layers have {filters} filters"

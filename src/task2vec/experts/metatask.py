@@ -620,8 +620,6 @@ def _unpack_embeddings(name: str, header: dict[str, Any], arrays: dict[str, np.n
     fishers = np.exp2(arrays[f"embeddings.{name}.fisher"], dtype=np.float64)
     priors = np.repeat(arrays[f"embeddings.{name}.prior"], [layer.filters for layer in layers], axis=1)
     stderr, found = np.zeros(fishers.shape[1]), []
-    for one in (fishers, priors, stderr):
-        one.setflags(write=False)  # then embeddings hold no copies
     for task, own, fisher, prior in zip(header["tasks"], header["own"], fishers, priors, strict=True):
         parts = (fisher, stderr, prior, layers, {**header["shared"], **own})
         found.append(Embedding(task, header["probe"], *parts))

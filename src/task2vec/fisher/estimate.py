@@ -119,9 +119,10 @@ class Ledger:
         owners, inclusion, weights, terms = (part.to(rows.device, non_blocking=True) for part in parts)
         mass = rows.sum(1) / inclusion
         facts = torch.stack([torch.ones_like(mass), terms.double(), inclusion, mass, mass * mass], dim=1)
+        facts = self.facts.index_put((owners,), facts, accumulate=True)
         enter = self._enter_together if self.is_together else self._enter_one_by_one
         enter(rows, owners, 1 / inclusion, weights / inclusion)
-        self.facts.index_put_((owners,), facts, accumulate=True)
+        self.facts = facts  # last, for the memory may run out before
 
     def _enter_one_by_one(self, rows: Tensor, owners: Tensor, inverse: Tensor, weights: Tensor) -> None:
         """Three times faster than all together where memory is the limit: no sum is written but its own."""

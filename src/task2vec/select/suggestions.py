@@ -142,15 +142,17 @@ def suggest_models(
 def estimate_seconds(
     models: Sequence[ZooModel], timed: Mapping[str, float], *, is_gpu: bool = False
 ) -> dict[str, float | None]:
-    """Seconds for 1,000 images by model: those of networks timed here times timm's speeds of these, over its own."""
+    """Seconds for 1,000 images by model: as timed here, or estimated from those and from the speeds of timm."""
 
     def speed(model: ZooModel) -> float | None:
         return model.gpu_speed if is_gpu else model.cpu_speed
 
-    known = [(seconds, speed(look_up(location))) for location, seconds in timed.items()]
-    images = [seconds * own for seconds, own in known if own is not None]
+    known = [(look_up(location), seconds) for location, seconds in timed.items()]
+    measured = {model.name: seconds for model, seconds in known}
+    images = [seconds * own for model, seconds in known if (own := speed(model)) is not None]
     middle = float(np.median(images)) if images else None
-    return {one.name: middle / own if middle and (own := speed(one)) else None for one in models}
+    estimated = {one.name: middle / own if middle and (own := speed(one)) else None for one in models}
+    return estimated | {name: measured[name] for name in estimated if name in measured}
 
 
 def is_transformer(name: str) -> bool:

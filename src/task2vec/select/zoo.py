@@ -73,7 +73,7 @@ class ZooModel:
         gmacs: billions of multiply-accumulate operations per image.
         imagenet, real, r, sketch: top-1 accuracies on ImageNet, with ReaL labels, on ImageNet-R, and on Sketch.
         cpu_speed, gpu_speed: images per second, one at a time on a processor, or on a GPU, as timm measured.
-        license: of the weights, as timm states it; torchvision and open_clip state none, so it is unknown.
+        license: of the weights, as timm states it; that of weights that only torchvision or open_clip have is unknown.
         pretraining: one of `PRETRAINING`.
         tables: the published tables that it is in.
     """

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -305,13 +305,8 @@ def _to_eight_bit_grey(image: Image.Image) -> Image.Image:
 def read_inside(root: Path, path: str) -> bytes:
     """The bytes of the regular file `path` below the resolved folder `root`; `DataError` with the reason otherwise."""
     try:
-        folder, name = os.path.split(os.path.join(root, path))
-        seen = os.stat(folder)
-        place = os.path.join(_resolve(folder, seen.st_dev, seen.st_ino), name)
-        status = os.lstat(place)
-        if stat.S_ISLNK(status.st_mode):
-            place = os.path.realpath(place, strict=True)
-            status = os.stat(place)
+        place = os.path.realpath(os.path.join(root, path), strict=True)
+        status = os.stat(place)
         if not place.startswith(os.path.join(root, "")):
             raise DataError(f"it leads out of the root folder, to {place}")
         if not stat.S_ISREG(status.st_mode):
@@ -325,12 +320,6 @@ def read_inside(root: Path, path: str) -> bytes:
         raise DataError("there is no such file") from None
     except (OSError, RuntimeError, ValueError) as error:  # no permission, a loop of links, a NUL in the path
         raise DataError(f"the file cannot be read ({getattr(error, 'strerror', None) or error})") from error
-
-
-@lru_cache(maxsize=4096)
-def _resolve(folder: str, device: int, number: int) -> str:
-    """The folder without links, looked up once as long as it is the same: that asks for the status of every parent."""
-    return os.path.realpath(folder, strict=True)
 
 
 def _read_as_seen(place: str, seen: os.stat_result) -> bytes:

@@ -132,6 +132,12 @@ def _choose_columns(
     def find(usual: str) -> list[str]:
         return [column for column in columns if _simplify(column) in usual.split()]
 
+    data = [one for one in columns if os.path.splitext(one)[1].lower() in IMAGE_SUFFIXES and is_path(one)]
+    if data:
+        raise DataError(
+            f"{place} has no line with the names of its columns: it begins with {data[0]!r}, an image, which would be "
+            "lost. Add a first line, such as path,label."
+        )
     paths = [path] if path else [PATH] if PATH in columns else [one for one in find(PATHS) if one not in (labels or ())]
     if not path and PATH not in columns:
         paths = (
