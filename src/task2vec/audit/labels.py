@@ -8,7 +8,7 @@ own probability s against the geometric mean of three others: m of its strongest
 
 If wrong labels were drawn at random and probabilities were calibrated, the odds of a label would be s / (1 - s) times a
 constant, so s alone would rank labels (cleanlab's default). They are not calibrated: held-out heads are too unsure, so
-the same s is worse news beside a strong rival; and they are less sure of some classes than of others. A third of each
+the same s says less beside a strong rival; and they are less sure of some classes than of others. A third of each
 correction ranked best or nearly so on 22 real datasets; one in full believes too much in what heads say of hard images.
 u changes no order, but makes r free of how sure the heads of a task are, as the limit `SUSPECTED` needs.
 

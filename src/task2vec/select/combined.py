@@ -284,7 +284,7 @@ class Posterior:
     noise: float
 
     def half_widths(self, datasets: int) -> np.ndarray:
-        """(E) half widths of intervals for measured errors.
+        """(E) half widths of intervals for errors on new images, or for measured ones where there is noise.
 
         How much datasets differ is learned from the few that are known, so that part has the tails of Student's t.
         """
