@@ -74,6 +74,8 @@ def test_a_column_of_paths_is_found_by_its_content(tmp_path):
     assert task.images.name(1) == "1.png"  # `image` is named like paths, and has numbers
     task = read_table(make_table(tmp_path, "which,label\n0.png,a\n1.png,b\n"))
     assert task.notes == ("paths are those of column 'which', labels of 'label'",)
+    task = read_table(make_table(tmp_path, "id,xyz,abc\n7,0.png,a\n8,1.png,b\n9,2.png,b\n"))
+    assert task.classes == ("a", "b") and "not used as labels: 'id'" in task.notes[0]  # a number for every row
 
 
 class Frame:

@@ -129,6 +129,10 @@ def _choose_columns(
             os.path.splitext(str(cell))[1].lower() in IMAGE_SUFFIXES for cell in columns[column]
         )
 
+    def is_id(column: str) -> bool:
+        """Whether every cell is another one, and none a label; two may be those of two classes."""
+        return 2 < len(columns[column]) == len(set(map(str, columns[column])))
+
     def find(usual: str) -> list[str]:
         return [column for column in columns if _simplify(column) in usual.split()]
 
@@ -146,6 +150,7 @@ def _choose_columns(
     wanted, unused = list(labels or ()), []
     if labels is None:
         wanted = [column for column in columns if column not in ("", *paths, *find(NO_LABELS))]  # "": pandas' row names
+        wanted = [column for column in wanted if not is_id(column)] or wanted
         named = [column for column in find(LABELS) if column in wanted]
         if len(named) == 1 and not all(str(cell).strip() in BINARY for one in wanted for cell in columns[one]):
             wanted = named
