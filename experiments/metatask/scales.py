@@ -7,27 +7,9 @@ in `src/task2vec/select/data/scales.json`, for every training size, space and sc
 import json
 from pathlib import Path
 
-import numpy as np
-
-import task2vec.select
-from task2vec.experts import bundled_metatask
-from task2vec.experts.metatask import find_shots
-from task2vec.select.combined import SCALES, Scales, fingerprint_evidence, fit_with_heads, learn_scales
-from task2vec.select.recommend import SCORE, select_space
-
-
-def learn_all() -> dict[str, Scales]:
-    """Scales by what they were learned from."""
-    whole, found = bundled_metatask(), {}
-    for space in whole.spaces:
-        for protocol in whole.protocols:
-            known = select_space(whole, find_shots(protocol), space)
-            for score in (None, SCORE) if np.isfinite(known.scores[SCORE]).any() else (None,):
-                fitted = fit_with_heads(known, score)
-                found[fingerprint_evidence(fitted.metatask)] = learn_scales(fitted.cells)
-    return found
-
+import task2vec as t2v
+from task2vec.select import learn_bundled_scales
 
 if __name__ == "__main__":
-    path = Path(task2vec.select.__file__).parent / "data" / SCALES
-    path.write_text(json.dumps(learn_all(), indent=1) + "\n", encoding="utf-8")
+    path = Path(t2v.__file__).parent / "select" / "data" / "scales.json"
+    path.write_text(json.dumps(learn_bundled_scales(), indent=1) + "\n", encoding="utf-8")

@@ -49,8 +49,6 @@ def test_an_embedding_cannot_be_changed_through_the_array_it_was_made_of():
     made = [replace(make(), fisher=one) for one in (mine, view)]
     mine[0] = 9
     assert [one.fisher[0] for one in made] == [1, 1] and mine.flags.writeable
-    mine.setflags(write=False)
-    assert replace(make(), fisher=mine).fisher is mine  # nobody can change it, so it is not copied
 
 
 def test_round_trip(tmp_path):

@@ -7,11 +7,10 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from experiments.metatask.scales import learn_all
 from task2vec.errors import UndefinedScoreError
 from task2vec.experts import bundled_metatask
 from task2vec.library import MeasuredError
-from task2vec.select import Prediction, combined, fit_combined
+from task2vec.select import Prediction, combined, fit_combined, learn_bundled_scales
 from task2vec.select.combined import Posterior, estimate_noise, fit_with_heads, predict_conditioned, scale_errors, solve
 from task2vec.select.evaluate import evaluate
 from task2vec.select.strategies import fit_average_best
@@ -319,7 +318,7 @@ def test_a_new_task_is_lifted_as_the_known_ones_are():
 
 
 def test_the_scales_that_ship_are_those_learned_on_the_bundle():
-    learned, known = learn_all(), combined.read_scales()
+    learned, known = learn_bundled_scales(), combined.read_scales()
     assert learned.keys() == known.keys() and len(known) == 14
     for key, values in learned.items():
         np.testing.assert_allclose(known[key], values, rtol=1e-3)
