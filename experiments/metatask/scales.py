@@ -5,11 +5,11 @@ in `src/task2vec/select/data/scales.json`, for every training size, space and sc
 """
 
 import json
+from importlib.resources import files
 from pathlib import Path
 
-import task2vec as t2v
 from task2vec.select import learn_bundled_scales
 
 if __name__ == "__main__":
-    path = Path(t2v.__file__).parent / "select" / "data" / "scales.json"
+    path = Path(str(files("task2vec.select"))) / "data" / "scales.json"
     path.write_text(json.dumps(learn_bundled_scales(), indent=1) + "\n", encoding="utf-8")
