@@ -130,8 +130,9 @@ def _choose_columns(
         )
 
     def is_id(column: str) -> bool:
-        """Whether every cell is another one, and none a label; two may be those of two classes."""
-        return 2 < len(columns[column]) == len(set(map(str, columns[column])))
+        """Whether every cell is another one, so none is a label; of few cells, some may be attributes."""
+        cells = {str(cell).strip() for cell in columns[column]}
+        return 2 < len(columns[column]) == len(cells) > 2 * len(cells.intersection(BINARY))
 
     def find(usual: str) -> list[str]:
         return [column for column in columns if _simplify(column) in usual.split()]
