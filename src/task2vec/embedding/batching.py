@@ -108,8 +108,9 @@ class Pixels:
                 for some, future in loading:
                     loaded = dict(zip(some, future.result().to(self.device, non_blocking=True), strict=True))
                     tensors |= loaded
-                    if (size := sum(tensor.nbytes for tensor in loaded.values())) <= self.room:
-                        self.kept |= loaded
+                    new = {index: tensor for index, tensor in loaded.items() if index not in self.kept}
+                    if (size := sum(tensor.nbytes for tensor in new.values())) <= self.room:
+                        self.kept |= new
                         self.room -= size
                 yield run, torch.stack([tensors[index] for index in run])
         finally:

@@ -27,8 +27,8 @@ _TINY = torch.finfo(torch.float32).tiny  # a divisor for what is thrown away aft
 _SHORTEST = 2.0**-30  # a problem whose step would be shorter stays where it is
 # Problems are dropped when this part of them is done. A GPU records the others anew, which pays for large ones alone.
 _DROPPED, _LARGE = {"cpu": 0.25, "cuda": 0.5}, 1 << 20
-# Steps of a GPU between two looks at who is done: each look waits for it.
-_UNSEEN = 4
+# Steps that a GPU replays before it is asked who is done, which waits for it.
+_REPLAYS = 4
 
 
 def minimise(
@@ -130,7 +130,7 @@ class _Run:
         if self.graph is None:
             self._record() if self.is_recordable else self.step()
             return
-        for _ in range(_UNSEEN):
+        for _ in range(_REPLAYS):
             self.graph.replay()
 
     def step(self) -> None:

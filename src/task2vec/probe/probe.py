@@ -63,9 +63,8 @@ class Preprocess:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """8-bit pixels (3, height, width) of the part of `image` that the probe sees."""
-        picture: Any = (
-            image if image.mode == "RGB" else image.convert("RGB")
-        )  # torchvision takes images as well, but declares tensors only
+        # torchvision takes images as well, but declares tensors only
+        picture: Any = image if image.mode == "RGB" else image.convert("RGB")
         interpolation = transforms.InterpolationMode(self.interpolation)
         if self.squash is not None:
             picture = transforms.resize(picture, list(self.squash), interpolation)

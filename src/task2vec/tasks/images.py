@@ -267,11 +267,10 @@ def digest_pixels(image: Image.Image) -> str:
     """SHA-256 of mode, size and pixels: the identity of an image, whatever file or dataset it comes from."""
     digest = hashlib.sha256(f"{image.mode} {image.width} {image.height}\n".encode())
     rows = 1 + _STRIP // max(1, image.width)
-    if image.height <= rows:
-        digest.update(image.tobytes())
-        return digest.hexdigest()
     for top in range(0, image.height, rows):  # `tobytes` copies, twice for a moment
-        digest.update(image.crop((0, top, image.width, min(top + rows, image.height))).tobytes())
+        bottom = min(top + rows, image.height)
+        strip = image if bottom - top == image.height else image.crop((0, top, image.width, bottom))
+        digest.update(strip.tobytes())
     return digest.hexdigest()
 
 
