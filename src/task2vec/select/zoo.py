@@ -309,7 +309,7 @@ class Zoo:
             ['apache-2.0', 'bsd-3-clause', 'cc-by-4.0', 'cc-by-nc-4.0', 'mit']
         """
         texts = [license] if isinstance(license, str) else license
-        names = [one.strip().lower() for text in texts for one in text.split(",") if one.strip()]
+        names = [one.strip().lower() for text in texts for one in text.split(",")]
         known = {"permissive", UNKNOWN, *(model.license for model in self.models)}
         if wrong := [one for one in names or [""] if one not in known]:
             raise UsageError(
