@@ -7,6 +7,7 @@ import pytest
 
 from task2vec.errors import DataError, UsageError
 from task2vec.experts import load_metatask
+from task2vec.experts import metatask as module
 from task2vec.probe import FilterLayer
 from tests.select.material import make_whole
 
@@ -66,3 +67,30 @@ def test_damage_is_named_and_rows_that_do_not_fit_are_refused(metatask, tmp_path
     ):
         with pytest.raises(DataError, match=message):
             replace(metatask, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("prior", lambda values: values * 0, "no Fisher can have"),
+        ("prior", lambda values: values * np.nan, "no Fisher can have"),
+        ("fisher", lambda values: values * 0 + 1024, "no Fisher can have"),  # a logarithm: infinite in double precision
+        ("fisher", lambda values: values[:, :-1], "do not fit"),
+        ("fisher", lambda values: values[:-1], "do not fit"),
+        ("prior", lambda values: values[:, :1], "do not fit"),
+    ],
+)
+def test_embeddings_that_are_unpacked_later_are_checked_when_the_file_is_read(
+    metatask, tmp_path, monkeypatch, name, change, message
+):
+    packed = module._pack_embeddings
+
+    def pack(embeddings):
+        arrays, header = packed(embeddings)
+        return arrays | {name: np.ascontiguousarray(change(arrays[name]))}, header
+
+    monkeypatch.setattr(module, "_pack_embeddings", pack)
+    with np.errstate(invalid="ignore"):  # dead filters times 0
+        file = metatask.save(tmp_path / "m.safetensors")
+    with pytest.raises(DataError, match=f"damaged .*{message}"):
+        load_metatask(file)

@@ -178,10 +178,8 @@ def read_lora_shifts() -> dict[str, np.ndarray]:
         {'all': (5, 1), '1000': (19, 15)}
     """
     with resources.as_file(resources.files("task2vec.select") / "data") as folder:
-        rows = read_rows(folder / LORA, LORA_COLUMNS, lambda row: row, lambda row: row["dataset"])
-    pairs = {
-        images: [(row["lora"], row["full"]) for row in rows if row["images"] == images] for images in ("all", "1000")
-    }
+        rows = read_rows(folder / LORA, LORA_COLUMNS, lambda *row: row, lambda row: row[0])
+    pairs = {number: [(lora, full) for _, images, full, lora in rows if images == number] for number in ("all", "1000")}
     return {images: -np.diff(scale_errors(np.array(each, dtype=float)))[:, 0] for images, each in pairs.items()}
 
 

@@ -361,16 +361,16 @@ def load_zoo() -> Zoo:
 def read_zoo(folder: Path) -> Zoo:
     """The zoo in a folder; a DataError for a wrong header, a share above 1, or a model listed twice has the line."""
 
-    def make_cell(row: dict[str, str]) -> Cell:
-        error = _read_number(row["error"] or "nothing", "error")
-        return Cell(row["source"], row["protocol"], row["dataset"], row["model"], error or 0.0)
+    def make_cell(source: str, protocol: str, dataset: str, model: str, error: str) -> Cell:
+        return Cell(source, protocol, dataset, model, _read_number(error or "nothing", "error") or 0.0)
 
     cells = read_rows(folder / CELLS, CELL_COLUMNS, make_cell, lambda cell: cell[:4])
     known: dict[str, dict[str, None]] = defaultdict(dict)
     for cell in cells:
         known[cell.model][cell.source] = None
 
-    def make_model(row: dict[str, str]) -> ZooModel:
+    def make_model(*cells: str) -> ZooModel:
+        row = dict(zip(MODEL_COLUMNS, cells, strict=True))
         values: dict[str, Any] = {name: _read_number(row[name], name) for name in MODEL_COLUMNS[1:8]}
         values |= {name: values[name] and int(values[name]) for name in ("size", "params")}
         values |= {f"{name}_speed": _read_number(row[name], name) for name in ("cpu", "gpu")}
@@ -399,9 +399,9 @@ def _read_number(text: str, column: str) -> float | None:
 
 
 def read_rows(
-    path: Path, columns: tuple[str, ...], make: Callable[[dict[str, str]], Any], identify: Callable[[Any], Any]
+    path: Path, columns: tuple[str, ...], make: Callable[..., Any], identify: Callable[[Any], Any]
 ) -> list[Any]:
-    """The rows of a CSV file, checked; a mistake is reported with file and line."""
+    """What is made of the cells of each row of a CSV file, checked; a mistake is reported with file and line."""
     content = path.read_bytes()
     text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
     reader = csv.reader(io.StringIO(text))
@@ -412,7 +412,7 @@ def read_rows(
         for row in reader:
             if len(row) != len(columns):
                 raise ValueError(f"there are {len(row)} values for {len(columns)} columns")
-            made = make(dict(zip(columns, row, strict=True)))
+            made = make(*row)
             if (key := identify(made)) in found:
                 raise ValueError(f"{' / '.join(key) if isinstance(key, tuple) else key} is listed twice")
             found[key] = made
