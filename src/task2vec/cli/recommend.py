@@ -52,7 +52,7 @@ def recommend(
     how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "budget": budget}
     how |= {"seeds": seeds, "shots": shots, "strategy": strategy, "download": download}
     how |= {"max_params": max_params, "max_time": max_time, "license": license, "offline": offline}
-    how["candidates"] = [one for text in models or () for one in text.split(",") if one] or None
+    how["candidates"] = [one.strip() for text in models or () for one in text.split(",")] or None
     with ExitStack() as stack:
         opened = None
         if not no_library:
@@ -64,7 +64,7 @@ def recommend(
     report = advice.to_dict() | {"library": None if no_library else inputs.find_library_folder(library)}
     if not output.print_json(report | {"written": written, "is_interrupted": advice.is_interrupted}):
         width = min(output.find_width(), 200)
-        print(printable(advice.to_text(width=width, limit=k), keep_lines=True), end="")
+        print(printable(output.name_library(advice.to_text(width=width, limit=k)), keep_lines=True), end="")
         print("" if written is None else f"\nwritten: {printable(written)}\n", end="")
     if advice.is_interrupted:
         output.say("interrupted: errors measured so far are used and saved. Run the same command again to continue.")

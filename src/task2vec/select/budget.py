@@ -126,6 +126,7 @@ def spend(budget: Budget, case: "Case", rows: Sequence[Row], seeds: int, run: Ma
     case.budget, task, is_interrupted, why, start = budget, case.task, False, "", clock()
     budget.spent = {"embedding": 0.0, "measuring": 0.0}
     models = {model.name: model for model in case.list_ready(rows, "--budget", download=run["download"])}
+    case.note_lacking(rows, list(models.values()))
     ready = [name for name in models if name not in case.measured]
     budget.time([models[name] for name in ready], run["device"])
     budget.choose_images(ready, task, case.shots)
@@ -162,7 +163,7 @@ def spend(budget: Budget, case: "Case", rows: Sequence[Row], seeds: int, run: Ma
     if case.measured and len(task) < len(case.task):
         worse = "higher and less certain" if case.shift else "less certain"
         what = f"Errors were measured on a sample of {len(task)} of {len(case.task)} images, so they are {worse}"
-        case.notes.append(f"{what}. A longer --budget measures on more.")
+        case.notes.append(f"{what} and not kept in the library. A longer --budget measures on more.")
     if all(row.model in case.measured for row in rows):
         case.notes += [] if case.is_embedded else ["The task was not embedded: nothing had to be predicted."]
     elif not is_interrupted:
@@ -192,4 +193,5 @@ def embed_in_time(budget: Budget, case: "Case", run: Mapping[str, Any], *, reser
     if not case.is_embedded and not reserve:
         more = "The task was not embedded, so models that were not measured are predicted by their average over tasks"
         case.notes.append(f"{more}: {why}")
-    budget.spent["embedding"] += clock() - begin
+    if case.is_embedded:  # else models were timed, at most
+        budget.spent["embedding"] += clock() - begin

@@ -32,6 +32,13 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
     for model in known:
         if model.name == name or (model.location is not None and model.location in (name, f"timm:{name}")):
             return model
+    from task2vec.select.suggestions import find_in_zoo
+    from task2vec.select.zoo import load_zoo
+
+    if (in_zoo := find_in_zoo(load_zoo(), name)) is not None:  # it may have another name for the weights of a known one
+        for model in known:
+            if model.is_named and find_in_zoo(load_zoo(), model.location or "") is in_zoo:
+                return model
     if name.endswith(".expert.safetensors") or Path(name).is_file():
         from task2vec.experts.checkpoint import SUFFIX, read_metadata
 
@@ -46,8 +53,11 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
     for home, is_known in (("timm", is_timm_model), ("torchvision", is_torchvision_model)):
         if library in ("", home) and is_known(model):
             return ModelInfo(name, network=model, location=f"{home}:{model}")
-    from task2vec.select.zoo import load_zoo
-
+    if in_zoo is not None:
+        raise UsageError(
+            f"'{name}' is in the zoo, but only models of timm and torchvision can be loaded here, so it cannot be a "
+            f"candidate. What is known of it: task2vec models '{name}'"
+        )
     names = list(dict.fromkeys(one.name for one in known if one.location is not None))
     near = difflib.get_close_matches(name, [*names, *load_zoo().numbers], n=3, cutoff=0.5)
     mean = f" Did you mean {' or '.join(near)}?" if near else ""

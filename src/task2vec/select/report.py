@@ -1,7 +1,7 @@
 """A recommendation: which model to start from, its predicted error, and the table as text that fits the terminal."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,8 @@ class Recommendation:
 
     def __repr__(self) -> str:
         """The recommendation in one line."""
-        doubt = "" if self.is_confident else ", no evidence against the average-best model"
+        what = "against" if self.choice == self.average_best else "that it is better than"
+        doubt = "" if self.is_confident else f", no evidence {what} the average-best model"
         return f"Recommendation({self.task}: {self.choice}, {len(self.rows)} candidates{doubt})"
 
     def __str__(self) -> str:
@@ -149,6 +150,10 @@ class Recommendation:
     def __len__(self) -> int:
         """How many models can be loaded."""
         return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        """The rows of models that can be loaded, the best first."""
+        return iter(self.rows)
 
     def __getitem__(self, model: str) -> Row:
         """The row of a model."""
@@ -264,7 +269,7 @@ def format_labels(labels: Labels) -> str:
     number = more if labels.images is None else f"about {labels.images}"
     target = format_percent(labels.target)
     words = f"Labels: an error of {target} takes {number} training images per class{ends}"
-    return f"{words}; there are {labels.present} now."
+    return f"{words}; there {'is' if labels.present == 1 else 'are'} {labels.present} now."
 
 
 def format_tuned(tuned: Tuned) -> str:
@@ -319,7 +324,7 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
     text = ("model", "nearest", "load")
     lines, _ = format_table(table, width=width, text=text, shorten=["model"], drop=drop)
     lines += [f"and {len(rows) - len(table)} more"] if len(table) < len(rows) else []
-    star = ["* best on average over the known tasks"] if any(row.is_average_best for row in rows[:limit]) else []
+    star = ["* best on average of these candidates"] if any(row.is_average_best for row in rows[:limit]) else []
     return "\n".join([*lines, *star])
 
 
