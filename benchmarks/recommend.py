@@ -60,11 +60,8 @@ def choose(whole: MetaTask, row: int, half: int, is_candidate: np.ndarray) -> di
     query = make_query(known, embedding, is_candidate)
     nothing = Query(query.name, is_candidate, classes=query.classes)
     scored = Query(query.name, is_candidate, classes=query.classes, scores={SCORE: scores})
-    names, measured = (
-        [whole.models[one].name for one in np.flatnonzero(is_candidate)],
-        whole.query(row, half=half).measured,
-    )
-    measured = {name: measured[name] for name in names}
+    names = [whole.models[one].name for one in np.flatnonzero(is_candidate)]
+    measured = {name: own for name, own in whole.query(row, half=half).measured.items() if name in names}
     means = [np.mean([one.error for one in measured[model.name]]) if model.name in measured else np.inf
              for model in whole.models]  # fmt: skip
     before = predict_conditioned(known, embedding, query, {})
