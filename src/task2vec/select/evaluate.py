@@ -66,7 +66,6 @@ _COLUMNS = (
     ("p datasets", "p_group", "{:.2g}"),
     ("over best fixed", "fixed_gap", "{:+.1f}"),
     ("p fixed", "p_fixed_group", "{:.2g}"),
-    ("measured", "measured", "{:.2g}"),
     ("ms", "ms", "{:.1f}"),
 )
 
@@ -220,7 +219,7 @@ class Evaluation:
         for row in self.rows:
             low, high = row[f"{prefix}increase_low"], row[f"{prefix}increase_high"]
             ends = None if low is None or high is None else f"{low:+.1f} to {high:+.1f}"
-            values = row | {"ends": ends, "ms": 1000 * row["seconds"], "measured": row["measured"] or None}
+            values = row | {"ends": ends, "ms": 1000 * row["seconds"]}
             cells = ((head, values[key.replace("*", prefix)], form) for head, key, form in _COLUMNS)
             found.append({head: "" if value is None else form.format(value) for head, value, form in cells})
         return found
@@ -245,10 +244,10 @@ class Evaluation:
             lines.append(f"p treats tasks as independent; 'p datasets' counts each dataset once{least}.")
         if self.fixed_model is not None:
             lines.append(f"Best fixed model: {self.fixed_model}, selected with the errors of all tasks.")
-        if any(outcome.measured.any() for outcome in self.outcomes.values()):
+        if counts := [f"{row['strategy']} {row['measured']:.2g}" for row in self.rows if row["measured"]]:
             lines.append(
-                "measured: models measured on one half of the test images of each task. The choice is judged on the "
-                "other half, both ways in turn, so tau, top-1 and top-3 have the noise of half of the images."
+                f"Models measured per task: {', '.join(counts)}. They are measured on one half of the test images and "
+                "judged on the other, both ways in turn, so tau, top-1 and top-3 have the noise of half of the images."
             )
         if len(self.left_out) <= 2:
             return [*lines, *(f"Left out: {name} ({reason.split('. ')[0]})" for name, reason in self.left_out.items())]
