@@ -273,8 +273,8 @@ def evaluate(
     """How well strategies select models for tasks whose errors they do not know.
 
     Every task is predicted once, by strategies that were fitted on the others only. Those that measure models on the
-    task are judged on other images than they measured on, see `Outcome`. Models that have seen a task are never selected
-    for it, nor are those whose error on it is not known.
+    task are judged on other images than they measured on, see `Outcome`. Models that have seen a task are never
+    selected for it, nor are those whose error on it is not known.
 
     Args:
         metatask: tasks, models and errors; by several protocols and in several spaces, one is selected.
