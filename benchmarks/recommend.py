@@ -24,9 +24,7 @@ from scipy.special import ndtri
 
 import task2vec as t2v
 from benchmarks.measure import show_table
-from task2vec.experts import wilson_interval
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
-from task2vec.library import MeasuredError
 from task2vec.plots import COLOURS, GREY, import_figure, save_picture
 from task2vec.select.combined import COVERAGE, binomial_noise, predict_conditioned, read_head, scale_errors, unscale
 from task2vec.select.strategies import Prediction
@@ -34,7 +32,6 @@ from task2vec.select.strategies import Prediction
 PROBES, METHOD, SCORE = ("tf_efficientnet_lite0", "resnet34"), "robust", "logme"
 PROBE = PROBES[0]
 WHOLE = ("cub200", "flowers102", "dogs", "clothing10", "dtd10", "cifar10")
-SPLITS = 3
 # Processor seconds on one x86 core for 100 images: features of a network at its own size (`--time IMAGES WEIGHTS`), a
 # classifier, an embedding (docs/how-to/scale.md).
 SECONDS = {"tf_efficientnet_lite0": 6.9, "tf_efficientnet_lite1": 9.0, "tf_efficientnet_lite2": 14.4, "resnet34": 7.1,
@@ -52,18 +49,6 @@ def make_query(known: MetaTask, embedding: t2v.Embedding, is_candidate: np.ndarr
     return Query(embedding.task, is_candidate, distances={SYMMETRIC: distances}, classes=counts["classes"], **more)
 
 
-def list_measured(whole: MetaTask, row: int, column: int, half: int) -> list[MeasuredError]:
-    """The errors of a model on half of the test images of a task, as if they had just been measured."""
-    assert whole.halves is not None
-    count, found = whole.tasks[row].images / 4, []
-    for seed in whole.seeds[:SPLITS]:
-        error = float(whole.halves[row, column, 0, seed, half])
-        ends = wilson_interval(error * count, count)
-        names = (whole.tasks[row].fingerprint, whole.models[column].name)
-        found.append(MeasuredError(*names, error, whole.protocols[0], seed, ends.low, ends.high))
-    return found
-
-
 def choose(whole: MetaTask, row: int, half: int, is_candidate: np.ndarray) -> dict[str, int]:
     """What every strategy chooses for a task without its source."""
     datasets = np.array(whole.datasets)
@@ -75,7 +60,8 @@ def choose(whole: MetaTask, row: int, half: int, is_candidate: np.ndarray) -> di
     query = make_query(known, embedding, is_candidate)
     nothing = Query(query.name, is_candidate, classes=query.classes)
     scored = Query(query.name, is_candidate, classes=query.classes, scores={SCORE: scores})
-    measured = {whole.models[one].name: list_measured(whole, row, one, half) for one in np.flatnonzero(is_candidate)}
+    names = [whole.models[one].name for one in np.flatnonzero(is_candidate)]
+    measured = {name: own for name, own in whole.query(row, half=half).measured.items() if name in names}
     means = [np.mean([one.error for one in measured[model.name]]) if model.name in measured else np.inf
              for model in whole.models]  # fmt: skip
     before = predict_conditioned(known, embedding, query, {})

@@ -312,12 +312,15 @@ def selection(
     out: Annotated[Path, typer.Option(help="Folder for figures and tables.")] = Path("task2vec-selection"),
     part: Annotated[list[str] | None, typer.Option(help=f"Only some of: {', '.join(PARTS)}.")] = None,
     bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: that of experts.")] = None,
-    strategy: Annotated[list[str] | None, typer.Option(help="Table 1: only these; default: all.")] = None,
+    strategy: Annotated[
+        list[str] | None, typer.Option(help="Table 1: only these; default: all that measure nothing.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
 ) -> None:
     """All tables and figures about choosing an expert."""
     metatask, folder = report.load_bundle(bundle), plots.make_folder(out)
-    names = [find_strategy(name).name for name in strategy or STRATEGIES]  # an unknown one is refused at once
+    usual = [name for name, one in STRATEGIES.items() if not one.measures]
+    names = [find_strategy(name).name for name in strategy or usual]  # an unknown one is refused at once
     parts = part or list(PARTS)
     if unknown := [each for each in parts if each not in PARTS]:
         raise t2v.errors.UsageError(f"--part {unknown[0]} is unknown. Choose among: {', '.join(PARTS)}")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import recommend
-from task2vec import bundled_metatask
+from task2vec import bundled_metatask, evaluate
 from task2vec.select.combined import binomial_noise, read_head, scale_errors
 
 FILES = sorted(path.stem for path in Path(__file__).parents[1].joinpath("benchmarks").glob("*.py"))
@@ -48,6 +48,12 @@ def test_recommend_is_compared_on_a_part_of_the_bundle(monkeypatch):
     assert always["over average-best"] == pytest.approx(100 * (by_source[:, top] - by_source[:, best]).mean())
     assert always["over ImageNet"] == 0 and {row["candidates"] for row in table} == {len(candidates)}
     assert all(row["over the best"] >= -1e-9 and 0 < row["p average-best"] <= 1 for row in table)
+    # `evaluate` has the same figures if it is asked for the same tasks and models.
+    found = evaluate(part.only(range(6), candidates), ["measured"], shots="half", leave="dataset", resamples=2)
+    assert found.datasets == tuple(datasets)
+    gaps = found.outcomes["measured"].errors - part.select("half").halves[:, best, 0].mean((1, 2))
+    wanted = 100 * np.mean([gaps[datasets == one].mean() for one in dict.fromkeys(datasets)])
+    assert lines["smallest measured error"]["over average-best"] == pytest.approx(wanted)
 
 
 def test_intervals_are_judged_on_the_same_images_and_on_new_ones(monkeypatch):

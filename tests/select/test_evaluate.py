@@ -12,10 +12,12 @@ from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.experts import MetaTask, ModelInfo, TaskInfo
 from task2vec.select import Prediction
 from task2vec.select import evaluate as room
+from task2vec.select.combined import predict_conditioned
 from task2vec.select.evaluate import compare_groups, compare_paired, draw_weights, evaluate, find_interval
-from tests.select.material import make_metatask, with_errors
+from tests.select.material import build, make_metatask, make_world, with_errors
 
 NAMES = ["chance", "average_best", "symmetric", "kernel symmetric"]
+MEASURING = ["measured", "logme + 3 measured", "combined + 3 measured"]
 
 
 def names_of(metatask):
@@ -124,6 +126,87 @@ ALIKE = make_metatask(datasets=1)
 def test_what_cannot_be_meant_is_refused(metatask, options, match):
     with pytest.raises(UsageError, match=match):
         evaluate(metatask, **({"strategies": ["average_best"]} | options))
+
+
+def make_halved_world():
+    """The small world with errors on two halves of the test images and a score, by one protocol."""
+    world, rng = make_world(), np.random.default_rng(1)
+    noise = rng.normal(scale=0.15, size=(*world.errors.shape[:3], 1, 2))
+    scores = {"logme": -world.errors.mean(3) + rng.normal(scale=0.1, size=world.errors.shape[:3])}
+    return replace(world, halves=(world.errors[..., None] + noise).clip(0, 1), scores=scores).select("half")
+
+
+def slow_choice(name, metatask, row, half, allowed):
+    """The model that is chosen for a task, all others known, with errors measured on one half of its test images."""
+    others = [other for other in range(len(metatask.tasks)) if other != row]
+    query = replace(metatask.query(row, known=others, half=half), is_candidate=allowed)
+    means = metatask.halves[row, :, 0, :3, half].mean(1)
+    if name == "measured":
+        return min(np.flatnonzero(allowed), key=lambda model: means[model])
+    if name == "logme + 3 measured":
+        best = sorted(np.flatnonzero(allowed), key=lambda model: -metatask.scores["logme"][row, model, 0])[:3]
+        return min(best, key=lambda model: means[model])
+    known, embedding = metatask.only(others), metatask.embeddings[metatask.space][row]
+    unscored = replace(query, scores={})
+    first = predict_conditioned(known, embedding, unscored, {}).order(allowed)[:3]
+    measured = {metatask.models[one].name: query.measured[metatask.models[one].name] for one in first}
+    return predict_conditioned(known, embedding, unscored, measured).order(allowed)[0]
+
+
+@pytest.mark.parametrize("name", MEASURING)
+def test_measured_on_one_half_is_judged_on_the_other(name):
+    metatask = make_halved_world()
+    found = evaluate(metatask, ["average_best", name], resamples=20)
+    outcome, wanted, both = found.outcomes[name], [], []
+    for row in range(len(metatask.tasks)):
+        chosen = [slow_choice(name, metatask, row, half, metatask.is_candidate[row]) for half in (0, 1)]
+        wanted.append(np.mean([metatask.halves[row, one, 0, :, 1 - half].mean() for half, one in enumerate(chosen)]))
+        both.append(chosen)
+    np.testing.assert_allclose(outcome.errors, wanted, rtol=1e-12)
+    assert outcome.chosen.tolist() == [first for first, _ in both] and any(first != other for first, other in both)
+    count = len(metatask.models) if name == "measured" else 3
+    assert found.rows[1]["measured"] == count and found.rows[0]["measured"] == 0
+    assert f"Models measured per task: {name} {count}. They are measured on one half" in str(found)
+    assert outcome.covered is None and "measured per task" not in str(evaluate(metatask, ["average_best"], resamples=2))
+
+
+def test_what_is_measured_never_judges():
+    errors = np.full((2, 2, 1), 0.5)
+    halves = np.array([[[0.0, 0.9], [0.5, 0.5]]] * 2)[:, :, None, None]
+    found = evaluate(build(errors, halves=halves), ["measured"], resamples=5)
+    assert found.outcomes["measured"].errors.tolist() == pytest.approx([0.7, 0.7])  # (0.9 + 0.5) / 2, not 0.25
+    # All models measured on all splits is how the optimum is chosen.
+    metatask = make_metatask(seeds=3)
+    found = evaluate(metatask, ["measured"], resamples=5)
+    np.testing.assert_allclose(found.outcomes["measured"].errors, found.optimum)
+
+
+def test_strategies_that_measure_change_no_others_and_only_they_get_errors():
+    metatask, seen = make_halved_world(), []
+
+    class Curious(Watching):
+        def predict(self, query):
+            seen.append(len(query.measured))
+            return super().predict(query)
+
+    names = ["average_best", "kernel symmetric", "logme", "combined", Curious()]
+    alone, beside = (evaluate(metatask, [*names, *more], resamples=20) for more in ((), MEASURING))
+    assert list(beside.outcomes) == [*alone.outcomes, *MEASURING] and set(seen) == {0}
+    for one, other in zip(alone.rows, beside.rows, strict=False):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+
+
+def test_without_halves_nothing_is_measured():
+    metatask = make_halved_world()
+    for halves in (None, metatask.halves.copy()):
+        if halves is not None:
+            halves[4, 2, 0, :, 1] = np.nan  # of one model on one half
+        found = evaluate(replace(metatask, halves=halves), ["average_best", *MEASURING], resamples=5)
+        assert list(found.outcomes) == ["average_best"] and list(found.left_out) == MEASURING
+        assert all("on two halves of the test images of 'task" in reason for reason in found.left_out.values())
+    assert "'tf_efficientnet_lite1' on two halves of the test images of 'task 4'" in found.left_out["measured"]
+    bare = evaluate(make_metatask(), ["average_best", "combined + 3 measured"], resamples=5)
+    assert "no embedding of the tasks is known" in bare.left_out["combined + 3 measured"]
 
 
 def slow_optimum(measured, allowed):

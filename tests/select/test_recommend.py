@@ -292,6 +292,8 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
         ({"measure_top": -1}, "measure nothing"),
         ({"strategy": "logme"}, r"needs a transferability score .* Use 'combined', and --measure-top K"),
         ({"strategy": "combined + logme"}, "needs a transferability score"),
+        ({"strategy": "measured"}, r"needs errors of candidates measured .* Use 'combined', and --measure-top K"),
+        ({"strategy": "combined + 3 measured"}, "needs errors of candidates measured"),
         ({"strategy": "kernel domain"}, "needs a domain embedding"),
         ({"strategy": "kernel dataset"}, "needs the dataset of the task"),
         ({"max_params": "1M"}, r"The smallest is mobilenet_v2: 3\.5M"),

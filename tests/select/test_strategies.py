@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 
 from task2vec.errors import UndefinedScoreError
-from task2vec.experts.metatask import SYMMETRIC
+from task2vec.experts import wilson_interval
+from task2vec.experts.metatask import SPLITS, SYMMETRIC
 from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy, strategies
 from task2vec.select.model_space import fit_model_space
-from task2vec.select.strategies import find_errors, fit_adjusted, fit_asymmetric, fit_average_best, fit_effects
+from task2vec.select.strategies import (
+    find_errors,
+    fit_adjusted,
+    fit_asymmetric,
+    fit_average_best,
+    fit_effects,
+    fit_measured,
+)
 from tests.oracles.selection import slow_adjusted, slow_effects, slow_kernel
 from tests.select.material import build, make_metatask, with_errors
 
@@ -166,7 +174,7 @@ def find_quick(name):
     return Strategy(name, lambda known: fit_model_space(known, epochs=3, filters=20).predict)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", [name for name, strategy in STRATEGIES.items() if not strategy.measures])
 def test_no_strategy_sees_the_errors_of_the_task_that_it_predicts(name):
     metatask = make_metatask()
     named = replace(metatask.models[0], location="timm:tf_efficientnet_lite0")
@@ -178,6 +186,29 @@ def test_no_strategy_sees_the_errors_of_the_task_that_it_predicts(name):
         assert (getattr(one, part) is None) == (getattr(other, part) is None)
         if getattr(one, part) is not None:
             assert getattr(one, part).tobytes() == getattr(other, part).tobytes()
+
+
+def test_only_the_models_that_are_ranked_first_are_measured():
+    metatask = make_metatask(seeds=5)
+    query = metatask.query(0, half=1)
+    assert [len(own) for own in query.measured.values()] == [SPLITS] * 6 and not metatask.query(0).measured
+    for split, one in enumerate(query.measured["model 4"]):
+        wrong = metatask.halves[0, 4, 0, split, 1]
+        score = wilson_interval(25 * wrong, 25)  # a half of the half of 100 images that is tested
+        assert (one.error, one.low, one.high, one.seed) == pytest.approx((wrong, score.low, score.high, split))
+    asked = []
+    ranking = Prediction(np.array([5.0, 4, 3, 2, 1, 0]))
+
+    def rank(query):
+        asked.append(set(query.measured))
+        return ranking
+
+    found = fit_measured(metatask, rank, 2)(query)
+    means = [np.mean([one.error for one in query.measured[f"model {number}"]]) for number in (4, 5)]
+    assert found.loss[4:].tolist() == means and np.isnan(found.loss[:4]).all()
+    assert found.order(EVERYBODY)[2:].tolist() == [3, 2, 1, 0]  # the others as they were ranked
+    assert fit_measured(metatask, rank, 2, decide=rank)(query) is ranking
+    assert asked == [set(), set(), {"model 4", "model 5"}]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

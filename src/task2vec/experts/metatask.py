@@ -35,6 +35,8 @@ SCHEMA = 2
 BUNDLE = "metatask.safetensors"
 # The record of an error matrix in a library, and its pairs of tasks and models that were trained on them.
 RUN, SEEN = "error-matrix", "trivial"
+# So many splits of a task are measured on, unless `recommend` is told otherwise.
+SPLITS = 3
 # Kinds of distance between tasks that strategies know.
 SYMMETRIC, DOMAIN, TAXONOMIC = "symmetric", "domain", "taxonomic"
 # Where the pretrained networks of the bundle can be loaded from. The convolutions of VGG-16 alone are not published.
@@ -170,7 +172,7 @@ class CellFailure:
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """A task that a model is to be selected for. It holds none of its errors.
+    """A task that a model is to be selected for. It holds none of its errors but those that strategies may measure.
 
     Attributes:
         name: name of the task.
@@ -181,6 +183,8 @@ class Query:
         scores: (M) transferability scores by name.
         vector: (F) its embedding.
         classes: number of classes.
+        embedding: the same with all that is known about it, which the error of its own head is part of.
+        measured: errors on one half of its test images, by model: strategies that measure models take them from here.
     """
 
     name: str
@@ -191,6 +195,8 @@ class Query:
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     vector: np.ndarray | None = None
     classes: int | None = None
+    embedding: Embedding | None = None
+    measured: Mapping[str, Sequence[MeasuredError]] = field(default_factory=dict)
 
 
 def _array(axes: str, file_type: str | None = None) -> dict[str, Any]:
@@ -402,10 +408,13 @@ class MetaTask:
         """(N) symmetric distances of another embedding in the space that was selected."""
         return measure_all([embedding], self.embeddings.get(self.space or "", ()))[0]
 
-    def query(self, row: int, *, known: Sequence[int] | np.ndarray | None = None) -> Query:
-        """One of the tasks without its errors, as strategies are asked that were fitted on the tasks `known`."""
+    def query(self, row: int, *, known: Sequence[int] | np.ndarray | None = None, half: int | None = None) -> Query:
+        """One of the tasks without its errors, as strategies are asked that were fitted on the tasks `known`.
+
+        With `half`, 0 or 1, it has the errors on that half of the test images, as if they had just been measured.
+        """
         known = np.arange(len(self.tasks)) if known is None else np.asarray(known, dtype=int)
-        task = self.tasks[row]
+        task, embeddings = self.tasks[row], self.embeddings.get(self.space or "")
         return Query(
             task.name,
             self.is_candidate[row],
@@ -415,7 +424,23 @@ class MetaTask:
             scores={name: each[row, :, 0] for name, each in self.scores.items()},
             vector=None if self.vectors is None else self.vectors[row],
             classes=task.classes or None,
+            embedding=embeddings[row] if embeddings else None,
+            measured={} if half is None else self._list_measured(row, half),
         )
+
+    def _list_measured(self, row: int, half: int) -> dict[str, list[MeasuredError]]:
+        """The errors on one half of the test images of a task, of models that are known on both halves."""
+        from task2vec.experts.protocol import wilson_interval
+
+        found, task = {}, self.tasks[row]
+        images = task.images / 4  # half of the images are for training
+        for model, values in zip(self.models, () if self.halves is None else self.halves[row, :, 0], strict=False):
+            for split in np.flatnonzero(np.isfinite(values).all(1))[:SPLITS].tolist():
+                error = float(values[split, half])
+                ends = wilson_interval(error * images, images) if images else None
+                about = (task.fingerprint, model.name, error, self.protocols[0], self.seeds[split])
+                found.setdefault(model.name, []).append(MeasuredError(*about, ends and ends.low, ends and ends.high))
+        return found
 
     def only(self, rows: Iterable[int], models: Iterable[int] | None = None) -> "MetaTask":
         """Some of the tasks and models; source tasks of the models stay, also those that were among the tasks."""

@@ -18,6 +18,7 @@ The columns of `Evaluation.rows`; errors and what is derived from them in percen
 * fixed_gap, fixed_gap_low, ..., p_fixed, p_fixed_group: the same against the best fixed model, which has the smallest
   mean error over all datasets, the predicted one included. It is known in hindsight only, and harder to beat than the
   average-best model, which changes against the task where two are close.
+* measured: how many models it measures on a task, on average; that takes most of the time in practice.
 * seconds: to fit and to predict, per task.
 """
 
@@ -73,6 +74,9 @@ _COLUMNS = (
 class Outcome:
     """The result of one strategy. Arrays have an entry for each task that was predicted.
 
+    A strategy that measures models on the task does so on one half of its test images and is judged on the other; then
+    the other way round. Its numbers are means of both, except `chosen`, which is by the first half.
+
     Attributes:
         name: of the strategy.
         chosen: number of the model that it ranks first; of equals the one that is listed first.
@@ -84,6 +88,7 @@ class Outcome:
         covered: share of the candidates whose error is in its interval; None if it gives none.
         widths: mean width of those intervals.
         brier: Brier score of its probabilities; None if it gives none.
+        measured: how many models it measures on each task.
         seconds: to fit and to predict, per task.
     """
 
@@ -97,6 +102,7 @@ class Outcome:
     covered: np.ndarray | None
     widths: np.ndarray | None
     brier: np.ndarray | None
+    measured: np.ndarray
     seconds: float
 
 
@@ -175,7 +181,7 @@ class Evaluation:
                 gaps = errors - other
                 row |= _compare(f"{prefix}gap", gaps, ones, draws) | {p: compare_paired(gaps)}
                 row[f"{p}_group"] = compare_groups(gaps, np.array(self.datasets)) if "_group" in draws else None
-        return row | {"seconds": outcome.seconds}
+        return row | {"measured": float(outcome.measured.mean()), "seconds": outcome.seconds}
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON, the choice for every task included."""
@@ -238,6 +244,11 @@ class Evaluation:
             lines.append(f"p treats tasks as independent; 'p datasets' counts each dataset once{least}.")
         if self.fixed_model is not None:
             lines.append(f"Best fixed model: {self.fixed_model}, selected with the errors of all tasks.")
+        if counts := [f"{row['strategy']} {row['measured']:.2g}" for row in self.rows if row["measured"]]:
+            lines.append(
+                f"Models measured per task: {', '.join(counts)}. They are measured on one half of the test images and "
+                "judged on the other, both ways in turn, so tau, top-1 and top-3 have the noise of half of the images."
+            )
         if len(self.left_out) <= 2:
             return [*lines, *(f"Left out: {name} ({reason.split('. ')[0]})" for name, reason in self.left_out.items())]
         what = f"{len(self.left_out)} strategies, '{next(iter(self.left_out))}' and others"
@@ -261,8 +272,9 @@ def evaluate(
 ) -> Evaluation:
     """How well strategies select models for tasks whose errors they do not know.
 
-    Every task is predicted once, by strategies that were fitted on the others only. Models that have seen a task are
-    never selected for it, nor are those whose error on it is not known.
+    Every task is predicted once, by strategies that were fitted on the others only. Those that measure models on the
+    task are judged on other images than they measured on, see `Outcome`. Models that have seen a task are never
+    selected for it, nor are those whose error on it is not known.
 
     Args:
         metatask: tasks, models and errors; by several protocols and in several spaces, one is selected.
@@ -293,6 +305,7 @@ def evaluate(
             f"leave={leave!r} is unknown, so no task can be left out. Choose one of: {', '.join(get_args(Leave))}"
         )
     chosen = [find_strategy(one) if isinstance(one, str) else one for one in strategies or list(STRATEGIES)]
+    measures = {strategy.name: getattr(strategy, "measures", 0) for strategy in chosen}  # your own may have none
     whole = metatask.select(shots, probe=probe, method=method)
     selected = whole if family is None else whole.subset(family=family)
     if family is not None and leave != "task" and len(set(selected.datasets)) == 1:
@@ -311,7 +324,9 @@ def evaluate(
             "task2vec error-matrix"
         )
     groups = np.arange(len(names)) if leave == "task" else datasets
-    found: dict[str, dict[int, Prediction]] = {strategy.name: {} for strategy in chosen}
+    # By row and the half of the test images that was measured on, if any.
+    found: dict[str, dict[tuple[int, int | None], Prediction]] = {strategy.name: {} for strategy in chosen}
+    halves = {name: (0, 1) if measures[name] else (None,) for name in found}
     seconds, left_out = dict.fromkeys(found, 0.0), {}
     folds = dict.fromkeys(groups[rows].tolist())
     step = report("strategies", len(folds) * len(chosen))
@@ -324,8 +339,9 @@ def evaluate(
             )
         learned = selected.only(known)
         queries = {
-            row: replace(selected.query(row, known=known), is_candidate=allowed[row])
+            (row, half): replace(selected.query(row, known=known, half=half), is_candidate=allowed[row])
             for row in rows
+            for half in {half for each in halves.values() for half in each}
             if groups[row] == fold
         }
         for strategy in chosen:
@@ -333,20 +349,26 @@ def evaluate(
             try:
                 if strategy.name not in left_out:
                     predict = strategy.fit(learned)
-                    found[strategy.name] |= {row: predict(query) for row, query in queries.items()}
+                    own = [key for key in queries if key[1] in halves[strategy.name]]
+                    found[strategy.name] |= {key: predict(queries[key]) for key in own}
             except UndefinedScoreError as error:
                 left_out[strategy.name] = str(error)
             seconds[strategy.name] += time.perf_counter() - begin
             step(1)
-    errors = np.where(allowed, selected.mean, np.nan)[rows]
+    judged: dict[int | None, np.ndarray] = {None: np.where(allowed, selected.mean, np.nan)}
+    if selected.halves is not None:  # what was measured on one half is judged on the other
+        apart = average_known(selected.halves[:, :, 0], 2)
+        judged |= {half: np.where(allowed, apart[:, :, 1 - half], np.nan) for half in (0, 1)}
+    errors = judged[None][rows]
     optimum, chosen_on = _find_optimum(selected, rows, allowed[rows])
     means = np.array([errors[datasets[rows] == one].mean(0) for one in np.unique(datasets[rows])]).mean(0)
     fixed = int(np.nanargmin(means)) if np.isfinite(means).any() else None
     outcomes = {}
     for name in (name for name in found if name not in left_out):
-        scores = [_score(found[name][row], own) for row, own in zip(rows, errors, strict=True)]
-        arrays: dict[str, Any] = {key: np.array([one[key] for one in scores]) for key in scores[0]}
-        arrays |= {key: None for key, values in arrays.items() if np.isnan(values).any()}
+        scores = [[_score(found[name][row, half], judged[half][row]) for half in halves[name]] for row in rows]
+        both = {key: np.array([[one[key] for one in each] for each in scores]) for key in scores[0][0]}
+        arrays: dict[str, Any] = {key: None if np.isnan(each).any() else each.mean(1) for key, each in both.items()}
+        arrays |= {"chosen": both["chosen"][:, 0], "measured": np.minimum(measures[name], allowed[rows].sum(1))}
         outcomes[name] = Outcome(name, **arrays, seconds=seconds[name] / len(rows))
     return Evaluation(
         tuple(names[row] for row in rows),

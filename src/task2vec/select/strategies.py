@@ -5,7 +5,7 @@ strategy, which predicts errors with intervals, is in `combined`; the model spac
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -20,6 +20,8 @@ ALPHA = 0.15
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 # Kernel widths that are tried, in parts of the median distance.
 WIDTHS = tuple(2.0**power for power in range(-6, 3))
+# So many of the models that a strategy ranks first are measured.
+TOP = 3
 AVERAGE_BEST, DATASET = "average_best", "dataset"
 _TO_SOURCES = "a task and the source task of a model"
 # The names of `task2vec.select.SCORES`, which itself imports torch.
@@ -77,11 +79,13 @@ class Strategy:
         name: as tables show it.
         fit: learns from known tasks; raises `UndefinedScoreError` where the meta-task lacks what it needs.
         needs: what it has to know of a new task beyond its embedding, which `recommend` does not compute.
+        measures: how many models it measures on the task itself, at most; it is judged on other images than these.
     """
 
     name: str
     fit: Callable[[MetaTask], Predict]
     needs: str = ""
+    measures: float = 0
 
 
 # --- errors as effects of tasks and models ---------------------------------------------------------------------------
@@ -430,6 +434,35 @@ def fit_score(metatask: MetaTask, score: str) -> Predict:
     return predict
 
 
+# --- errors measured on the task itself ------------------------------------------------------------------------------
+
+
+def fit_measured(metatask: MetaTask, rank: Predict, top: int | None, *, decide: Predict | None = None) -> Predict:
+    """The best of the `top` models that a strategy ranks first, or of all, once these were measured on the task.
+
+    It is the one with the smallest measured error, or what `decide` ranks first, which sees those errors and no others.
+    """
+    names = np.array([model.name for model in metatask.models])
+
+    def predict(query: Query) -> Prediction:
+        if lacking := set(names[query.is_candidate]) - set(query.measured):
+            raise UndefinedScoreError(
+                f"the errors of '{min(lacking)}' on two halves of the test images of '{query.name}' are not known, so "
+                "it cannot be measured on one and judged on the other. Give them as `error_a` and `error_b` of a CSV "
+                "table, or leave this strategy out."
+            )
+        before = rank(replace(query, measured={}))
+        tried = before.order(query.is_candidate)[:top]
+        measured = {name: query.measured[name] for name in names[tried].tolist()}
+        if decide is not None:
+            return decide(replace(query, measured=measured))
+        loss = np.full(len(names), np.nan)
+        loss[tried] = [np.mean([one.error for one in own]) for own in measured.values()]
+        return Prediction(loss, fallback=before.places())
+
+    return predict
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -439,6 +472,28 @@ def _fit_combined(metatask: MetaTask, kind: str = SYMMETRIC, score: str | None =
     return fit_combined(metatask, kind, score=score).predict
 
 
+def _fit_conditioned(metatask: MetaTask) -> Predict:
+    """The combined strategy as `recommend(measure_top=...)` has it, with the error of the task's own head.
+
+    `recommend` uses scores once every candidate was measured. Intervals are for errors on many new images, and do not
+    hold the noise of those that it is judged on.
+    """
+    from task2vec.select.combined import predict_conditioned
+
+    if not metatask.embeddings.get(metatask.space or ""):
+        raise UndefinedScoreError(
+            "no embedding of the tasks is known, so neither are the errors of their heads, which this strategy goes "
+            "by. Give a meta-task with embeddings, or leave it out."
+        )
+
+    def predict(query: Query) -> Prediction:
+        assert query.embedding is not None
+        found = predict_conditioned(metatask, query.embedding, replace(query, scores={}), query.measured)
+        return replace(found, low=None, high=None)
+
+    return fit_measured(metatask, predict, TOP, decide=predict)
+
+
 def _fit_model_space(metatask: MetaTask) -> Predict:
     from task2vec.select.model_space import fit_model_space
 
@@ -446,6 +501,7 @@ def _fit_model_space(metatask: MetaTask) -> Predict:
 
 
 _SCORES, _DOMAIN = "a transferability score of every candidate on the images", "a domain embedding"
+_MEASURED = "errors of candidates measured on the images"
 _ALL = (
     Strategy("chance", fit_chance),
     Strategy("generic", fit_generic),
@@ -466,6 +522,11 @@ _ALL = (
     Strategy("combined", _fit_combined),
     Strategy(f"combined {DOMAIN}", lambda metatask: _fit_combined(metatask, DOMAIN), _DOMAIN),
     Strategy("combined + logme", lambda metatask: _fit_combined(metatask, score="logme"), _SCORES),
+    Strategy("measured", lambda metatask: fit_measured(metatask, fit_average_best(metatask), None), _MEASURED, np.inf),
+    Strategy(
+        f"logme + {TOP} measured", lambda known: fit_measured(known, fit_score(known, "logme"), TOP), _MEASURED, TOP
+    ),
+    Strategy(f"combined + {TOP} measured", _fit_conditioned, _MEASURED, TOP),
 )
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType({strategy.name: strategy for strategy in _ALL})
 
