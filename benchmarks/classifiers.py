@@ -4,7 +4,7 @@
 
 Six networks (three kinds, at 128 and at 64 pixels) on five tasks of real photographs, by "logistic" and by
 "achille2019", with half of the images and with 5 per class, three seeds. Prints the figures of
-docs/how-to/experts.md: rank correlations over the networks between the mean errors of both, and processor time of a
+docs/how-to/library.md: rank correlations over the networks between the mean errors of both, and processor time of a
 cell by each, on one thread.
 """
 

@@ -1,7 +1,7 @@
 """How should experts be trained quickly? Candidates beside the paper's recipe, on the tasks of the meta-task.
 
     python benchmarks/recipes.py --data DIR --weights DIR --out DIR [--minutes M]    # a GPU, any number of runs at once
-    python benchmarks/recipes.py --out DIR --tables DIR                              # table in how-to/experts.md
+    python benchmarks/recipes.py --out DIR --tables DIR                              # table in how-to/library.md
 
 The ten experts that the meta-task has by both of its recipes, trained by each candidate and tried on all tasks. The
 table has, by family of tasks and recipe: the mean error in percent on tasks of which the expert has seen neither images

@@ -45,7 +45,7 @@ def test_a_saved_embedding_gets_a_recommendation(call, read, refuse, saved, own_
 def test_a_name_of_the_library_and_few_models(read, own_library):
     with Library.open(own_library) as opened:
         opened.add(make_known("mine"))
-    few = read("recommend", "mine", "--model", "resnet18,resnet34")
+    few = read("recommend", "mine", "--model", "resnet18, resnet34")
     assert {row["model"] for row in few["rows"]} <= {"resnet18", "resnet34"} and few["library"] == own_library
     small = read("recommend", "mine", "--max-params", "10M")
     assert all(row["params"] <= 10_000_000 for row in small["rows"])

@@ -152,6 +152,8 @@ def test_a_column_for_each_model(put):
         ("task,a,a\nx,0.1,0.2\n", "line 1 of .*two columns 'a'"),
         ("task,model,accuracy\nx,a,0.1\n", "line 1 of .*no column 'error'"),
         ("task,model,error\nx,a,0.1\n\nx,a,0.2\n", "line 4 of .*again, after line 2"),
+        ("task,model,error,classes\nx,a,0.1,5\nx,b,0.1,6\n", "line 3 of .*has 6 classes for 'x'. Give the same whole"),
+        ("task,model,error,classes\nx,a,0.1,5.5\n", "line 2 of .*has 5.5 classes for 'x'"),
         ("task,model,error,seed\nx,a,0.1,first\n", "line 2 of .*seed 'first'"),
         ("task,model,error\n,a,0.1\n", "line 2 of .*no task or no model"),
         ("colour,a\nx,0.1\n", "line 1 of .*no column 'task'"),

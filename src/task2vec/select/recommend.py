@@ -111,7 +111,7 @@ def recommend(
             are measured first, until another one promises less than 0.1 points. Many images are sampled.
         seeds: number of splits to measure on.
         shots: "half" of the images, or a number of images per class, that classifiers are trained on. None goes by the
-            task: with up to ten images per class it is the fewest that errors are known for.
+            median class: with up to ten images it is the most that leave half of them for testing, else "half".
         strategy: by which errors are predicted; None takes "combined".
         probe: of the spaces that errors are known in, the one of this probe; None takes the first.
         max_params: leave out models with more parameters, such as "10M".
