@@ -20,7 +20,6 @@ import task2vec as t2v
 from experiments.metatask.measure import SIZE, Space, Studio, Units, describe, load_network, make_all
 from experiments.metatask.plan import (
     CANVAS,
-    EXPERT_SIZE,
     MetaTaskPlan,
     PlannedExpert,
     PlannedTask,
@@ -56,7 +55,7 @@ SPACES: dict[str, Space] = {
 
 def train(studio: Studio, expert: PlannedExpert) -> tuple[t2v.Probe, t2v.TrainedExpert | None]:
     """The network of an expert, fine-tuned if it has a source task."""
-    base = load_network(expert.network, studio.weights, size=EXPERT_SIZE, resize=CANVAS)
+    base = load_network(expert.network, studio.weights, size=expert.size, resize=CANVAS)
     if expert.source is None:
         return base, None
     recipe = replace(find_recipe(expert.recipe), mirrors=expert.mirrors)
@@ -72,8 +71,8 @@ def try_expert(studio: Studio, expert: PlannedExpert, tasks: tuple[PlannedTask, 
     seconds = {"training": time.monotonic() - begun}
     about = {name: getattr(expert, name) for name in ("name", "kind", "network", "seed", "is_repeat")}
     if expert.source is not None:
-        source = expert.source.task
-        about |= {"source_task": source.name, "source_fingerprint": source.fingerprint}
+        source, dataset = expert.source.task, expert.source.dataset
+        about |= {"source_task": source.name, "source_fingerprint": source.fingerprint, "source_dataset": dataset}
 
     def choose_protocols(one: PlannedTask) -> tuple[t2v.ErrorProtocol, ...]:
         is_paper = one.task.name in PAPER_TASKS and expert.kind in PAPER_KINDS and not expert.is_repeat

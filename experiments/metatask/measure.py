@@ -1,4 +1,4 @@
-"""What both meta-tasks are measured by: pretrained networks, errors and scores on tasks, embeddings, and their file.
+"""What all meta-tasks are measured by: pretrained networks, errors and scores on tasks, embeddings, and their file.
 
 Every unit of work leaves a file. What is there is not made again, so a run that was stopped continues; several runs may
 share a folder, and each unit is made by one of them. Made for a GPU.
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -105,11 +105,17 @@ def _wrap(module: nn.Module, name: str, head: str, mean: tuple[float, ...], std:
 
 @dataclass(frozen=True)
 class Studio:
-    """The folder of weights, the folder for results, and the device."""
+    """The folder of weights, the folder for results, the device, seeds of the splits, and pixels of images seen last.
+
+    Decoding takes longer than features do. So what one preprocessing has made of images stays on the device, by their
+    digests, until another is asked for.
+    """
 
     weights: Path
     out: Path
     device: str
+    seeds: tuple[int, ...] = field(default_factory=lambda: SEEDS)
+    pixels: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
     def name_file(self, kind: str, name: str, suffix: str = ".json") -> Path:
         """The file of a unit of work."""
@@ -121,12 +127,21 @@ class Studio:
         own = [one.task.canonical() for one in tasks]
         first = {digest: (task, row) for task in own for row, digest in enumerate(task.digests)}
         numbers = {digest: number for number, digest in enumerate(first)}
-        network, places, parts = probe.network.eval().to(self.device), list(first.values()), []
+        network, digests, parts = probe.network.eval().to(self.device), list(first), []
+        look = repr(probe.preprocess)
+        if look not in self.pixels:
+            self.pixels.clear()
+        known = self.pixels.setdefault(look, {})
+
+        def load(digest: str) -> Tensor:
+            if digest not in known:
+                task, row = first[digest]
+                known[digest] = probe.preprocess(task.images.load(row)).to(self.device)
+            return known[digest]
+
         with ThreadPoolExecutor() as pool:
-            for start in range(0, len(places), 256):
-                some = places[start : start + 256]
-                pixels = list(pool.map(lambda place: probe.preprocess(place[0].images.load(place[1])), some))
-                batch = torch.stack(pixels).to(self.device)
+            for start in range(0, len(digests), 256):
+                batch = torch.stack(list(pool.map(load, digests[start : start + 256])))
                 parts.append(network(probe.preprocess.normalise(batch, torch.float32)))
         features = torch.cat(parts)
         return {task.name: features[[numbers[digest] for digest in task.digests]] for task in own}
@@ -144,7 +159,7 @@ class Studio:
         begun, features = time.monotonic(), self.compute_features(probe, tasks)
         computed, cells, scores = time.monotonic(), {}, {}
         for one in tasks:
-            plan = experts.plan_cells(one.task.canonical(), protocols(one), SEEDS).to(self.device)
+            plan = experts.plan_cells(one.task.canonical(), protocols(one), self.seeds).to(self.device)
             own, name = features[one.task.name], one.task.name
             cells[name], scores[name] = measure(own, plan), score(own, plan, trained, scored)
         costs = {
@@ -205,7 +220,10 @@ class Studio:
         source_tasks: Sequence[PlannedTask] = (),
         **more: np.ndarray,
     ) -> t2v.MetaTask:
-        """One meta-task of all that was measured, its models in the order of their names; `more` are other fields."""
+        """One meta-task of all that was measured, its models in the order of their names; `more` are other fields.
+
+        Errors and scores that no table has are NaN.
+        """
         tables: dict[str, Row] = {}
         for table in self.read_tables("tables"):  # each has some of the tasks
             known = tables.setdefault(table["info"]["name"], table)
@@ -213,20 +231,22 @@ class Studio:
             known["scores"] |= table["scores"]
         ordered, names = [tables[model] for model in models], [one.task.name for one in tasks]
         keys = [protocol.key for protocol in protocols]
-        cells = np.array([[[table["cells"][task][key] for key in keys] for table in ordered] for task in names])
+        unknown = np.full((len(self.seeds), 6), np.nan)
 
-        def list_scores(kind: str) -> list:
-            return [[[t["scores"][task].get(key, {}).get(kind) for key in keys] for t in ordered] for task in names]
+        def collect(kind: str, find: Callable[[Row], Any]) -> np.ndarray:
+            found = [[[find(t[kind].get(task, {}).get(key, {})) for key in keys] for t in ordered] for task in names]
+            return np.array(found, dtype=np.float64)  # None is NaN
 
-        kinds = next(iter(ordered[0]["scores"][names[0]].values()))
-        scores = {kind: np.array(list_scores(kind), dtype=np.float64) for kind in kinds}  # None is NaN
+        cells = collect("cells", lambda cell: cell or unknown)
+        kinds = next(iter(next(iter(ordered[0]["scores"].values())).values()))
+        scores = {kind: collect("scores", lambda cell, kind=kind: cell.get(kind)) for kind in kinds}
         nothing = np.zeros(cells.shape[:2])
         return t2v.MetaTask(
             name,
             tuple(map(describe, tasks)),
             tuple(experts.ModelInfo(**table["info"]) for table in ordered),
             tuple(keys),
-            SEEDS,
+            self.seeds,
             *np.moveaxis(cells[..., 1:4], -1, 0),
             **{"shares_images": nothing, "shares_labels": nothing.astype(bool)} | more,
             scores={kind: each for kind, each in scores.items() if np.isfinite(each).any()},
