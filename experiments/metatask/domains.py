@@ -92,7 +92,7 @@ def build(
     base: Annotated[Path | None, typer.Option(help="Errors of the networks; default: the package's own.")] = None,
 ) -> None:
     """Train an expert for every whole dataset, try it on the others, and write the meta-task."""
-    studio = Studio(weights, out, device or ("cuda" if torch.cuda.is_available() else "cpu"), SEEDS)
+    studio = Studio(weights, out, device or ("cuda" if torch.cuda.is_available() else "cpu"), SEEDS, ("logme",))
     plan = plan_experts(data)
     known = choose_known(t2v.bundled_metatask() if base is None else t2v.load_metatask(base), plan.tasks)
     units: Units = [

@@ -105,16 +105,23 @@ def _wrap(module: nn.Module, name: str, head: str, mean: tuple[float, ...], std:
 
 @dataclass(frozen=True)
 class Studio:
-    """The folder of weights, the folder for results, the device, seeds of the splits, and pixels of images seen last.
+    """Where and how models are measured.
 
-    Decoding takes longer than features do. So what one preprocessing has made of images stays on the device, by their
-    digests, until another is asked for.
+    Attributes:
+        weights: the folder of pretrained networks.
+        out: the folder for results.
+        device: "cpu" or "cuda".
+        seeds: of the splits.
+        scores: transferability scores to compute; None for all.
+        pixels: of the images seen last, on the device, by preprocessing and digest: decoding takes longer than features
+            do, and experts have the preprocessing of their network.
     """
 
     weights: Path
     out: Path
     device: str
     seeds: tuple[int, ...] = field(default_factory=lambda: SEEDS)
+    scores: tuple[str, ...] | None = None
     pixels: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
     def name_file(self, kind: str, name: str, suffix: str = ".json") -> Path:
@@ -161,7 +168,7 @@ class Studio:
         for one in tasks:
             plan = experts.plan_cells(one.task.canonical(), protocols(one), self.seeds).to(self.device)
             own, name = features[one.task.name], one.task.name
-            cells[name], scores[name] = measure(own, plan), score(own, plan, trained, scored)
+            cells[name], scores[name] = measure(own, plan), score(own, plan, trained, scored, self.scores)
         costs = {
             "params": experts.count_parameters(probe.network),
             "gmacs": round(experts.count_gmacs(probe.network, probe.size), 6),
@@ -297,7 +304,11 @@ def measure(features: Tensor, plan: experts.CellPlan) -> dict[str, list]:
 
 
 def score(
-    features: Tensor, plan: experts.CellPlan, trained: t2v.TrainedExpert | None, protocols: Sequence[t2v.ErrorProtocol]
+    features: Tensor,
+    plan: experts.CellPlan,
+    trained: t2v.TrainedExpert | None,
+    protocols: Sequence[t2v.ErrorProtocol],
+    which: Sequence[str] | None = None,
 ) -> dict[str, dict[str, float | None]]:
     """The transferability scores of a model on a task by protocol, on the training images of its first seed alone."""
     found = {}
@@ -306,7 +317,8 @@ def score(
         some = features[torch.from_numpy(np.flatnonzero(is_train)).to(features.device)]
         targets = torch.from_numpy(plan.targets[is_train].astype(np.int64)).to(features.device)
         source = None if trained is None else trained.probabilities(some)
-        values = t2v.score_features(some, targets, classes=len(plan.task.classes), source_probabilities=source)
+        how: Row = {"classes": len(plan.task.classes), "source_probabilities": source, "which": which}
+        values = t2v.score_features(some, targets, **how)
         found[protocol.key] = {name: round(value, 8) if np.isfinite(value) else None for name, value in values.items()}
     return found
 
