@@ -15,7 +15,7 @@ import task2vec as t2v
 from benchmarks.measure import ROOT, make_parser, show_table, write_json
 
 FILE = ROOT / "experiments" / "metatask" / "domain_experts.safetensors"
-STRATEGIES = ("chance", "average_best", "imagenet", "generic", "symmetric", "combined", "combined + logme", "logme")
+STRATEGIES = ("average_best", "imagenet", "symmetric", "combined", "combined + logme", "logme")
 
 
 def compare(metatask: t2v.MetaTask, shots: str) -> list[dict[str, object]]:

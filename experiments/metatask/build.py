@@ -54,13 +54,12 @@ SPACES: dict[str, Space] = {
 
 
 def train(studio: Studio, expert: PlannedExpert) -> tuple[t2v.Probe, t2v.TrainedExpert | None]:
-    """The network of an expert, fine-tuned if it has a source task."""
+    """The network of an expert, fine-tuned if it has a source task; its weights are not written."""
     base = load_network(expert.network, studio.weights, size=expert.size, resize=CANVAS)
     if expert.source is None:
         return base, None
     recipe = replace(find_recipe(expert.recipe), mirrors=expert.mirrors)
-    file = studio.name_file("experts", expert.name, ".expert.safetensors")
-    options: Row = {"name": expert.name, "out": file, "seed": expert.seed, "device": studio.device}
+    options: Row = {"name": expert.name, "seed": expert.seed, "device": studio.device}
     trained = t2v.train_expert(expert.source.task, base, recipe, **options)
     return trained.probe, trained
 
@@ -125,7 +124,7 @@ def renew(studio: Studio, base: t2v.MetaTask, plan: MetaTaskPlan) -> t2v.MetaTas
 def build(
     data: Annotated[Path, typer.Option(help="Folder with a tasks.csv by taxon, taxonomies, and datasets.")],
     weights: Annotated[Path, typer.Option(help="Folder with the weights of the pretrained networks.")],
-    out: Annotated[Path, typer.Option(help="Folder for tables, experts and embeddings.")] = Path("task2vec-metatask"),
+    out: Annotated[Path, typer.Option(help="Folder for tables and embeddings.")] = Path("task2vec-metatask"),
     note: Annotated[str, typer.Option(help="Where, when and by which commit it was measured.")] = "",
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU if there is one.")] = None,
     base: Annotated[Path | None, typer.Option(help="Keep the errors of this meta-task; only embed.")] = None,

@@ -86,7 +86,7 @@ def join(known: t2v.MetaTask, own: t2v.MetaTask) -> t2v.MetaTask:
 def build(
     data: Annotated[Path, typer.Option(help="Folder with a tasks.csv, datasets, and the folders domains and public.")],
     weights: Annotated[Path, typer.Option(help="Folder with the weights of the pretrained networks.")],
-    out: Annotated[Path, typer.Option(help="Folder for tables and experts.")] = Path("task2vec-domains"),
+    out: Annotated[Path, typer.Option(help="Folder for tables.")] = Path("task2vec-domains"),
     note: Annotated[str, typer.Option(help="Where, when and by which commit it was measured.")] = "",
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU if there is one.")] = None,
     base: Annotated[Path | None, typer.Option(help="Errors of the networks; default: the package's own.")] = None,
