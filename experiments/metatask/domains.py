@@ -29,6 +29,7 @@ NAME = "experts for whole datasets"
 NETWORK, RECIPE, SEEDS = "resnet34", "fast", (0, 1, 2)
 # Mirror images of text, hands and signs have other labels, or none.
 SIDED = ("documents", "signs_hand", "traffic_signs")
+BY_SEED = ("errors", "low", "high", "halves")
 
 
 def plan_experts(data: Path) -> MetaTaskPlan:
@@ -44,13 +45,6 @@ def plan_expert(source: PlannedTask) -> PlannedExpert:
     return PlannedExpert(f"{NETWORK} on {name}", "domain", source, **how)
 
 
-def try_elsewhere(studio: Studio, expert: PlannedExpert, tasks: tuple[PlannedTask, ...]) -> Row:
-    """The errors and scores of an expert on all tasks that are not of its own source."""
-    assert expert.source is not None
-    source = expert.source.dataset
-    return try_expert(studio, expert, tuple(one for one in tasks if one.dataset != source))
-
-
 def choose_known(base: t2v.MetaTask, tasks: tuple[PlannedTask, ...]) -> t2v.MetaTask:
     """What a meta-task of networks knows of these tasks, by the protocols and seeds of the experts."""
     rows = {task.fingerprint: row for row, task in enumerate(base.tasks)}
@@ -64,23 +58,19 @@ def choose_known(base: t2v.MetaTask, tasks: tuple[PlannedTask, ...]) -> t2v.Meta
     known = base.only(rows[one.task.fingerprint] for one in tasks)
     keys, seeds = tuple(one.key for one in PROTOCOLS), [known.seeds.index(seed) for seed in SEEDS]
     places = [known.protocols.index(key) for key in keys]
-    arrays: Row = {name: getattr(known, name)[:, :, places][:, :, :, seeds] for name in ("errors", "low", "high")}
-    arrays["halves"] = None if known.halves is None else known.halves[:, :, places][:, :, :, seeds]
-    arrays["scores"] = {kind: each[:, :, places] for kind, each in known.scores.items()}
-    return replace(known, protocols=keys, seeds=SEEDS, **arrays)
+    scores = {kind: each[:, :, places] for kind, each in known.scores.items()}
+    arrays: Row = {name: getattr(known, name)[:, :, places][:, :, :, seeds] for name in BY_SEED}
+    return replace(known, protocols=keys, seeds=SEEDS, scores=scores, **arrays)
 
 
 def join(known: t2v.MetaTask, own: t2v.MetaTask) -> t2v.MetaTask:
     """The tasks and embeddings of one meta-task with the models of both."""
-
-    def stack(name: str) -> np.ndarray:
-        return np.concatenate([getattr(known, name), getattr(own, name)], axis=1)
-
-    names = ("errors", "low", "high", "halves", "shares_images", "shares_labels")
+    names = (*BY_SEED, "shares_images", "shares_labels")
+    arrays: Row = {name: np.concatenate([getattr(one, name) for one in (known, own)], axis=1) for name in names}
     kinds = [kind for kind in known.scores if kind in own.scores]
     scores = {kind: np.concatenate([known.scores[kind], own.scores[kind]], axis=1) for kind in kinds}
-    more: Row = {name: stack(name) for name in names} | {"scores": scores, "info": own.info}
-    return replace(known, name=own.name, models=(*known.models, *own.models), **more)
+    models = (*known.models, *own.models)
+    return replace(known, name=own.name, models=models, scores=scores, info=own.info, **arrays)
 
 
 def build(
@@ -95,10 +85,10 @@ def build(
     studio = Studio(weights, out, device or ("cuda" if torch.cuda.is_available() else "cpu"), SEEDS, ("logme",))
     plan = plan_experts(data)
     known = choose_known(t2v.bundled_metatask() if base is None else t2v.load_metatask(base), plan.tasks)
-    units: Units = [
-        (studio.name_file("tables", expert.name), partial(try_elsewhere, studio, expert, plan.tasks))
-        for expert in plan.experts
-    ]
+    units: Units = []
+    for expert, source in zip(plan.experts, plan.tasks, strict=True):
+        others = tuple(one for one in plan.tasks if one.dataset != source.dataset)
+        units.append((studio.name_file("tables", expert.name), partial(try_expert, studio, expert, others)))
     if make_all(units):
         seconds = {table["info"]["name"]: table["seconds"] for table in studio.read_tables("tables")}
         names, info = [expert.name for expert in plan.experts], {"note": note, "seconds": seconds}

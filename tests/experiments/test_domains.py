@@ -65,20 +65,20 @@ def test_whole_datasets_have_an_expert_each(data):
 
 @pytest.mark.usefixtures("_small")
 def test_a_small_meta_task_is_built_resumed_and_evaluated(data, known, tmp_path, monkeypatch):
-    out, made, try_elsewhere = tmp_path / "out", [], domains.try_elsewhere
+    out, made, try_expert = tmp_path / "out", [], domains.try_expert
 
     def interrupt(studio, expert, tasks):
         if len(made) == 2:
             raise KeyboardInterrupt
         made.append(expert.name)
-        return try_elsewhere(studio, expert, tasks)
+        return try_expert(studio, expert, tasks)
 
-    monkeypatch.setattr(domains, "try_elsewhere", interrupt)
+    monkeypatch.setattr(domains, "try_expert", interrupt)
     with pytest.raises(KeyboardInterrupt):
         domains.build(data, tmp_path, out, device="cpu", base=known)
     assert len(list((out / "tables").glob("*.json"))) == 2 and not (out / "results").exists()
     again = []
-    monkeypatch.setattr(domains, "try_elsewhere", lambda *args: again.append(args[1].name) or try_elsewhere(*args))
+    monkeypatch.setattr(domains, "try_expert", lambda *args: again.append(args[1].name) or try_expert(*args))
     domains.build(data, tmp_path, out, note="a test", device="cpu", base=known)
     plan = domains.plan_experts(data)
     names = [expert.name for expert in plan.experts]
@@ -114,7 +114,7 @@ def test_a_small_meta_task_is_built_resumed_and_evaluated(data, known, tmp_path,
     nearest = np.nanargmin(np.where(is_own, np.nan, metatask.to_sources("resnet34 robust")), axis=1)
     errors = metatask.errors[np.arange(4), nearest, metatask.protocols.index(half[0])]
     assert rows[6, "symmetric"]["error"] == pytest.approx(100 * errors.mean(), abs=1e-4)
-    monkeypatch.setattr(domains, "try_elsewhere", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(domains, "try_expert", lambda *_: pytest.fail("made again"))
     domains.build(data, tmp_path, out, device="cpu", base=known)
 
 
