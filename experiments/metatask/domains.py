@@ -92,8 +92,8 @@ def build(
     if make_all(units):
         seconds = {table["info"]["name"]: table["seconds"] for table in studio.read_tables("tables")}
         names, info = [expert.name for expert in plan.experts], {"note": note, "seconds": seconds}
-        own = studio.gather(NAME, plan.tasks, names, PROTOCOLS, {}, info, **find_shares(plan))
-        metatask = join(known, own)
+        shares: Row = {**find_shares(plan)}
+        metatask = join(known, studio.gather(NAME, plan.tasks, names, PROTOCOLS, {}, info, **shares))
         path = metatask.save(plots.make_folder(out / "results") / "metatask.safetensors")
         say(f"{metatask} in {path}")
 
