@@ -20,7 +20,6 @@ import task2vec as t2v
 from experiments.metatask.measure import SIZE, Space, Studio, Units, describe, load_network, make_all
 from experiments.metatask.plan import (
     CANVAS,
-    EXPERT_SIZE,
     MetaTaskPlan,
     PlannedExpert,
     PlannedTask,
@@ -55,13 +54,12 @@ SPACES: dict[str, Space] = {
 
 
 def train(studio: Studio, expert: PlannedExpert) -> tuple[t2v.Probe, t2v.TrainedExpert | None]:
-    """The network of an expert, fine-tuned if it has a source task."""
-    base = load_network(expert.network, studio.weights, size=EXPERT_SIZE, resize=CANVAS)
+    """The network of an expert, fine-tuned if it has a source task; its weights are not written."""
+    base = load_network(expert.network, studio.weights, size=expert.size, resize=CANVAS)
     if expert.source is None:
         return base, None
     recipe = replace(find_recipe(expert.recipe), mirrors=expert.mirrors)
-    file = studio.name_file("experts", expert.name, ".expert.safetensors")
-    options: Row = {"name": expert.name, "out": file, "seed": expert.seed, "device": studio.device}
+    options: Row = {"name": expert.name, "seed": expert.seed, "device": studio.device}
     trained = t2v.train_expert(expert.source.task, base, recipe, **options)
     return trained.probe, trained
 
@@ -72,8 +70,8 @@ def try_expert(studio: Studio, expert: PlannedExpert, tasks: tuple[PlannedTask, 
     seconds = {"training": time.monotonic() - begun}
     about = {name: getattr(expert, name) for name in ("name", "kind", "network", "seed", "is_repeat")}
     if expert.source is not None:
-        source = expert.source.task
-        about |= {"source_task": source.name, "source_fingerprint": source.fingerprint}
+        source, dataset = expert.source.task, expert.source.dataset
+        about |= {"source_task": source.name, "source_fingerprint": source.fingerprint, "source_dataset": dataset}
 
     def choose_protocols(one: PlannedTask) -> tuple[t2v.ErrorProtocol, ...]:
         is_paper = one.task.name in PAPER_TASKS and expert.kind in PAPER_KINDS and not expert.is_repeat
@@ -126,7 +124,7 @@ def renew(studio: Studio, base: t2v.MetaTask, plan: MetaTaskPlan) -> t2v.MetaTas
 def build(
     data: Annotated[Path, typer.Option(help="Folder with a tasks.csv by taxon, taxonomies, and datasets.")],
     weights: Annotated[Path, typer.Option(help="Folder with the weights of the pretrained networks.")],
-    out: Annotated[Path, typer.Option(help="Folder for tables, experts and embeddings.")] = Path("task2vec-metatask"),
+    out: Annotated[Path, typer.Option(help="Folder for tables and embeddings.")] = Path("task2vec-metatask"),
     note: Annotated[str, typer.Option(help="Where, when and by which commit it was measured.")] = "",
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU if there is one.")] = None,
     base: Annotated[Path | None, typer.Option(help="Keep the errors of this meta-task; only embed.")] = None,

@@ -1,4 +1,4 @@
-"""What both meta-tasks are measured by: pretrained networks, errors and scores on tasks, embeddings, and their file.
+"""What all meta-tasks are measured by: pretrained networks, errors and scores on tasks, embeddings, and their file.
 
 Every unit of work leaves a file. What is there is not made again, so a run that was stopped continues; several runs may
 share a folder, and each unit is made by one of them. Made for a GPU.
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -105,11 +105,24 @@ def _wrap(module: nn.Module, name: str, head: str, mean: tuple[float, ...], std:
 
 @dataclass(frozen=True)
 class Studio:
-    """The folder of weights, the folder for results, and the device."""
+    """Where and how models are measured.
+
+    Attributes:
+        weights: the folder of pretrained networks.
+        out: the folder for results.
+        device: "cpu" or "cuda".
+        seeds: of the splits.
+        scores: transferability scores to compute; None for all.
+        pixels: of the images seen last, on the device, by preprocessing and digest: decoding takes longer than features
+            do, and experts have the preprocessing of their network.
+    """
 
     weights: Path
     out: Path
     device: str
+    seeds: tuple[int, ...] = field(default_factory=lambda: SEEDS)
+    scores: tuple[str, ...] | None = None
+    pixels: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
     def name_file(self, kind: str, name: str, suffix: str = ".json") -> Path:
         """The file of a unit of work."""
@@ -121,12 +134,21 @@ class Studio:
         own = [one.task.canonical() for one in tasks]
         first = {digest: (task, row) for task in own for row, digest in enumerate(task.digests)}
         numbers = {digest: number for number, digest in enumerate(first)}
-        network, places, parts = probe.network.eval().to(self.device), list(first.values()), []
+        network, digests, parts = probe.network.eval().to(self.device), list(first), []
+        look = repr(probe.preprocess)
+        if look not in self.pixels:
+            self.pixels.clear()
+        known = self.pixels.setdefault(look, {})
+
+        def load(digest: str) -> Tensor:
+            if digest not in known:
+                task, row = first[digest]
+                known[digest] = probe.preprocess(task.images.load(row)).to(self.device)
+            return known[digest]
+
         with ThreadPoolExecutor() as pool:
-            for start in range(0, len(places), 256):
-                some = places[start : start + 256]
-                pixels = list(pool.map(lambda place: probe.preprocess(place[0].images.load(place[1])), some))
-                batch = torch.stack(pixels).to(self.device)
+            for start in range(0, len(digests), 256):
+                batch = torch.stack(list(pool.map(load, digests[start : start + 256])))
                 parts.append(network(probe.preprocess.normalise(batch, torch.float32)))
         features = torch.cat(parts)
         return {task.name: features[[numbers[digest] for digest in task.digests]] for task in own}
@@ -144,9 +166,9 @@ class Studio:
         begun, features = time.monotonic(), self.compute_features(probe, tasks)
         computed, cells, scores = time.monotonic(), {}, {}
         for one in tasks:
-            plan = experts.plan_cells(one.task.canonical(), protocols(one), SEEDS).to(self.device)
+            plan = experts.plan_cells(one.task.canonical(), protocols(one), self.seeds).to(self.device)
             own, name = features[one.task.name], one.task.name
-            cells[name], scores[name] = measure(own, plan), score(own, plan, trained, scored)
+            cells[name], scores[name] = measure(own, plan), score(own, plan, trained, scored, self.scores)
         costs = {
             "params": experts.count_parameters(probe.network),
             "gmacs": round(experts.count_gmacs(probe.network, probe.size), 6),
@@ -205,7 +227,10 @@ class Studio:
         source_tasks: Sequence[PlannedTask] = (),
         **more: np.ndarray,
     ) -> t2v.MetaTask:
-        """One meta-task of all that was measured, its models in the order of their names; `more` are other fields."""
+        """One meta-task of all that was measured, its models in the order of their names; `more` are other fields.
+
+        Errors and scores that no table has are NaN.
+        """
         tables: dict[str, Row] = {}
         for table in self.read_tables("tables"):  # each has some of the tasks
             known = tables.setdefault(table["info"]["name"], table)
@@ -213,20 +238,22 @@ class Studio:
             known["scores"] |= table["scores"]
         ordered, names = [tables[model] for model in models], [one.task.name for one in tasks]
         keys = [protocol.key for protocol in protocols]
-        cells = np.array([[[table["cells"][task][key] for key in keys] for table in ordered] for task in names])
+        unknown = np.full((len(self.seeds), 6), np.nan)
 
-        def list_scores(kind: str) -> list:
-            return [[[t["scores"][task].get(key, {}).get(kind) for key in keys] for t in ordered] for task in names]
+        def collect(kind: str, find: Callable[[Row], Any]) -> np.ndarray:
+            found = [[[find(t[kind].get(task, {}).get(key, {})) for key in keys] for t in ordered] for task in names]
+            return np.array(found, dtype=np.float64)  # None is NaN
 
-        kinds = next(iter(ordered[0]["scores"][names[0]].values()))
-        scores = {kind: np.array(list_scores(kind), dtype=np.float64) for kind in kinds}  # None is NaN
+        cells = collect("cells", lambda cell: cell or unknown)
+        kinds = next(iter(next(iter(ordered[0]["scores"].values())).values()))
+        scores = {kind: collect("scores", lambda cell, kind=kind: cell.get(kind)) for kind in kinds}
         nothing = np.zeros(cells.shape[:2])
         return t2v.MetaTask(
             name,
             tuple(map(describe, tasks)),
             tuple(experts.ModelInfo(**table["info"]) for table in ordered),
             tuple(keys),
-            SEEDS,
+            self.seeds,
             *np.moveaxis(cells[..., 1:4], -1, 0),
             **{"shares_images": nothing, "shares_labels": nothing.astype(bool)} | more,
             scores={kind: each for kind, each in scores.items() if np.isfinite(each).any()},
@@ -277,7 +304,11 @@ def measure(features: Tensor, plan: experts.CellPlan) -> dict[str, list]:
 
 
 def score(
-    features: Tensor, plan: experts.CellPlan, trained: t2v.TrainedExpert | None, protocols: Sequence[t2v.ErrorProtocol]
+    features: Tensor,
+    plan: experts.CellPlan,
+    trained: t2v.TrainedExpert | None,
+    protocols: Sequence[t2v.ErrorProtocol],
+    which: Sequence[str] | None = None,
 ) -> dict[str, dict[str, float | None]]:
     """The transferability scores of a model on a task by protocol, on the training images of its first seed alone."""
     found = {}
@@ -286,7 +317,8 @@ def score(
         some = features[torch.from_numpy(np.flatnonzero(is_train)).to(features.device)]
         targets = torch.from_numpy(plan.targets[is_train].astype(np.int64)).to(features.device)
         source = None if trained is None else trained.probabilities(some)
-        values = t2v.score_features(some, targets, classes=len(plan.task.classes), source_probabilities=source)
+        how: Row = {"classes": len(plan.task.classes), "source_probabilities": source, "which": which}
+        values = t2v.score_features(some, targets, **how)
         found[protocol.key] = {name: round(value, 8) if np.isfinite(value) else None for name, value in values.items()}
     return found
 

@@ -39,11 +39,14 @@ WHOLE = ("cub200", "flowers102", "dogs", "clothing10", "dtd10", "cifar10")
 @cache
 def plan_tasks(data: Path) -> tuple[PlannedTask, ...]:
     """The tasks of the older meta-task, then the other sources."""
-    known = plan_metatask(data).tasks
+    return (*plan_metatask(data).tasks, *read_sources(data))
+
+
+def read_sources(data: Path) -> list[PlannedTask]:
+    """Every dataset below `domains/` and `public/`."""
     folders = sorted(path for part in ("domains", "public") for path in (data / part).iterdir() if path.is_dir())
-    others = [PlannedTask("sources", SOURCES.get(path.name, path.name), t2v.read_folder(path), path.name)
-              for path in folders]  # fmt: skip
-    return (*known, *others)
+    return [PlannedTask("sources", SOURCES.get(path.name, path.name), t2v.read_folder(path), path.name)
+            for path in folders]  # fmt: skip
 
 
 def list_whole(tasks: tuple[PlannedTask, ...]) -> list[PlannedTask]:

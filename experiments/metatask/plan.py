@@ -56,13 +56,15 @@ class PlannedExpert:
 
     Attributes:
         name: no two have the same.
-        kind: "generic", "network" (pretrained elsewhere, its source task unknown), "half", "whole", "taxon" or "label".
+        kind: "generic", "network" (pretrained elsewhere, its source task unknown), "half", "whole", "taxon",
+            "label", or "domain" for those of `domains`.
         source: what it is fine-tuned on, if it is.
         network: name of the pretrained network.
         seed: of the training.
         mirrors: whether pictures may be mirrored in training.
         is_repeat: whether it is another one trained a second time.
         recipe: of the training.
+        size: side of the images, in pixels; None for the network's own.
     """
 
     name: str
@@ -73,6 +75,7 @@ class PlannedExpert:
     mirrors: bool = True
     is_repeat: bool = False
     recipe: str = "fast-1"
+    size: int | None = EXPERT_SIZE
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def plan_metatask(folder: str | Path, *, seed: int = 0) -> MetaTaskPlan:
     """The plan for a folder with a `tasks.csv` (see `collection`), and datasets beside those that it cuts."""
     collection = read_collection(folder)
     taxa = [PlannedTask("taxa", member.dataset, member.task, member.task.name) for member in collection.members]
-    whole = list(_read_whole(Path(folder), collection))
+    whole = list(read_whole(Path(folder), collection))
     birds = next(one for one in collection.datasets if one.images.name == "cub200")
     say("computing statistics of the birds' pixels")
     labels, sources = _plan_labels(birds)
@@ -113,7 +116,7 @@ def plan_metatask(folder: str | Path, *, seed: int = 0) -> MetaTaskPlan:
     return MetaTaskPlan((*taxa, *whole, *labels), tuple(experts))
 
 
-def _read_whole(root: Path, collection: Collection) -> Iterator[PlannedTask]:
+def read_whole(root: Path, collection: Collection) -> Iterator[PlannedTask]:
     """Every dataset as one task, without classes of too few images."""
     known = {dataset.images.name: dataset.images for dataset in collection.datasets}
     for place in sorted(path.parent for path in root.glob("*/images")):

@@ -165,8 +165,6 @@ def test_a_small_meta_task_is_built_and_a_second_run_makes_nothing(tmp_path, mon
         monkeypatch.setattr(build, name, value)
     monkeypatch.setattr(measure, "SEEDS", (0, 1))
     monkeypatch.setattr(measure, "TUNING", brief)
-    train = t2v.train_expert  # the file of a network of one's own cannot be loaded again
-    monkeypatch.setattr(t2v, "train_expert", lambda *args, out=None, **options: train(*args, **options))
     build.build(data, tmp_path, tmp_path / "out", device="cpu")
     metatask = t2v.load_metatask(tmp_path / "out" / "results" / "metatask.safetensors")
     assert metatask.errors.shape == (2, 2, 2, 2) and metatask.halves.shape == (2, 2, 2, 2, 2)

@@ -39,6 +39,12 @@ def test_a_meta_task_comes_back_from_disk(metatask, tmp_path):
         assert one.provenance["task_fingerprint"] == other.provenance["task_fingerprint"]
 
 
+def test_arrays_in_another_order_of_memory_come_back_from_disk(metatask, tmp_path):
+    turned = replace(metatask, errors=np.asfortranarray(metatask.errors))
+    assert not turned.errors.flags.c_contiguous
+    assert np.allclose(load_metatask(turned.save(tmp_path / "m.safetensors")).errors, metatask.errors, atol=1e-6)
+
+
 def test_families_and_repeats_are_cut_alike_everywhere(metatask):
     part = metatask.subset(family="taxa")
     assert part.tasks == metatask.tasks[:2] and part.models == metatask.models[:4]

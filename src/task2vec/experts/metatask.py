@@ -546,7 +546,7 @@ class MetaTask:
         for array, key, values in self._list_arrays():
             if array.metadata["file_type"] is not None:
                 name = array.name if key is None else f"{array.name}.{key}"
-                arrays[name] = values.astype(array.metadata["file_type"])
+                arrays[name] = values.astype(array.metadata["file_type"], order="C")
         header: dict[str, Any] = {name: getattr(self, name) for name in ("name", "protocols", "seeds", "info")}
         for name in ("tasks", "models", "source_tasks"):  # the entry of a model is its library's
             header[name] = [vars(one) | ({"entry": None} if name == "models" else {}) for one in getattr(self, name)]
