@@ -58,6 +58,12 @@ def test_mistakes_in_training_are_reported_first(photos, refuse, tmp_path):
     refuse("--name", "train-expert", photos, photos, "--name", "a")
 
 
+def test_more_shots_than_there_are_images_are_warned_of(photos, call, tmp_path, measured):
+    result = call("error-matrix", photos, *LITE, "--shots", 50, "--library", tmp_path)
+    assert result.exit_code == 0 and "fewer than 50 images (--shots), so all of it is trained on: " in result.stderr
+    assert "(--shots)" not in measured[1].stderr  # of two there are enough
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory, photos, call):
     """The errors of two folders with one model, and what was printed."""

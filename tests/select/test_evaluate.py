@@ -270,6 +270,7 @@ def test_intervals_come_from_samples_of_tasks_or_of_datasets():
 
 def test_rows_are_the_formulas():
     metatask = make_metatask()
+    assert list(evaluate(metatask, "symmetric", resamples=9).outcomes) == ["symmetric"]
     found = evaluate(metatask, [*NAMES, Watching()], resamples=200)
     rows = {row["strategy"]: row for row in found.rows}
     average, own = found.outcomes["average_best"].errors, found.outcomes["symmetric"].errors

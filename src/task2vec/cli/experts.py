@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, Literal
 
 import typer
@@ -153,6 +154,13 @@ def error_matrix(
         found = inputs.read_paths(sorts, reading)
         failed += [{"task": one["name"], "model": None, "reason": one["reason"]} for one in found.failed]
         output.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
+        largest = max((one for one in sizes if isinstance(one, int)), default=0)
+        few = ", ".join(task.name for task in found.tasks if median(task.counts.tolist()) < 2 * largest)
+        if few:
+            output.say(
+                f"warning: half of the median class has fewer than {largest} images (--shots), so all of it is "
+                f"trained on: {printable(few)}"
+            )
         how: dict[str, Any] = {"device": compute.device, "batch_size": compute.batch_size, "backend": runner}
         how |= {"num_workers": reading.num_workers, "download": download, "library": opened, "on_cell": take}
         how |= {"protocols": protocols, "seeds": range(seeds), "progress": output.is_watched()}

@@ -470,7 +470,9 @@ class MetaTask:
         pairs = [(row, task) for row, task in enumerate(self.tasks) if family in (None, task.family)]
         if not pairs:
             known = ", ".join(dict.fromkeys(task.family for task in self.tasks))
-            raise UsageError(f"the meta-task '{self.name}' has no family '{family}'. Choose one of: {known}")
+            raise UsageError(
+                f"the meta-task '{self.name}' has no tasks of the kind '{family}' (--kind). Choose one of: {known}"
+            )
         columns = [column for column, model in enumerate(self.models) if repeats or not model.is_repeat]
         return self.only([row for row, task in pairs if task.dataset != without], columns)
 

@@ -258,7 +258,7 @@ class Evaluation:
 
 def evaluate(
     metatask: MetaTask,
-    strategies: Sequence[str | Strategy] | None = None,
+    strategies: str | Sequence[str | Strategy] | None = None,
     *,
     shots: str | int | None = None,
     probe: str | None = None,
@@ -304,7 +304,8 @@ def evaluate(
         raise UsageError(
             f"leave={leave!r} is unknown, so no task can be left out. Choose one of: {', '.join(get_args(Leave))}"
         )
-    chosen = [find_strategy(one) if isinstance(one, str) else one for one in strategies or list(STRATEGIES)]
+    strategies = [strategies] if isinstance(strategies, str) else strategies or list(STRATEGIES)
+    chosen = [find_strategy(one) if isinstance(one, str) else one for one in strategies]
     measures = {strategy.name: getattr(strategy, "measures", 0) for strategy in chosen}  # your own may have none
     whole = metatask.select(shots, probe=probe, method=method)
     selected = whole if family is None else whole.subset(family=family)

@@ -192,11 +192,10 @@ def _check_limits(
             f"nothing of your task. Use '{COMBINED}', and --measure-top K (measure_top=K) to measure models on your "
             f"images. How well it selects for known tasks: task2vec evaluate --strategy '{strategy}'"
         )
-    if measure_top < 0 or seeds < 1:
-        raise UsageError(
-            f"measure_top={measure_top} (--measure-top) and seeds={seeds} (--seeds) measure nothing. Give 0 or more "
-            "models and 1 or more splits."
-        )
+    for what, value, least in (("measure_top", measure_top, 0), ("seeds", seeds, 1)):
+        if value < least:
+            option = f"--{what.replace('_', '-')}"
+            raise UsageError(f"{what}={value} ({option}) is no number of measurements. Give {least} or more.")
     if measure_top and budget:
         raise UsageError("measure_top (--measure-top) and budget (--budget) both say what to measure. Leave one out.")
     if (measure_top or budget) and strategy != COMBINED:
@@ -226,8 +225,8 @@ def _find_candidates(
         return None
     if isinstance(candidates, str | Path) or not len(candidates):
         raise UsageError(
-            f"candidates={candidates!r} is not a list of names and files, so there is nothing to choose from. Give at "
-            "least one, as in ['resnet34']."
+            f"candidates={candidates!r} is not a list of names and files, or is empty, so there is nothing to choose "
+            "from. Give at least one, as in ['resnet34']."
         )
     known = [] if metatask is None else list(metatask.models)
     known += [] if library is None else [describe_entry(expert) for expert in library.experts()]

@@ -357,8 +357,9 @@ def check_kind(metatask: MetaTask, kind: str, what: str, read: Callable[[str], n
     """Refuses a meta-task without any distance of this kind that `read` finds, which is between `what`."""
     if kind not in metatask.distances or not np.isfinite(read(kind)).any():
         needed = {DOMAIN: "domain embeddings", TAXONOMIC: "a taxonomy of their classes"}.get(kind, "embeddings")
+        others = "" if kind in metatask.distances else f" (known kinds: {', '.join(metatask.distances) or 'none'})"
         raise UndefinedScoreError(
-            f"no {kind} distance between {what} is known (known kinds: {', '.join(metatask.distances) or 'none'}). "
+            f"no {kind} distance between {what} is known{others}. "
             f"Give {needed} of tasks and source tasks, or leave this strategy out."
         )
 
