@@ -1,4 +1,4 @@
-"""Does the embedding choose well where experts are in the pool? `python -m benchmarks.domain_experts [--json FILE]`.
+"""Does the embedding choose well where experts are in the pool? `python -m benchmarks.domain_experts FILE`.
 
 The pool is seven pretrained networks and an expert for each of 38 whole datasets (`experiments.metatask.domains`).
 Every source of images is left out in turn, with its experts. Shown are mean errors of what strategies choose, in
@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import task2vec as t2v
-from benchmarks.measure import ROOT, make_parser, show_table, write_json
+from benchmarks.measure import make_parser, show_table, write_json
 
-FILE = ROOT / "experiments" / "metatask" / "domain_experts.safetensors"
 STRATEGIES = ("average_best", "imagenet", "symmetric", "combined", "combined + logme", "logme")
 
 
@@ -40,7 +39,7 @@ def compare(metatask: t2v.MetaTask, shots: str) -> list[dict[str, object]]:
 
 def main() -> None:
     parser = make_parser(__doc__)
-    parser.add_argument("--file", type=Path, default=FILE, help="the meta-task")
+    parser.add_argument("file", type=Path, help="the meta-task that experiments.metatask.domains wrote")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     given = parser.parse_args()
     rows = [row for shots in ("5", "half") for row in compare(t2v.load_metatask(given.file), shots)]

@@ -100,3 +100,11 @@ def test_embeddings_that_are_unpacked_later_are_checked_when_the_file_is_read(
         file = metatask.save(tmp_path / "m.safetensors")
     with pytest.raises(DataError, match=f"damaged .*{message}"):
         load_metatask(file)
+
+
+@pytest.mark.parametrize("wrong", [{"own": [3, 3, 3]}, {"shared": None}, {"tasks": ["a"]}])
+def test_damaged_descriptions_of_embeddings_are_found_when_the_file_is_read(metatask, tmp_path, monkeypatch, wrong):
+    packed = module._pack_embeddings
+    monkeypatch.setattr(module, "_pack_embeddings", lambda each: (packed(each)[0], packed(each)[1] | wrong))
+    with pytest.raises(DataError, match="not a meta-task of task2vec, or it is damaged"):
+        load_metatask(metatask.save(tmp_path / "m.safetensors"))

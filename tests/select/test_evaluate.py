@@ -14,6 +14,7 @@ from task2vec.select import Prediction
 from task2vec.select import evaluate as room
 from task2vec.select.combined import predict_conditioned
 from task2vec.select.evaluate import compare_groups, compare_paired, draw_weights, evaluate, find_interval
+from task2vec.select.strategies import find_strategy
 from tests.select.material import build, make_metatask, make_world, with_errors
 
 NAMES = ["chance", "average_best", "symmetric", "kernel symmetric"]
@@ -203,7 +204,7 @@ def test_without_halves_nothing_is_measured():
             halves[4, 2, 0, :, 1] = np.nan  # of one model on one half
         found = evaluate(replace(metatask, halves=halves), ["average_best", *MEASURING], resamples=5)
         assert list(found.outcomes) == ["average_best"] and list(found.left_out) == MEASURING
-        assert all("on two halves of the test images of 'task" in reason for reason in found.left_out.values())
+        assert all("on two halves of the test images" in reason for reason in found.left_out.values())
     assert "'tf_efficientnet_lite1' on two halves of the test images of 'task 4'" in found.left_out["measured"]
     bare = evaluate(make_metatask(), ["average_best", "combined + 3 measured"], resamples=5)
     assert "no embedding of the tasks is known" in bare.left_out["combined + 3 measured"]
@@ -266,6 +267,12 @@ def test_intervals_come_from_samples_of_tasks_or_of_datasets():
     assert compare_paired(few) == (np.abs(signs @ ranks) >= abs(np.sign(few[20:]) @ ranks)).mean()
     many = np.random.default_rng(0).normal(-0.2, 1, 30)
     assert compare_paired(many) == pytest.approx(stats.wilcoxon(many)[1])
+
+
+def test_ones_own_strategy_that_measures_needs_halves():
+    measuring = replace(find_strategy("average_best"), name="mine", measures=1)
+    found = evaluate(replace(make_metatask(), halves=None), ["symmetric", measuring], resamples=9)
+    assert list(found.outcomes) == ["symmetric"] and "halves of the test images" in found.left_out["mine"]
 
 
 def test_rows_are_the_formulas():

@@ -220,9 +220,9 @@ def test_evidence_without_embeddings_is_refused_with_the_reason(world, tmp_path)
         ask("libary")
 
 
-def test_rows_are_what_a_recommendation_is_iterated_over(world):
+def test_a_recommendation_is_iterated_over_by_the_names_of_its_models(world):
     advice = ask(world)
-    assert list(advice) == list(advice.rows)
+    assert list(advice) == names_of(advice.rows) and advice.choice in advice and "resnet10t" not in advice
     doubtful = replace(advice, is_confident=False)
     assert "that it is better than the average-best" in repr(replace(doubtful, choice=LITE0))
     assert "no evidence against the average-best" in repr(replace(doubtful, choice=advice.average_best))
@@ -289,8 +289,8 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
         ({"candidates": "mobilenet_v2"}, "is not a list"),
         ({"measure_top": 1}, "an embedding has none"),
         ({"measure_top": 1, "strategy": "average_best"}, "has no model of noise"),
-        ({"measure_top": -1}, r"measure_top=-1 \(--measure-top\) is no number of measurements. Give 0"),
-        ({"seeds": 0}, r"seeds=0 \(--seeds\) is no number of measurements. Give 1"),
+        ({"measure_top": -1}, r"measure_top=-1 \(--measure-top\) is below 0, .* Give 0"),
+        ({"seeds": 0}, r"seeds=0 \(--seeds\) is below 1, .* Give 1"),
         ({"strategy": "logme"}, r"needs a transferability score .* Use 'combined', and --measure-top K"),
         ({"strategy": "combined + logme"}, "needs a transferability score"),
         ({"strategy": "measured"}, r"needs errors of candidates measured .* Use 'combined', and --measure-top K"),
@@ -652,7 +652,9 @@ def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task
     first = recommend(task, measure_top=9, seeds=2, **options)
     rows = sorted((row for row in first.rows if row.measured is not None), key=lambda row: row.measured)
     assert set(names_of(rows)) == {"tf_efficientnet_lite0", BEST} and first.choice == rows[0].model
-    assert has_note(first, "Not measured: ") and sum(row.p_best for row in first.rows) == pytest.approx(1)
+    assert has_note(first, "Not measured, for weights are not on this machine: ") and sum(
+        row.p_best for row in first.rows
+    ) == pytest.approx(1)
     names = sorted(expert.name for expert in library.experts())
     assert names == ["tf_efficientnet_lite0", BEST, f"{BEST} (112 px)"]
     assert len(library.errors()) == 4 and {error.protocol for error in library.errors()} == {HALF}
@@ -861,7 +863,7 @@ def test_models_without_weights_here_are_predicted_from_the_embedding_if_there_i
     assert not short.is_embedded and has_note(short, "are predicted by their average over tasks: that takes about 5 s.")
     assert short.rows[-1].measured is None and short.rows[-1].error is not None
     advice, _, seconds = spend(60, **every)
-    assert advice.is_embedded and advice.neighbours and advice.spent["embedding"] == 5.5 and seconds < 60
+    assert advice.is_embedded and advice.neighbours and advice.spent["embedding"] == 5.0 and seconds < 60
     is_measured = [row.measured is not None for row in advice.rows]
     assert is_measured == sorted(is_measured, reverse=True) and set(is_measured) == {True, False}
     assert library.tasks()[0].embeddings

@@ -241,3 +241,17 @@ def test_named_models_are_compared_when_fine_tuned_even_if_no_linear_error_is_kn
 def test_labels_that_are_too_many_to_count_in_words():
     words = "takes more than 80 training images per class (90 % interval 70 to more than 80); there are 10 now."
     assert format_labels(Labels(0.1, None, 70, None, 10, 80)) == f"Labels: an error of 10.0 % {words}"
+
+
+@pytest.mark.parametrize(
+    ("location", "name"),
+    [
+        ("timm:tf_efficientnet_b0", "tf_efficientnet_b0.ns_jft_in1k"),  # what timm loads, not .in1k
+        ("timm:tf_efficientnet_lite0", "tf_efficientnet_lite0.in1k"),
+        ("torchvision:resnet50", "resnet50.tv2_in1k"),  # torchvision's default, not its first weights
+        ("torchvision:resnet34", "resnet34.tv_in1k"),
+    ],
+)
+def test_a_location_stands_for_the_weights_that_it_loads(location, name):
+    found = find_in_zoo(load_zoo(), location)
+    assert found is not None and found.name == name

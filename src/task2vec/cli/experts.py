@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Literal
@@ -155,12 +156,10 @@ def error_matrix(
         failed += [{"task": one["name"], "model": None, "reason": one["reason"]} for one in found.failed]
         output.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
         largest = max((one for one in sizes if isinstance(one, int)), default=0)
-        few = ", ".join(task.name for task in found.tasks if median(task.counts.tolist()) < 2 * largest)
-        if few:
-            output.say(
-                f"warning: half of the median class has fewer than {largest} images (--shots), so all of it is "
-                f"trained on: {printable(few)}"
-            )
+        classed = [task for task in found.tasks if not task.is_multilabel]
+        few = [task.name for task in classed if ceil(median(task.counts.tolist()) / 2) < largest]
+        why = f"half of the median class has fewer than {largest} images (--shots), so all of it is trained on"
+        output.say_all("warning", (f"'{name}': {why}" for name in few))
         how: dict[str, Any] = {"device": compute.device, "batch_size": compute.batch_size, "backend": runner}
         how |= {"num_workers": reading.num_workers, "download": download, "library": opened, "on_cell": take}
         how |= {"protocols": protocols, "seeds": range(seeds), "progress": output.is_watched()}

@@ -1,6 +1,7 @@
 """`task2vec recommend` and `task2vec evaluate`: which pretrained model to use, and how well such choices do."""
 
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -64,10 +65,14 @@ def recommend(
     report = advice.to_dict() | {"library": None if no_library else inputs.find_library_folder(library)}
     if not output.print_json(report | {"written": written, "is_interrupted": advice.is_interrupted}):
         width = min(output.find_width(), 200)
-        print(printable(output.name_library(advice.to_text(width=width, limit=k)), keep_lines=True), end="")
+        notes = tuple(map(output.name_library, advice.notes))
+        text = replace(advice, notes=notes, verdict=output.name_library(advice.verdict)).to_text(width=width, limit=k)
+        print(printable(text, keep_lines=True), end="")
         print("" if written is None else f"\nwritten: {printable(written)}\n", end="")
     if advice.is_interrupted:
-        output.say("interrupted: errors measured so far are used and saved. Run the same command again to continue.")
+        is_kept = not no_library and advice.measured_images in (None, advice.images)
+        saved = " and saved. Run the same command again to continue." if is_kept else "."
+        output.say(f"interrupted: errors measured so far are used{saved}")
         raise typer.Exit(output.INTERRUPTED)
     if advice.failures:
         count = pluralize(len(advice.failures), "model")
@@ -128,7 +133,7 @@ def evaluate(
     from task2vec.select import STRATEGIES, find_metatask
 
     inputs.check_output(out, is_forced=force)
-    is_csv = evidence is not None and evidence.endswith(".csv")
+    is_csv = evidence is not None and evidence.lower().endswith(".csv")
     if distances is not None and not is_csv:
         raise UsageError("--distances are those of the tasks of a CSV file of errors. Name it: --evidence FILE.csv")
     if family is not None and (is_csv or evidence == "library"):

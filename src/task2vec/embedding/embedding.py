@@ -164,12 +164,6 @@ class EmbedSettings:
         return {key: value for key, value in values.items() if key not in _SAMPLING} | training
 
 
-def _is_fixed(values: Any) -> bool:
-    """Whether it is an array as embeddings have them, which nobody changes."""
-    is_double = isinstance(values, np.ndarray) and values.dtype == np.float64 and values.flags.c_contiguous
-    return is_double and values.flags.owndata and not values.flags.writeable
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Embedding:
     """A task as a vector.
@@ -201,9 +195,7 @@ class Embedding:
         filters = sum(layer.filters for layer in self.layers)
         shapes = dict.fromkeys(_ARRAYS, (filters,)) | ({} if self.halves is None else {"halves": (2, filters)})
         for name, shape in shapes.items():
-            values = getattr(self, name)
-            if not _is_fixed(values):
-                values = np.array(values, dtype=np.float64, order="C")  # a copy: the caller's stays writable
+            values = np.array(getattr(self, name), dtype=np.float64, order="C")  # a copy: the caller's stays writable
             whose = f"'{name}' of the embedding of '{self.task}' has"
             if values.shape != shape:
                 what = f"{whose} shape {values.shape}, but its layers have {filters} filters"

@@ -35,7 +35,7 @@ SCHEMA = 2
 BUNDLE = "metatask.safetensors"
 # The record of an error matrix in a library, and its pairs of tasks and models that were trained on them.
 RUN, SEEN = "error-matrix", "trivial"
-# So many splits of a task are measured on, unless `recommend` is told otherwise.
+# So many splits of a task are measured on, where strategies that measure are evaluated.
 SPLITS = 3
 # Kinds of distance between tasks that strategies know.
 SYMMETRIC, DOMAIN, TAXONOMIC = "symmetric", "domain", "taxonomic"
@@ -657,9 +657,8 @@ class _PackedEmbeddings(Sequence[Embedding]):
         is_possible = (self.fishers < np.finfo(np.float64).maxexp).all()  # as logarithms
         if not is_possible or not ((self.priors > 0) & (self.priors < np.inf)).all():
             raise ValueError(f"the embeddings '{name}' have values that no Fisher can have")
+        self.provenance = [{**header["shared"], **own} for own in header["own"]]
         self.found: list[Embedding | None] = [None] * count
-        self.stderr = np.zeros(sum(filters))
-        self.stderr.setflags(write=False)
 
     def __len__(self) -> int:
         return len(self.found)
@@ -670,10 +669,7 @@ class _PackedEmbeddings(Sequence[Embedding]):
         if (known := self.found[place]) is None:
             fisher = np.exp2(self.fishers[place], dtype=np.float64)
             prior = np.repeat(self.priors[place], [layer.filters for layer in self.layers])
-            for values in (fisher, prior):
-                values.setflags(write=False)  # then they are not copied
-            provenance = {**self.header["shared"], **self.header["own"][place]}
-            parts = (fisher, self.stderr, prior, self.layers, provenance)
+            parts = (fisher, np.zeros(len(fisher)), prior, self.layers, self.provenance[place])
             self.found[place] = known = Embedding(self.header["tasks"][place], self.header["probe"], *parts)
         return known
 

@@ -163,7 +163,8 @@ def spend(budget: Budget, case: "Case", rows: Sequence[Row], seeds: int, run: Ma
     if case.measured and len(task) < len(case.task):
         worse = "higher and less certain" if case.shift else "less certain"
         what = f"Errors were measured on a sample of {len(task)} of {len(case.task)} images, so they are {worse}"
-        case.notes.append(f"{what} and not kept in the library. A longer --budget measures on more.")
+        kept = "" if case.library is None else " They are not kept in the library."
+        case.notes.append(f"{what}.{kept} A longer --budget measures on more.")
     if all(row.model in case.measured for row in rows):
         case.notes += [] if case.is_embedded else ["The task was not embedded: nothing had to be predicted."]
     elif not is_interrupted:
@@ -176,7 +177,7 @@ def embed_in_time(budget: Budget, case: "Case", run: Mapping[str, Any], *, reser
     """Embeds the task if there is time for that, and for `reserve` seconds more."""
     if case.is_embedded:
         return
-    like, begin, why = case.embedding, clock(), "no time was left."
+    like, why = case.embedding, "no time was left."
     if budget.left > 0:
         probe = ModelInfo(like.probe, location=PRETRAINED.get(like.probe, f"timm:{like.probe}"), size=image_size(like))
         same = [one.name for one in case.metatask.models if (one.location, one.size or probe.size) == probe.key]
@@ -185,13 +186,13 @@ def embed_in_time(budget: Budget, case: "Case", run: Mapping[str, Any], *, reser
         seconds = timed * (_EMBEDDING + _PER_IMAGE * case.counts["images"])
         why = f"that takes about {seconds:.0f} s. Give it more time: {budget.suggest(seconds)}"
         if seconds + reserve <= budget.left:
+            begin = clock()
             try:
                 case.embed(run)
             except Task2VecError as error:  # what was measured is worth something without it
                 why = str(error)
             case.rank()
+            budget.spent["embedding"] += clock() - begin
     if not case.is_embedded and not reserve:
         more = "The task was not embedded, so models that were not measured are predicted by their average over tasks"
         case.notes.append(f"{more}: {why}")
-    if case.is_embedded:  # else models were timed, at most
-        budget.spent["embedding"] += clock() - begin

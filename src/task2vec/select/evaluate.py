@@ -187,8 +187,10 @@ class Evaluation:
         """All of it as plain values for JSON, the choice for every task included."""
         choices = {
             outcome.name: [
-                {"task": task, "model": self.models[number], "error": float(error)}
-                for task, number, error in zip(self.tasks, outcome.chosen, outcome.errors, strict=True)
+                {"task": task, "error": float(error)} | ({} if measured else {"model": self.models[number]})
+                for task, number, error, measured in zip(
+                    self.tasks, outcome.chosen, outcome.errors, outcome.measured, strict=True
+                )
             ]
             for outcome in self.outcomes.values()
         }
@@ -244,7 +246,7 @@ class Evaluation:
             lines.append(f"p treats tasks as independent; 'p datasets' counts each dataset once{least}.")
         if self.fixed_model is not None:
             lines.append(f"Best fixed model: {self.fixed_model}, selected with the errors of all tasks.")
-        if counts := [f"{row['strategy']} {row['measured']:.2g}" for row in self.rows if row["measured"]]:
+        if counts := [f"{row['strategy']} {row['measured']:.3g}" for row in self.rows if row["measured"]]:
             lines.append(
                 f"Models measured per task: {', '.join(counts)}. They are measured on one half of the test images and "
                 "judged on the other, both ways in turn, so tau, top-1 and top-3 have the noise of half of the images."
@@ -329,6 +331,9 @@ def evaluate(
     found: dict[str, dict[tuple[int, int | None], Prediction]] = {strategy.name: {} for strategy in chosen}
     halves = {name: (0, 1) if measures[name] else (None,) for name in found}
     seconds, left_out = dict.fromkeys(found, 0.0), {}
+    if selected.halves is None:
+        why = "errors on two halves of the test images are not known, so no model can be measured on one of them only"
+        left_out |= {name: why for name in found if measures[name]}
     folds = dict.fromkeys(groups[rows].tolist())
     step = report("strategies", len(folds) * len(chosen))
     for fold in folds:

@@ -195,7 +195,9 @@ def _check_limits(
     for what, value, least in (("measure_top", measure_top, 0), ("seeds", seeds, 1)):
         if value < least:
             option = f"--{what.replace('_', '-')}"
-            raise UsageError(f"{what}={value} ({option}) is no number of measurements. Give {least} or more.")
+            raise UsageError(
+                f"{what}={value} ({option}) is below {least}, so nothing can be measured. Give {least} or more."
+            )
     if measure_top and budget:
         raise UsageError("measure_top (--measure-top) and budget (--budget) both say what to measure. Leave one out.")
     if (measure_top or budget) and strategy != COMBINED:
@@ -487,7 +489,7 @@ class Case:
             least = int(np.argmin(np.where(before, sizes, np.inf)))
             kind = "fastest" if option == "--max-time" else "smallest"
             smallest = f"The {kind} is {self.metatask.models[least].name}: {sizes[least] / factor:.1f}{unit}."
-            fix = smallest if np.isfinite(sizes[least]) else f"Drop {option}, or name models that have it: --model NAME"
+            fix = smallest if np.isfinite(sizes[least]) else f"Drop {option}, or name other models: --model NAME"
             raise UsageError(f"there are only candidates {why} ({option}), so none is left to recommend. {fix}")
         if gone:
             self.notes.append(f"Left out: {pluralize(gone, 'candidate')} {why}.")
@@ -520,15 +522,15 @@ class Case:
         here = {*self.measured, *(model.name for model in ready)}
         if lacking := [row.model for row in rows if row.model not in here]:
             self.notes.append(
-                f"Not measured: {', '.join(lacking)}. Their weights are not on this machine. Download them: --download "
+                f"Not measured, for weights are not on this machine: {', '.join(lacking)}. Download them: --download "
                 "(download=True)"
             )
 
     def measure(self, models: Sequence[ModelInfo], task: "Task", seeds: int, run: Mapping[str, Any]) -> bool:
         """Measures models on the task, or a sample of it; returns whether that was interrupted.
 
-        By a cross-validated linear head on the features of each, with the shots of the evidence. Each model goes into
-        the library as soon as it is measured; what is there already is not measured again.
+        By a cross-validated linear head on the features of each, with the shots of the evidence. Errors on all images
+        go into the library as soon as they are known; what is there already is not measured again.
         """
         import torch
 
@@ -644,8 +646,8 @@ class Case:
             return {}
         found: dict[str, Any] = {}
         error: Any = (row.error, row.low, row.high)
-        if row.measured is not None and len(self.per_class) and error[0] > LOWEST:
-            now = min(error[0], row.measured)
+        now = 0.0 if row.measured is None else min(error[0], row.measured)
+        if len(self.per_class) and now > LOWEST:
             target = ROUND if LESS * now < ROUND < NEAR * now else LESS * now
             known = [(count_train_images(self.per_class, self.shots), *error)]
             found["labels"] = curves.labels_needed(target, known, classes)

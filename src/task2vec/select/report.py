@@ -151,9 +151,9 @@ class Recommendation:
         """How many models can be loaded."""
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[Row]:
-        """The rows of models that can be loaded, the best first."""
-        return iter(self.rows)
+    def __iter__(self) -> Iterator[str]:
+        """The names of models that can be loaded, the best first."""
+        return (row.model for row in self.rows)
 
     def __getitem__(self, model: str) -> Row:
         """The row of a model."""

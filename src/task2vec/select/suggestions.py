@@ -19,7 +19,7 @@ from importlib import resources
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from task2vec.experts.metatask import has_weights
+from task2vec.experts.metatask import PRETRAINED, has_weights
 from task2vec.select.candidates import read_count
 from task2vec.select.combined import COVERAGE, scale_errors, unscale
 from task2vec.select.curves import Tuned
@@ -186,12 +186,16 @@ def read_lora_shifts() -> dict[str, np.ndarray]:
 def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
     """The network of a location, which may lack the tag of its weights: then those that the library loads."""
     library, _, name = location.partition(":")
-    names = [location, name, f"{name}.tv_in1k" if library == "torchvision" else f"{name}.in1k"]
-    if library == "timm" and not zoo.numbers.keys() & names:
+    names = [location, name]
+    if library == "torchvision":
+        names += [f"{name}.tv2_in1k", f"{name}.tv_in1k"]
+    elif location in PRETRAINED.values():  # without importing timm
+        names.append(f"{name}.in1k")
+    elif library == "timm" and not zoo.numbers.keys() & names:
         from timm.models import get_pretrained_cfg
 
         config = get_pretrained_cfg(name, allow_unregistered=True)
-        names.append(f"{name}.{config and config.tag}")
+        names.append(f"{name}.{(config and config.tag) or 'in1k'}")
     known = next((one for one in names if one in zoo.numbers), None)
     return None if known is None else zoo.find(known)
 
