@@ -312,8 +312,8 @@ class MetaTask:
             if isinstance(values, np.ndarray):
                 for number, axis in enumerate(array.metadata["axes"]):
                     values = values.take(np.asarray(places[axis], dtype=int), number) if axis in places else values
-            elif "N" in places:
-                values = [values[place] for place in places["N"]]
+            else:
+                values = [values[place] for place in places.get("N", range(len(values)))]
             found.append((array.name, key, values))
         return _gather_fields(found)
 
@@ -608,7 +608,7 @@ def _decode(content: bytes) -> MetaTask:
         tuple(header["protocols"]),
         tuple(header["seeds"]),
         source_tasks=tuple(TaskInfo(**one) for one in header["source_tasks"]),
-        embeddings={name: _PackedEmbeddings(name, about, arrays) for name, about in header["embeddings"].items()},
+        embeddings={name: _unpack_embeddings(name, about, arrays) for name, about in header["embeddings"].items()},
         info=header["info"],
         **_gather_fields(named),
     )
@@ -641,37 +641,16 @@ def _pack_embeddings(embeddings: Sequence[Embedding]) -> tuple[dict[str, np.ndar
     return {"fisher": fisher, "prior": np.array(prior)}, header
 
 
-class _PackedEmbeddings(Sequence[Embedding]):
-    """The embeddings that `_pack_embeddings` was given, each unpacked when it is first asked for.
-
-    Their standard errors are zero, for none is kept.
-    """
-
-    def __init__(self, name: str, header: dict[str, Any], arrays: dict[str, np.ndarray]):
-        self.header, self.layers = header, tuple(FilterLayer(*each) for each in header["layers"])
-        self.fishers, self.priors = (arrays[f"embeddings.{name}.{part}"] for part in ("fisher", "prior"))
-        count, filters = len(header["tasks"]), [layer.filters for layer in self.layers]
-        shapes = (self.fishers.shape, self.priors.shape, len(header["own"]))
-        if shapes != ((count, sum(filters)), (count, len(filters)), count):
-            raise ValueError(f"the embeddings '{name}' do not fit their tasks and layers")
-        is_possible = (self.fishers < np.finfo(np.float64).maxexp).all()  # as logarithms
-        if not is_possible or not ((self.priors > 0) & (self.priors < np.inf)).all():
-            raise ValueError(f"the embeddings '{name}' have values that no Fisher can have")
-        self.provenance = [{**header["shared"], **own} for own in header["own"]]
-        self.found: list[Embedding | None] = [None] * count
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
-        if (known := self.found[place]) is None:
-            fisher = np.exp2(self.fishers[place], dtype=np.float64)
-            prior = np.repeat(self.priors[place], [layer.filters for layer in self.layers])
-            parts = (fisher, np.zeros(len(fisher)), prior, self.layers, self.provenance[place])
-            self.found[place] = known = Embedding(self.header["tasks"][place], self.header["probe"], *parts)
-        return known
+def _unpack_embeddings(name: str, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Embedding]:
+    """The embeddings that `_pack_embeddings` was given; their standard errors are zero, for none is kept."""
+    layers = tuple(FilterLayer(*each) for each in header["layers"])
+    fishers = np.exp2(arrays[f"embeddings.{name}.fisher"], dtype=np.float64)
+    priors = np.repeat(arrays[f"embeddings.{name}.prior"], [layer.filters for layer in layers], axis=1)
+    stderr, found = np.zeros(fishers.shape[1]), []
+    for task, own, fisher, prior in zip(header["tasks"], header["own"], fishers, priors, strict=True):
+        parts = (fisher, stderr, prior, layers, {**header["shared"], **own})
+        found.append(Embedding(task, header["probe"], *parts))
+    return found
 
 
 # --- building one ----------------------------------------------------------------------------------------------------
