@@ -1,10 +1,11 @@
-"""Does the embedding choose well where experts are in the pool? `python -m benchmarks.domain_experts FILE`.
+"""Does the embedding choose well where experts are in the pool? `python -m benchmarks.domain_experts`.
 
 The pool is seven pretrained networks and an expert for each of 38 whole datasets (`experiments.metatask.domains`).
 Every source of images is left out in turn, with its experts. Shown are mean errors of what strategies choose, in
 percent, points over the average-best model with a 95 % interval over samples of sources, and the p of flipping the
-signs of sources; the same with the networks alone, and the optimum, chosen on one half of the test images and measured
-on the other.
+signs of sources; the same with the networks alone and with the experts alone, and the optimum, chosen on one half of
+the test images and measured on the other. Then on how many datasets the best expert is better than the best network,
+both chosen and measured in that way, and by how much.
 """
 
 from pathlib import Path
@@ -14,16 +15,20 @@ import numpy as np
 import task2vec as t2v
 from benchmarks.measure import make_parser, show_table, write_json
 
+FILE = Path(__file__).resolve().parents[1] / "experiments/metatask/domain_experts.safetensors"
+PROBE = "tf_efficientnet_lite0"
 STRATEGIES = ("average_best", "imagenet", "symmetric", "combined", "combined + logme", "logme")
 
 
 def compare(metatask: t2v.MetaTask, shots: str) -> list[dict[str, object]]:
-    """A row for each strategy and for the optimum, with all models and with the pretrained networks alone."""
-    networks = [column for column, model in enumerate(metatask.models) if model.source_task is None]
+    """A row for each strategy and for the optimum, with all models, the pretrained networks alone, and the experts."""
+    networks, experts = split(metatask)
     rows = []
-    for pool in (metatask, metatask.only(range(len(metatask.tasks)), networks)):
-        found = t2v.evaluate(pool, STRATEGIES, shots=shots, leave="domain")
-        about = {"shots": shots, "models": len(pool.models)}
+    for name, models in (("all", None), ("networks", networks), ("experts", experts)):
+        pool = metatask.only(range(len(metatask.tasks)), models)
+        strategies = [one for one in STRATEGIES if name != "experts" or one != "imagenet"]
+        found = t2v.evaluate(pool, strategies, shots=shots, leave="domain", probe=PROBE)
+        about = {"shots": shots, "models": f"{len(pool.models)} ({name})"}
         for row in found.rows:
             experts = [pool.models[one].source_task is not None for one in found.outcomes[row["strategy"]].chosen]
             ends = (row["gap_group_low"], row["gap_group_high"])
@@ -37,14 +42,38 @@ def compare(metatask: t2v.MetaTask, shots: str) -> list[dict[str, object]]:
     return rows
 
 
+def split(metatask: t2v.MetaTask) -> tuple[list[int], list[int]]:
+    """The numbers of networks and of experts."""
+    is_expert = [model.source_task is not None for model in metatask.models]
+    return [n for n, one in enumerate(is_expert) if not one], [n for n, one in enumerate(is_expert) if one]
+
+
+def count_better(metatask: t2v.MetaTask, shots: str) -> str:
+    """On how many datasets the best expert of another source is better than the best network, and where by most."""
+    halves = metatask.select(shots, probe=PROBE).halves
+    assert halves is not None
+    means, every = halves[:, :, 0].mean(2), np.arange(len(metatask.tasks))
+    best = []
+    for pool in split(metatask):
+        errors = np.where(np.isnan(means[:, pool]), np.inf, means[:, pool])
+        chosen = errors.argmin(1)  # (tasks, halves)
+        best.append((errors[every, chosen[:, 0], 1] + errors[every, chosen[:, 1], 0]) / 2)
+    gaps = 100 * (best[1] - best[0])
+    top = ", ".join(f"{metatask.tasks[row].name} {gaps[row]:+.1f}" for row in np.argsort(gaps)[:5])
+    return f"{shots}: better on {int((gaps < 0).sum())} of {len(gaps)}, mean {gaps.mean():+.2f} points; {top}"
+
+
 def main() -> None:
     parser = make_parser(__doc__)
-    parser.add_argument("file", type=Path, help="the meta-task that experiments.metatask.domains wrote")
+    parser.add_argument("--file", type=Path, default=FILE, help="what experiments.metatask.domains wrote")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     given = parser.parse_args()
-    rows = [row for shots in ("5", "half") for row in compare(t2v.load_metatask(given.file), shots)]
+    metatask = t2v.load_metatask(given.file)
+    rows = [row for shots in ("5", "half") for row in compare(metatask, shots)]
     show_table(list(rows[0]), [["" if value is None else value for value in row.values()] for row in rows])
-    write_json(given.json, rows, indent=1)
+    better = [count_better(metatask, shots) for shots in ("5", "half")]
+    print("best expert against best network,", "\n".join(better))
+    write_json(given.json, {"strategies": rows, "best expert against best network": better}, indent=1)
 
 
 if __name__ == "__main__":

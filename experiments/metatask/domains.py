@@ -64,13 +64,14 @@ def choose_known(base: t2v.MetaTask, tasks: tuple[PlannedTask, ...]) -> t2v.Meta
 
 
 def join(known: t2v.MetaTask, own: t2v.MetaTask) -> t2v.MetaTask:
-    """The tasks and embeddings of one meta-task with the models of both."""
+    """The tasks and distances of one meta-task with the models of both, without embeddings, which the bundle has."""
     names = (*BY_SEED, "shares_images", "shares_labels")
     arrays: Row = {name: np.concatenate([getattr(one, name) for one in (known, own)], axis=1) for name in names}
     kinds = [kind for kind in known.scores if kind in own.scores]
     scores = {kind: np.concatenate([known.scores[kind], own.scores[kind]], axis=1) for kind in kinds}
     models = (*known.models, *own.models)
-    return replace(known, name=own.name, models=models, scores=scores, info=own.info, **arrays)
+    empty: Row = {"embeddings": {}, "domains": {}}
+    return replace(known, name=own.name, models=models, scores=scores, info=own.info, **empty, **arrays)
 
 
 def build(

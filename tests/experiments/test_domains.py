@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import task2vec as t2v
-from benchmarks.domain_experts import compare
+from benchmarks import domain_experts, sizes
 from experiments.metatask import build, domains, measure, networks
+from experiments.metatask import sizes as other_sizes
+from task2vec.select import combined
 from tests.experiments.material import write_collection, write_shades
 from tests.tiny_probe import make_tiny
 
@@ -108,12 +110,15 @@ def test_a_small_meta_task_is_built_resumed_and_evaluated(data, known, tmp_path,
     for leave in ("task", "domain"):
         chosen = t2v.evaluate(metatask, ["symmetric"], shots=5, leave=leave, resamples=1).outcomes["symmetric"].chosen
         assert (chosen >= 2).all() and not is_own[np.arange(4), chosen].any()
-    rows = {(row["models"], row["strategy"]): row for row in compare(metatask, "half")}
-    assert {count for count, _ in rows} == {2, 6} and {(6, "combined + logme"), (2, "optimum")} <= set(rows)
-    assert rows[6, "symmetric"]["experts chosen"] == "4 of 4" and (2, "symmetric") not in rows
+    monkeypatch.setattr(domain_experts, "PROBE", "resnet34")
+    rows = {(row["models"], row["strategy"]): row for row in domain_experts.compare(metatask, "half")}
+    every, nets, alone = "6 (all)", "2 (networks)", "4 (experts)"
+    assert {pool for pool, _ in rows} == {every, nets, alone}
+    assert {(every, "combined + logme"), (nets, "optimum"), (alone, "average_best")} <= set(rows)
+    assert rows[every, "symmetric"]["experts chosen"] == "4 of 4" and (nets, "symmetric") not in rows
     nearest = np.nanargmin(np.where(is_own, np.nan, metatask.to_sources("resnet34 robust")), axis=1)
     errors = metatask.errors[np.arange(4), nearest, metatask.protocols.index(half[0])]
-    assert rows[6, "symmetric"]["error"] == pytest.approx(100 * errors.mean(), abs=1e-4)
+    assert rows[every, "symmetric"]["error"] == pytest.approx(100 * errors.mean(), abs=1e-4)
     monkeypatch.setattr(domains, "try_expert", lambda *_: pytest.fail("made again"))
     domains.build(data, tmp_path, out, device="cpu", base=known)
 
@@ -140,3 +145,28 @@ def test_pixels_are_decoded_once_and_features_stay_the_same(data, tmp_path, monk
     assert all(torch.equal(first[name], again[name]) for name in first)
     wide = studio.compute_features(larger, tasks)
     assert len(studio.pixels) == 1 and not torch.equal(wide["dogs"], first["dogs"])
+
+
+def test_networks_at_other_sizes_are_measured_by_the_splits_of_the_bundle(data, known, tmp_path, monkeypatch):
+    monkeypatch.setattr(other_sizes, "load_network", lambda *_, size: make_tiny())
+    monkeypatch.setattr(other_sizes, "NETWORKS", ("resnet34",))
+    other_sizes.build(data, tmp_path, tmp_path, device="cpu")
+    base = t2v.load_metatask(known)
+    monkeypatch.setattr(sizes, "FILE", tmp_path / "results" / "sizes.csv")
+    for shots in ("5", "half"):
+        whole = base.select(shots, probe="resnet34")
+        tasks, models, found, own = sizes.read_errors(whole, 112, shots)
+        assert [whole.tasks[row].name for row in tasks] == [one.task.name for one in domains.plan_experts(data).tasks]
+        assert models == [0]
+        np.testing.assert_allclose(found, own, atol=6e-5)  # the same tiny network at any size
+
+
+def test_the_shift_of_image_sizes_is_the_one_that_was_measured():
+    rows = [sizes.measure_shift(shots, size) for shots in ("5", "half") for size in (112, 160)]
+    assert all(row["RMSE moved"] < row["RMSE unmoved"] for row in rows)
+    fitted = sizes.fit_shift(rows)
+    assert [round(fitted[name], 2) for name in ("shift", "common", "own")] == [
+        combined.SIZE_SHIFT,
+        combined._SIZE_COMMON,
+        combined._SIZE_OWN,
+    ]

@@ -277,6 +277,15 @@ def test_with_scores_of_the_features_the_prediction_is_that_of_one_dense_solve()
     mean, _ = oracle.learn(fitted.cells, fitted.scales, new, told)
     found = predict_conditioned(known, own, query, measured, shift=0.2)
     np.testing.assert_allclose(scale_errors(found.errors), mean[:5] + fitted.centre, atol=1e-6)
+    # Of model 4 at images of half the size: lower by another shift, which differs by network, too.
+    last = {"model 4": (measured.pop("model 4"), 2.0)}
+    values[1] += 0.2 - 2 * combined.SIZE_SHIFT
+    off[1] = np.sqrt(combined._COMMON * variances[1] + (2 * combined._SIZE_COMMON) ** 2)
+    each = np.diag([0, (2 * combined._SIZE_OWN) ** 2])
+    noise = np.diag((1 - combined._COMMON) * variances) + each + np.outer(off, off)
+    mean, _ = oracle.learn(fitted.cells, fitted.scales, new, told | {"values": values, "noise": noise})
+    found = predict_conditioned(known, own, query, measured, 0.2, last)
+    np.testing.assert_allclose(scale_errors(found.errors), mean[:5] + fitted.centre, atol=1e-6)
 
 
 def test_a_score_that_tells_the_truth_overrules_noisy_measured_errors():

@@ -14,11 +14,11 @@ from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError
 from task2vec.experts import ErrorProtocol, ModelInfo, TaskInfo, checkpoint, linear_error
 from task2vec.experts.checkpoint import write_tensors
 from task2vec.experts.protocol import wilson_interval
-from task2vec.library import Expert, MeasuredError
+from task2vec.library import Expert, Library, MeasuredError
 from task2vec.select import budget as budgets
 from task2vec.select import candidates, combined, find_strategy, fit_combined
 from task2vec.select import recommend as room
-from task2vec.select.combined import estimate_noise, find_head_miss, fit_with_heads, scale_errors
+from task2vec.select.combined import SIZE_SHIFT, estimate_noise, find_head_miss, fit_with_heads, scale_errors, unscale
 from task2vec.select.recommend import recommend
 from task2vec.select.strategies import find_average_best
 from task2vec.select.zoo import load_zoo
@@ -440,19 +440,59 @@ def test_what_the_library_measured_on_the_task_itself_counts(world, library):
     assert plain["mine"].measured is None and has_note(plain, "only strategy 'combined' uses them")
 
 
-def test_errors_at_another_image_size_are_not_mixed_with_the_known_ones(world, library):
+def add_at_size(library, name, size, error, tasks=range(4)):
+    library.add(Expert(name, "hub", f"timm:{BEST}", input_size=size))
+    for number in tasks:
+        library.add(MeasuredError(fingerprint(50 + number), name, error + 0.1 * (number > 0), HALF))
+
+
+def test_errors_at_larger_images_are_not_mixed_with_the_known_ones(world, library):
     fill_library(library)
     task = embed("own 0", 50)
     before = recommend(task, evidence=world, library=library)
-    library.add(Expert("large", "hub", f"timm:{BEST}", input_size=224))
-    for number in range(4):
-        library.add(MeasuredError(fingerprint(50 + number), "large", 0.01 + 0.1 * (number > 0), HALF))
+    add_at_size(library, "large", 224, 0.01)
+    add_at_size(library, "tiny", 32, 0.9)
     after = recommend(task, evidence=world, library=library)
-    assert after.rows == before.rows
-    assert has_note(after, "another image size than the known ones (112 pixels)") and has_note(after, "large 1.0 %")
-    assert has_note(recommend(embed("mine", 30), evidence=world, library=library), "they cannot be compared.")
+    assert after.rows == before.rows and has_note(after, "are not used where it is larger")
+    assert has_note(after, "large 1.0 %, tiny 90.0 %")
+    assert has_note(recommend(embed("mine", 30), evidence=world, library=library), "nothing else is known of the")
     alone = recommend(task, evidence="library", library=library)  # whoever measured at one size only has no other
     assert alone["large"].measured == pytest.approx(0.01)
+
+
+def test_errors_of_other_tasks_at_smaller_images_count_as_if_at_the_known_size(world, tmp_path):
+    def fill(name, size, shift):
+        with Library.open(tmp_path / name) as library:
+            fill_library(library)
+            library.add(Expert("first", "hub", f"timm:{BEST}", input_size=112))
+            library.add(MeasuredError(fingerprint(50), "first", 0.2, HALF))
+            library.add(Expert("second", "hub", f"timm:{BEST}", input_size=size))
+            for number, error in enumerate((0.9, 0.3, 0.4)):
+                if number or size != 112:  # one of both sizes: the known one counts
+                    moved = float(unscale(scale_errors(np.array(error)) - shift))
+                    expert = "first" if size == 112 else "second"
+                    library.add(MeasuredError(fingerprint(50 + number), expert, moved, HALF))
+            return recommend(embed("mine", 30), evidence=world, library=library)
+
+    moved, small = fill("moved", 112, SIZE_SHIFT), fill("small", 56, 0.0)
+    assert [row.model for row in moved.rows] == [row.model for row in small.rows]
+    for one, other in zip(moved.rows, small.rows, strict=True):
+        assert (one.error, one.low, one.high) == pytest.approx((other.error, other.low, other.high), abs=1e-9)
+
+
+def test_errors_of_the_task_at_smaller_images_move_predictions_and_do_not_count_as_measured(world, library):
+    fill_library(library)
+    task = embed("mine", 30)
+    before = recommend(task, evidence=world, library=library)
+    library.add(task)
+    library.add(Expert("best at 80", "hub", f"timm:{BEST}", input_size=80))
+    library.add(MeasuredError(fingerprint(30), "best at 80", 0.9, HALF))
+    after = recommend(task, evidence=world, library=library)
+    assert after[BEST].error > before[BEST].error + 0.02 and after[BEST].measured is None
+    assert has_note(after, "at smaller images than the network's own count, too: 90.0 % (best at 80)")
+    library.add(Expert("right", "hub", f"timm:{BEST}", input_size=112))
+    library.add(MeasuredError(fingerprint(30), "right", 0.3, HALF))
+    assert recommend(task, evidence=world, library=library)[BEST].measured == pytest.approx(0.3)
 
 
 # --- given the task's own head and measured errors -------------------------------------------------------------------

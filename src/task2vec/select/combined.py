@@ -558,6 +558,9 @@ _SPLITS = 4
 # The share of the noise that models measured on the same test images have in common: 0.37 over the splits of the bundle
 # with half of the images, 0.45 with 5 per class (`python -m benchmarks.recommend`).
 _COMMON = 0.35
+# By how much errors grow, on the model's scale, when images are half as large, and the standard deviations of what this
+# is for all networks on a task and for each (`python -m benchmarks.sizes`). Measured for up to so many halvings.
+SIZE_SHIFT, _SIZE_COMMON, _SIZE_OWN, MOST_HALVINGS = 0.23, 0.15, 0.14, 1.25
 
 
 def mean_errors(errors: Sequence[MeasuredError]) -> tuple[float, float, float]:
@@ -573,12 +576,14 @@ def predict_conditioned(
     query: Query,
     measured: Mapping[str, Sequence[MeasuredError]],
     shift: float = 0.0,
+    smaller: Mapping[str, tuple[Sequence[MeasuredError], float]] | None = None,
 ) -> Prediction:
     """The combined strategy given the task's own head and measured errors.
 
     A transferability score of the query, which every candidate has that was measured, counts as well. Errors measured
     on a sample of the task are higher, for classifiers are trained on fewer images: by `shift` on the
-    scale of the model, give or take a half of it, for all models alike.
+    scale of the model, give or take a half of it, for all models alike. `smaller` are errors of models at smaller
+    images, and how often these are halved. They move predictions; their models do not count as measured.
 
     It abstains unless another than the average-best model has the smallest error by half a point, and something similar
     is known. Once something was measured on the task itself, the probability of being better counts instead, and the
@@ -588,19 +593,26 @@ def predict_conditioned(
     fitted = fit_with_heads(metatask, score)
     names = [model.name for model in metatask.models]
     known = {names.index(name): own for name, own in measured.items() if name in names}
+    # Errors, by how much they are too high, and the standard deviations of that for all models alike and for each.
+    told: dict[int, tuple[Sequence[MeasuredError], float, float, float]] = {}
+    for name, (own, halvings) in (smaller or {}).items():
+        told[names.index(name)] = own, *(each * halvings for each in (SIZE_SHIFT, _SIZE_COMMON, _SIZE_OWN))
+    for number, own in known.items():
+        off = shift if own[0].task != embedding.provenance.get("task_fingerprint") else 0.0
+        told[number] = own, off, off / 2, 0.0
     # Of a model without any error nothing is known: the average of others says nothing about it.
-    is_known = np.isfinite(metatask.mean).any(0) | np.isin(np.arange(len(names)), list(known))
+    is_known = np.isfinite(metatask.mean).any(0) | np.isin(np.arange(len(names)), list(told))
     scores = {name: np.append(each, np.nan) for name, each in query.scores.items()}
     query = replace(query, is_candidate=np.append(query.is_candidate & is_known, False), scores=scores)
     posterior, given = fitted.posterior(query), {}
-    for number, variance in zip(known, estimate_noise(fitted, list(known.values())), strict=True):
-        off = shift if known[number][0].task != embedding.provenance.get("task_fingerprint") else 0.0
-        value = float(scale_errors(np.array(mean_errors(known[number])[0]))) - off
-        given[number] = value, (1 - _COMMON) * variance, np.sqrt(_COMMON * variance + (off / 2) ** 2)
+    noises = estimate_noise(fitted, [own for own, *_ in told.values()])
+    for (number, (own, off, common, each)), variance in zip(told.items(), noises, strict=True):
+        value = float(scale_errors(np.array(mean_errors(own)[0]))) - off
+        given[number] = value, (1 - _COMMON) * variance + each**2, np.sqrt(_COMMON * variance + common**2)
     if np.isfinite(head := read_head(embedding)):
         images = embedding.provenance.get("counts", {}).get("images")
         sampled = float(binomial_noise(np.array(head), images)) if images else posterior.noise
-        common = _COMMON * sampled if known else 0.0  # with what was measured on these images
+        common = _COMMON * sampled if told else 0.0  # with what was measured on these images
         own = max(posterior.own[-1] + find_head_miss(fitted), fitted.scales.rest)
         posterior = replace(posterior, own=np.append(posterior.own[:-1], own))
         given[len(names)] = float(scale_errors(np.array(head))), sampled - common, np.sqrt(common)

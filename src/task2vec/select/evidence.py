@@ -59,6 +59,7 @@ from task2vec.experts.metatask import (
     stack_vectors,
 )
 from task2vec.library import EmbeddingEntry, Expert, Library, MeasuredError, TaskEntry
+from task2vec.select.combined import SIZE_SHIFT, scale_errors, unscale
 from task2vec.select.strategies import SCORE_NAMES
 from task2vec.text import pluralize
 
@@ -391,6 +392,27 @@ def merge(one: MetaTask, other: MetaTask) -> MetaTask:
         source_tasks=(*one.source_tasks, *other.source_tasks),
         **fields,
     )
+
+
+def move_sizes(metatask: MetaTask, sizes: Mapping[str, int]) -> MetaTask:
+    """Networks that were measured at smaller images, by their location, as if at the size that `sizes` has for them.
+
+    Errors move by `SIZE_SHIFT`. If a network was measured at several sizes, each task keeps its errors at the largest.
+    """
+    models, columns = list(metatask.models), {}
+    arrays = {name: getattr(metatask, name).copy() for name in ("errors", "low", "high")}
+    for column in sorted(range(len(models)), key=lambda one: -(models[one].size or 0)):
+        model, size = models[column], sizes.get(models[column].location or "")
+        if size and model.size:
+            models[column] = replace(model, size=size)
+            for each in arrays.values():
+                each[:, column] = unscale(scale_errors(each[:, column]) - SIZE_SHIFT * np.log2(size / model.size))
+        first = columns.setdefault(models[column].key or column, column)
+        is_new = np.isnan(arrays["errors"][:, first]).all((1, 2))
+        for each in arrays.values():
+            each[is_new, first] = each[is_new, column]
+    moved = replace(metatask, models=tuple(models), **arrays)
+    return moved.only(range(len(moved.tasks)), sorted(columns.values()))
 
 
 def add_models(metatask: MetaTask, models: Sequence[ModelInfo], library: Library | None, like: Embedding) -> MetaTask:

@@ -20,6 +20,7 @@ from task2vec.progress import show_progress
 from task2vec.select.budget import Budget, OutOfTimeError, read_seconds, spend
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
 from task2vec.select.combined import (
+    MOST_HALVINGS,
     SURE,
     Scales,
     fingerprint_evidence,
@@ -42,6 +43,7 @@ from task2vec.select.evidence import (
     list_library_errors,
     merge,
     metatask_from_library,
+    move_sizes,
 )
 from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
 from task2vec.select.strategies import Prediction, find_average_best, find_strategy
@@ -341,6 +343,9 @@ class Case:
         self.notes: list[str] = []
         self.seconds: dict[str, float | None] = {}
         self.measured: dict[str, list[MeasuredError]] = {}
+        self.smaller: dict[
+            str, tuple[list[MeasuredError], float]
+        ] = {}  # at smaller images, halved so often; by location
         self.scores: dict[str, float] = {}  # of the features that errors were measured on, by model
         self.failures: tuple[CellFailure, ...] = ()
         self.budget: Budget | None = None
@@ -356,13 +361,13 @@ class Case:
         self.train_images = int(half) if self.shots.isdigit() and half < int(self.shots) else None
         parts = [] if whole is None else [select_space(whole, self.shots, find_space(self.embedding, whole.spaces))]
         self.errors = [] if library is None else list_library_errors(library, self.shots)
-        networks = [model for model in whole.models if model.is_named] if whole is not None else []
-        sizes = {model.size for model in networks if model.size is not None}
-        if library is not None and sizes:
-            self._set_apart(library, sizes)
+        known = whole.models if whole is not None else ()
+        sizes = {one.location: one.size for one in known if one.is_named and one.location and one.size}
+        if library is not None:
+            self._compare_sizes(library, sizes)
         if library is not None and self.errors and evidence != BUNDLE:
             own = metatask_from_library(library, errors=self.errors, like=self.embedding)
-            parts += [own.select(self.shots)] if own.tasks else []
+            parts += [move_sizes(own.select(self.shots), sizes)] if own.tasks else []
             if others := own.info["other_spaces"]:
                 has, them = ("has", "it") if others == 1 else ("have", "them")
                 self.notes.append(
@@ -378,28 +383,49 @@ class Case:
                 f"The errors of your library were measured by '{parts[1].protocols[0]}', those of '{parts[0].name}' by "
                 f"'{parts[0].protocols[0]}': similar, not the same."
             )
-        if len(sizes) == 1:  # networks that are new are measured at the size of the known errors
-            named = named and [replace(one, size=one.size or min(sizes)) if one.is_named else one for one in named]
+        if len({*sizes.values()}) == 1:  # networks that are new are measured at the size of the known errors
+            size = next(iter(sizes.values()))
+            named = named and [replace(one, size=one.size or size) if one.is_named else one for one in named]
         new = [one for one in named or () if not any(_is_same(one, model) for model in self.metatask.models)]
         self.metatask = add_models(self.metatask, [count_model(one) for one in new], library, self.embedding)
         chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
         self.is_allowed, self.is_named = np.array(chosen, dtype=bool), named is not None
 
-    def _set_apart(self, library: Library, sizes: set[int]) -> None:
-        """Takes errors of networks at other image sizes out of those of the library; a note has those of the task."""
-        experts = [one for one in library.experts() if one.input_size not in sizes and describe_entry(one).is_named]
-        names = {one.name for one in experts}
-        apart = [error for error in self.errors if error.expert in names]
-        self.errors = [error for error in self.errors if error.expert not in names]
-        own = self.embedding.provenance.get("task_fingerprint")
-        values = {name: [one.error for one in apart if (one.expert, one.task) == (name, own)] for name in names}
-        found = [f"{name} {format_percent(float(np.mean(values[name])))}" for name in sorted(names) if values[name]]
-        if apart:
-            here = f" On this task they are: {', '.join(found)}." if found else ""
+    def _compare_sizes(self, library: Library, sizes: Mapping[str, int]) -> None:
+        """Sets apart errors of the library at image sizes that cannot be compared with the known `sizes` of networks.
+
+        Those of the task at smaller images are kept in `smaller`, for `predict_conditioned`; those of other tasks are
+        moved to the known size by `move_sizes`.
+        """
+        own, apart, lost = self.embedding.provenance.get("task_fingerprint"), set(), []
+        for expert in library.experts():
+            model = describe_entry(expert)
+            size = sizes.get(model.location or "") or look_up(model.location).size
+            if not (model.is_named and model.size and size and model.size != size and sizes):
+                continue
+            here = [error for error in self.errors if (error.expert, error.task) == (expert.name, own)]
+            halvings = float(np.log2(size / model.size))
+            if model.location in sizes and 0 < halvings <= MOST_HALVINGS:
+                if here and halvings < self.smaller.get(model.location, (None, np.inf))[1]:
+                    self.smaller[model.location] = here, halvings
+                continue
+            apart.add(expert.name)
+            if here:
+                lost.append(f"{expert.name} {format_percent(mean_errors(here)[0])}")
+        if self.smaller:
+            told = [f"{format_percent(mean_errors(each)[0])} ({each[0].expert})" for each, _ in self.smaller.values()]
             self.notes.append(
-                f"Errors of your library at another image size than the known ones ({' or '.join(map(str, sizes))} "
-                f"pixels) are not used, for they cannot be compared.{here}"
+                f"Errors on this task at smaller images than the network's own count, too: {', '.join(sorted(told))}. "
+                "They are lowered by what larger images gain on average."
             )
+        is_apart = [error.expert in apart for error in self.errors]
+        if any(is_apart):
+            there = f" On this task they are: {', '.join(sorted(lost))}." if lost else ""
+            self.notes.append(
+                "Errors of your library at another image size than the network's own are not used where it is larger, "
+                f"less than half, or nothing else is known of the network.{there}"
+            )
+        self.errors = [error for error, one in zip(self.errors, is_apart, strict=True) if not one]
 
     def leave_out_seen(self) -> None:
         """Takes the errors of the task out of the evidence, and models that have seen it out of the candidates."""
@@ -687,7 +713,8 @@ class Case:
         )
         best = self.average_best = find_average_best(metatask, is_candidate)
         if self.strategy == COMBINED:
-            prediction = predict_conditioned(metatask, self.embedding, query, self.measured, self.shift)
+            smaller = {model.name: self.smaller[model.location] for model in models if model.location in self.smaller}
+            prediction = predict_conditioned(metatask, self.embedding, query, self.measured, self.shift, smaller)
         else:
             prediction = find_strategy(self.strategy).fit(metatask)(query)
         if best is not None and np.isnan(prediction.loss[is_candidate]).all():
