@@ -3,13 +3,17 @@
 import warnings
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+import task2vec as t2v
 from task2vec.embedding import batching
 from task2vec.embedding.batching import Backward, OomRetry, Part
 from task2vec.fisher import Design, Ledger
 from tests.embedding.families import out_of_memory
+from tests.tiny_probe import make_tiny
 
 FEATURES, FILTERS = 4, 6
 MIX = torch.randn(FEATURES, FILTERS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -221,3 +225,21 @@ def test_a_gpu_multiplies_in_tf32_within_the_block_unless_a_users_own_flags_forb
             assert flags.allow_tf32 is allowed
     finally:
         flags.allow_tf32 = False
+
+
+def test_images_that_the_device_resizes_are_those_of_pillow(monkeypatch):
+    rng, shapes = np.random.default_rng(0), [(40, 30), (30, 40), (40, 30), (50, 20), (40, 30), (9, 9)]  # one too high
+    images = [Image.fromarray(rng.integers(0, 256, (*shape, 3), dtype=np.uint8)) for shape in shapes]
+    task, probe = t2v.from_dataset([*zip(images, [0, 1] * 3, strict=True)], name="sizes"), make_tiny()
+
+    def load() -> torch.Tensor:
+        pixels = batching.Pixels(task.images, probe, device=torch.device("cpu"), num_workers=2)
+        return torch.cat([some for _, some in pixels.batches(range(len(task)), 4)])
+
+    plain = load()
+    monkeypatch.setattr(batching, "_RESAMPLES", ("cpu",))
+    seen = []
+    resample = type(probe.preprocess).resample
+    monkeypatch.setattr(type(probe.preprocess), "resample", lambda *args: seen.append(resample(*args)) or seen[-1])
+    assert torch.equal(load(), plain)
+    assert {each is None for each in seen} == {True, False} and max(len(each) for each in seen if each is not None) > 1

@@ -52,6 +52,34 @@ def test_pixels_are_timms(name):
             assert (preprocess.normalise(preprocess(image)[None], torch.float32)[0] - whole).abs().max() <= 1e-6
 
 
+@pytest.mark.parametrize(("interpolation", "size", "resize"), [("bicubic", 56, 64), ("bilinear", 33, 33)])
+def test_resampling_on_a_device_is_pillows_to_the_last_bit(interpolation, size, resize):
+    preprocess = Preprocess(size=(size, size - 2), resize=resize, interpolation=interpolation)
+    rng = np.random.default_rng(0)
+    for width, height in [(97, 131), (200, 100), (100, 200), (41, 30), (64, 64), (30, 31), (500, 70), (512, 512)]:
+        pixels = rng.integers(0, 256, (3, height, width, 3), dtype=np.uint8)
+        pixels[0] = 255 * (pixels[0] > 127)  # overshoots, and is clipped
+        expected = torch.stack([preprocess(Image.fromarray(one)) for one in pixels])
+        for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
+            assert torch.equal(preprocess.resample(torch.from_numpy(pixels).to(device)).cpu(), expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "more"),
+    [
+        ((513, 512), {}),
+        ((100, 201), {}),
+        ((270, 30), {}),
+        ((64, 64), {"resize": 50}),
+        ((64, 64), {"squash": (56, 56)}),
+        ((64, 64), {"interpolation": "lanczos"}),
+    ],
+)
+def test_what_only_pillow_resamples_is_left_to_it(shape, more):
+    preprocess = Preprocess(**{"size": (56, 56), "resize": 64} | more)
+    assert preprocess.resample(torch.zeros(1, *reversed(shape), 3, dtype=torch.uint8)) is None
+
+
 def test_unusual_crops_go_through_timms_own_transform():
     cfg = {**config_of("resnet18.tv_in1k"), "crop_mode": "border"}
     preprocess = _timm_preprocess(cfg, 48)

@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -28,7 +29,7 @@ from torch.nn import functional
 from task2vec.embedding.embedding import EmbedSettings
 from task2vec.errors import NotFiniteError, ResourceError, UsageError
 from task2vec.fisher import Design, Ledger, NoisyNetwork, PerSampleFisher
-from task2vec.probe import Probe
+from task2vec.probe import Preprocess, Probe
 from task2vec.progress import Report
 from task2vec.tasks import Images
 
@@ -38,6 +39,8 @@ CACHE_BYTES = {"cpu": 16 << 20, "cuda": 8 << 30}
 BATCH_SIZE = {"cpu": 3, "cuda": 128}
 # A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to the next of these.
 _SIZES = (32, 64, 128, 256, 512, 1024)
+# Devices that resize images faster than Pillow does.
+_RESAMPLES = ("cuda",)
 # Threads that decode: more of them wait for each other.
 _DECODERS = 8
 # What happens once per column, with all that is remembered of the layers' inputs, in backward passes with their
@@ -106,7 +109,7 @@ class Pixels:
                 run, tensors, loading = ahead
                 ahead = next(begun, None)
                 for some, future in loading:
-                    loaded = dict(zip(some, future.result().to(self.device, non_blocking=True), strict=True))
+                    loaded = dict(zip(some, future.result(), strict=True))
                     tensors |= loaded
                     new = {index: tensor for index, tensor in loaded.items() if index not in self.kept}
                     if (size := sum(tensor.nbytes for tensor in new.values())) <= self.room:
@@ -126,7 +129,20 @@ class Pixels:
         return cached, [(part, pool.submit(self._load_all, part)) for part in parts]
 
     def _load_all(self, indices: Sequence[int]) -> Tensor:
-        return torch.stack([self.load(index) for index in indices])
+        """Images on the device. A GPU resizes those of one size together, which takes Pillow longer than decoding."""
+        look = self.probe.preprocess
+        if self.device.type not in _RESAMPLES or not isinstance(look, Preprocess):
+            return torch.stack([self.load(index) for index in indices]).to(self.device, non_blocking=True)
+        images = [self.images.load(index) for index in indices]
+        tensors: dict[int, Tensor] = {}
+        for size in {image.size for image in images}:
+            own = [place for place, image in enumerate(images) if image.size == size]
+            raw = torch.from_numpy(np.stack([np.asarray(images[place]) for place in own]))
+            pixels = look.resample(raw.to(self.device))
+            if pixels is None:
+                pixels = torch.stack([look(images[place]) for place in own]).to(self.device)
+            tensors |= dict(zip(own, pixels, strict=True))
+        return torch.stack([tensors[place] for place in range(len(images))])
 
     def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
         """Batches of images that recur often: from one tensor, if all images are in the cache."""

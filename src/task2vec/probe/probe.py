@@ -72,6 +72,26 @@ class Preprocess:
             picture = transforms.resize(_trim(picture), [self.resize], interpolation)
         return torch.from_numpy(np.array(transforms.center_crop(picture, list(self.size)))).permute(2, 0, 1)
 
+    def resample(self, images: Tensor) -> Tensor | None:
+        """What a call returns, to the last bit, for (n, height, width, 3) 8-bit images, computed where they are.
+
+        None for what only Pillow does: padded crops, other kernels, squashed, long and very large images.
+        """
+        _, height, width, _ = images.shape
+        short, sides = min(height, width), (height, width)
+        whole = [self.resize if side == short else int(self.resize * side / short) for side in sides]
+        # From 13.0 on Pillow resamples the rows of some images first that are higher than twice their width.
+        is_long = width > _WIDEST * height or height > 2 * width
+        is_padded = whole[0] < self.size[0] or whole[1] < self.size[1]
+        if self.squash or self.interpolation not in _KERNELS or is_long or is_padded or height * width > _LARGEST:
+            return None
+        pixels = images.permute(0, 3, 1, 2).double()
+        for axis in (1, 0):  # columns, rounded, then rows
+            weights = _resampling(sides[axis], whole[axis], self.size[axis], self.interpolation, pixels.device)
+            pixels = pixels @ weights.T if axis else weights @ pixels
+            pixels = pixels.add_(1 << (_PRECISION - 1)).div_(1 << _PRECISION).floor_().clamp_(0, 255)
+        return pixels.to(torch.uint8)
+
     def normalise(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
         """The batch of 8-bit `pixels` as the network's input."""
         return (pixels.to(dtype) - _levels(self.mean, pixels.device, dtype)) / _levels(self.std, pixels.device, dtype)
@@ -139,6 +159,31 @@ def check_transform(transform: Callable[[Image.Image], Any]) -> CustomPreprocess
 def _levels(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
     """Values per channel on the scale of 8-bit pixels, brought to a device once: a GPU would wait for each copy."""
     return torch.tensor(values, device=device, dtype=dtype)[:, None, None] * 255
+
+
+@lru_cache(maxsize=16)
+def _resampling(size: int, whole: int, kept: int, interpolation: str, device: torch.device) -> Tensor:
+    """(kept, size) weights of the middle of Pillow's resampling to `whole` pixels: integers of 22 bits, as float64."""
+    (kernel, support), step, start = _KERNELS[interpolation], size / whole, round((whole - kept) / 2)
+    wide = max(step, 1.0)
+    centres, reach = (np.arange(start, start + kept)[:, None] + 0.5) * step, support * wide
+    first, last = ((centres + side * reach + 0.5).astype(int).clip(0, size) for side in (-1, 1))
+    places = first + np.arange(int(2 * reach) + 2)
+    weights = kernel(np.abs((places - centres + 0.5) * (1.0 / wide))) * (places < last)
+    weights *= 1.0 / weights.sum(1, keepdims=True)
+    spread = np.zeros((kept, size + places.shape[1]))
+    np.put_along_axis(spread, places, np.trunc(weights * (1 << _PRECISION) + np.copysign(0.5, weights)), axis=1)
+    return torch.from_numpy(spread[:, :size]).to(device)
+
+
+def _cubic(x: np.ndarray) -> np.ndarray:
+    near, far = (1.5 * x - 2.5) * x * x + 1, (((x - 5) * x + 8) * x - 4) * -0.5
+    return np.where(x < 1, near, np.where(x < 2, far, 0.0))
+
+
+# Kernels of Pillow by distance, and how far they reach; bits of its weights; pixels beyond which decoding takes longer.
+_KERNELS = {"bilinear": (lambda x: np.maximum(1 - x, 0.0), 1.0), "bicubic": (_cubic, 2.0)}
+_PRECISION, _LARGEST = 22, 1 << 18
 
 
 def _parts(transform: Any) -> list[Any]:
