@@ -16,6 +16,7 @@ from task2vec.embedding.many import _merge, gather_images, group_tasks
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, ProbeError, ResourceError, UsageError
 from task2vec.fisher import PerSampleFisher
 from task2vec.head import fit_heads
+from task2vec.progress import silent
 from task2vec.tasks import Task, from_dataset
 from tests.cases import make_case
 from tests.embedding.conftest import make_task, make_tiny, pictures, write_folder
@@ -174,6 +175,17 @@ def test_heads_on_the_same_images_are_fitted_together(monkeypatch):
     asked = count_heads(monkeypatch)
     embed_all([*ask_binary(5), *make_family("classes")])
     assert sorted(asked) == [1, 1, 1, 5]
+
+
+def test_heads_of_small_tasks_on_other_images_are_fitted_together_where_a_device_waits(monkeypatch):
+    tasks, probe = [*ask_binary(3), *make_family("disjoint")], tiny()
+    wanted = [embed(task, probe, settings=FINE) for task in tasks]
+    monkeypatch.setattr(many, "_WAITS", ("cpu",))
+    asked = count_heads(monkeypatch)
+    work = many.GroupWork(probe, FINE, 1e9, {"device": "cpu", "num_workers": None, "batch_size": None})
+    found = dict(work.embed(list(enumerate(tasks)), silent))  # as one group, which a GPU makes of small ones
+    assert max(asked) > 3
+    assert_same([found[number] for number in range(len(tasks))], wanted)
 
 
 @pytest.mark.parametrize(("family", "fails"), [("binary", (1,)), ("classes", (2, 5))])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from task2vec.head import fit_head, fit_heads, image_weights
+from task2vec.head import fit_head, fit_heads, image_weights, is_small
 from task2vec.head.fit import FOLDS, assign_folds
 from task2vec.head.problem import CHUNK, Problem, make_problem, whiten
 from tests.head.material import KINDS, problem
@@ -222,3 +222,32 @@ def test_heads_of_several_tasks_are_those_that_each_has_alone(kind, count, valid
         assert torch.allclose(head.weight, alone.weight, rtol=1e-8, atol=1e-10)
         assert torch.allclose(head.bias, alone.bias, rtol=1e-8, atol=1e-9)
     assert len({head.cv_error for head in together}) == 3  # or the test would not see tasks mixed up
+
+
+@pytest.mark.parametrize("balance", [True, False])
+@pytest.mark.parametrize("kind", ["2 classes", "4 classes"])
+def test_small_tasks_on_other_images_fitted_together_are_as_alone(kind, balance):
+    classes = KINDS[kind][0]
+    counts = (15 * classes, 11 * classes, 7 * classes)
+    assert all(is_small(count, classes) for count in counts) and not is_small(16 * classes, classes)
+    assert not is_small(241, 100)
+    parts = [problem(kind, count, seed=count)[:2] for count in counts]
+    copies = [torch.arange(count) // 2 for count in counts]  # of the images, two and two
+    alone = [
+        fit_head(x, y, classes=classes, balance=balance, groups=own) for (x, y), own in zip(parts, copies, strict=True)
+    ]
+    rng, total = torch.Generator().manual_seed(0), sum(counts)
+    mixed = torch.randperm(total, generator=rng).split(counts)
+    members = [own.sort().values for own in mixed]
+    features, targets, groups = torch.empty(total, 8, dtype=torch.float64), torch.zeros(3, total, dtype=torch.long), []
+    groups = torch.empty(total, dtype=torch.long)
+    for number, ((x, y), own) in enumerate(zip(parts, members, strict=True)):
+        features[own], targets[number, own], groups[own] = x, y, copies[number] + 1000 * number
+    groups = groups.unique(return_inverse=True)[1]
+    found = fit_heads(features, targets, classes=classes, balance=balance, groups=groups, members=members)
+    for one, other in zip(found, alone, strict=True):
+        torch.testing.assert_close(one.weight, other.weight, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(one.bias, other.bias, rtol=1e-4, atol=1e-6)
+        figures = [(head.cv_loss, head.cv_error, head.train_loss, head.l2) for head in (one, other)]
+        assert figures[0] == pytest.approx(figures[1], rel=1e-4)
+        assert (one.beats_chance, one.has_converged) == (other.beats_chance, other.has_converged)

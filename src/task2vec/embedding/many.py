@@ -17,7 +17,7 @@ from task2vec.embedding.embedding import Embedding, EmbedSettings, Store, find_s
 from task2vec.embedding.single import Job, add_priors, start_backward
 from task2vec.errors import DataError, NotFiniteError, ResourceError, Task2VecError, UsageError
 from task2vec.fisher import check_rows
-from task2vec.head import Head, fit_heads
+from task2vec.head import Head, fit_heads, is_small
 from task2vec.parallel import Backend, Unit, borrow_backend
 from task2vec.probe import Probe, load_probe
 from task2vec.progress import Report, show_progress, silent
@@ -28,6 +28,8 @@ from task2vec.tasks.images import ChosenImages
 _TOGETHER = 256
 # Images that keep a GPU busy: tasks without common ones share their batches up to so many.
 _BUSY = 2048
+# Devices that wait for the host in every step of a small fit.
+_WAITS = ("cuda",)
 _GIGABYTE = 1 << 30
 
 NO_IMAGES = ChosenImages((), ())
@@ -422,20 +424,37 @@ class GroupWork:
     def _fit(self, jobs: Sequence[Job], features: Tensor) -> list[Head]:
         """The heads of all jobs; those on the very same images with as many classes are fitted together.
 
-        Half of them at a time, and so on, if a GPU has not enough memory for all.
+        On a GPU also small tasks on other images, since it waits for the host in each fit. Half of them at a time, and
+        so on, if it has not enough memory for all.
         """
         alike: dict[tuple, list[int]] = defaultdict(list)
         for position, job in enumerate(jobs):
-            kind = (job.places.numpy().tobytes(), len(job.task.classes), job.task.is_multilabel)
-            alike[kind].append(position)
+            classes, is_multilabel = len(job.task.classes), job.task.is_multilabel
+            is_shared = features.device.type in _WAITS and not is_multilabel and is_small(len(job.task), classes)
+            alike[None if is_shared else job.places.numpy().tobytes(), classes, is_multilabel].append(position)
         heads: dict[int, Head] = {}
-        for (_, classes, _), positions in alike.items():
-            first = jobs[positions[0]]
-            own = features[first.places]
-            how = {"l2": self.settings.l2, "balance": self.settings.balance, "groups": first.groups}
-            what = f"{classes} classes on {len(own)} images"
+        for (common, classes, _), positions in alike.items():
+            some = [jobs[position] for position in positions]
+            how = {"l2": self.settings.l2, "balance": self.settings.balance, "classes": classes}
+            what = f"{classes} classes on {max(len(job.task) for job in some)} images"
             memory = OomRetry(what, on_shortage=jobs[0].passes.memory.on_shortage, unit="head")
-            targets = torch.stack([jobs[position].targets for position in positions])
-            fitted = memory.run(partial(fit_heads, own, classes=classes, **how), [targets])
+            if common is None:
+                fitted = memory.run(lambda part, how=how: fit_apart(features, part, **how), [some])
+            else:
+                how["groups"] = some[0].groups
+                targets = torch.stack([job.targets for job in some])
+                fitted = memory.run(partial(fit_heads, features[some[0].places], **how), [targets])
             heads |= dict(zip(positions, fitted, strict=True))
         return [heads[position] for position in range(len(jobs))]
+
+
+def fit_apart(features: Tensor, jobs: Sequence[Job], **how: Any) -> list[Head]:
+    """The heads of small tasks, each on its own of the common images, fitted together."""
+    union, members = torch.cat([job.places for job in jobs]).unique(), []
+    targets = torch.zeros(len(jobs), len(union), dtype=torch.long, device=features.device)
+    for number, job in enumerate(jobs):
+        members.append(torch.searchsorted(union, job.places).to(features.device))
+        targets[number, members[-1]] = job.targets
+    digests = [jobs[0].digests[place] for place in union.tolist()]
+    groups = torch.from_numpy(np.unique(digests, return_inverse=True)[1]).to(features.device)
+    return fit_heads(features[union.to(features.device)], targets, groups=groups, members=members, **how)

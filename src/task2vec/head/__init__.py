@@ -6,6 +6,7 @@ from task2vec.head.fit import fit_head as fit_head
 from task2vec.head.fit import fit_heads as fit_heads
 from task2vec.head.fit import fit_split_heads as fit_split_heads
 from task2vec.head.fit import image_weights as image_weights
+from task2vec.head.fit import is_small as is_small
 from task2vec.head.fit import make_training_splits as make_training_splits
 from task2vec.head.fit import predict_held_out as predict_held_out
 from task2vec.head.fit import to_onehot as to_onehot

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.head.problem import CHUNK, MEMORY, Problem, compress, make_problem, whiten
+from task2vec.head.problem import CHUNK, FEW_IMAGES, MEMORY, Problem, compress, make_problem, whiten
 
 FOLDS = 5
 L2 = 2e-3
@@ -96,22 +96,25 @@ def fit_heads(
     l2: float = L2,
     balance: bool = True,
     groups: Tensor | None = None,
+    members: Sequence[Tensor] | None = None,
 ) -> list[Head]:
     """The heads of tasks on the same features; `targets` are (tasks, n) class indices or (tasks, n, c) zeros and ones.
 
     Fitted together, since that takes a fraction of the time; each is the head that its task has alone, but for
-    rounding. Images with the same number in `groups` (n,), such as copies, are in the same fold.
+    rounding. Images with the same number in `groups` (n,), such as copies, are in the same fold. `members` are the
+    images of each task, if it does not have all; then all tasks must be small, see `is_small`.
     """
     l2 = find_penalty(l2, classes, is_multilabel=targets.ndim == 3)
-    whole = _make_whole(features, targets, classes=classes, balance=balance)
+    whole = _make_whole(features, targets, classes=classes, balance=balance, members=members)
     problem, basis = compress(whole)
-    white, weights = whiten(problem, l2), whole.weights
+    white, weights = whiten(problem, l2) if members is None else problem, whole.weights
     groups = torch.arange(len(problem), device=features.device) if groups is None else groups
     tasks = torch.arange(len(weights), device=features.device)
     penalties = torch.full(tasks.shape, l2, dtype=torch.float64, device=features.device)
     # Of many images every task keeps others for validation, so each is validated alone.
     parts, source = (tasks.split(1), problem) if len(problem) > MAX_VALIDATED else ([tasks], white)
-    validated = [figures for some in parts for figures in _validate(source.select(some), penalties[:1], groups)]
+    own = (penalties[:1], groups, members)
+    validated = [figures for some in parts for figures in _validate(source.select(some), *own)]
     heads = []
     for some in tasks.split(problem.count_together()):
         solution, loss, converged = white.solve(weights[some], penalties[some], some, **_STOP)
@@ -157,11 +160,27 @@ def predict_held_out(
     return held_out[0, 0], held_out[1, 0], is_judged[0]
 
 
-def _make_whole(features: Tensor, targets: Tensor, *, classes: int, balance: bool) -> Problem:
+def is_small(images: int, classes: int) -> bool:
+    """Whether a task with one label per image can be fitted together with tasks on other images.
+
+    Its problem is not whitened when it is alone, and its error is averaged over all repetitions.
+    """
+    return images < FEW_IMAGES * classes and images <= MAX_REPEATED // REPETITIONS
+
+
+def _make_whole(
+    features: Tensor, targets: Tensor, *, classes: int, balance: bool, members: Sequence[Tensor] | None = None
+) -> Problem:
     """The problem of tasks with (tasks, n) or (tasks, n, c) targets, as `fit_heads` takes them."""
     kind = {"is_multilabel": targets.ndim == 3}
     onehot = to_onehot(targets, classes, **kind)
-    return make_problem(features, onehot, image_weights(onehot, **kind, balance=balance), **kind)
+    if members is None:
+        return make_problem(features, onehot, image_weights(onehot, **kind, balance=balance), **kind)
+    weights, is_own = onehot.new_zeros(onehot.shape[:2]), torch.zeros_like(onehot)
+    for task, own in enumerate(members):
+        weights[task, own] = image_weights(onehot[task, own], **kind, balance=balance)
+        is_own[task, own] = 1
+    return make_problem(features, onehot * is_own, weights, **kind)
 
 
 def find_penalty(l2: float, classes: int, *, is_multilabel: bool) -> float:
@@ -194,7 +213,9 @@ def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tens
     return (onehot / per_class.clamp_min(1)).sum(-1) / (per_class > 0).sum(-1)
 
 
-def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]:
+def _validate(
+    problem: Problem, l2: Tensor, groups: Tensor, members: Sequence[Tensor] | None = None
+) -> list[list[float]]:
     """The held-out loss and class-balanced error of every task, and whether it beats chance, for `l2` (1,)."""
     kind, classes = {"is_multilabel": problem.is_multilabel}, problem.onehot.shape[2]
     if len(problem) > MAX_VALIDATED:
@@ -202,7 +223,7 @@ def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]
         images = order[torch.linspace(0, len(order) - 1, MAX_VALIDATED, device=order.device).long()]
         problem, groups = problem.select(images=images), groups[images].unique(return_inverse=True)[1]
         problem = whiten(problem, float(l2))
-    losses, errors, is_judged, error_weights = _hold_out(problem, l2, groups)
+    losses, errors, is_judged, error_weights = _hold_out(problem, l2, groups, members=members)
     judged = problem.onehot * is_judged[..., None]
     # Guessing errs in all classes but one, or every second time; images of a group are right or wrong together.
     known = torch.full_like(losses, 2) if kind["is_multilabel"] else (judged.sum(1) > 0).sum(1, keepdim=True)
@@ -215,15 +236,27 @@ def _validate(problem: Problem, l2: Tensor, groups: Tensor) -> list[list[float]]
 
 
 def _hold_out(
-    problem: Problem, l2: Tensor, groups: Tensor, held_out: Tensor | None = None
+    problem: Problem,
+    l2: Tensor,
+    groups: Tensor,
+    held_out: Tensor | None = None,
+    members: Sequence[Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(tasks, 1) held-out losses and errors, (tasks, n) which images are judged, and (tasks, n, 1 or c) error weights.
 
     Single precision is enough, and twice as fast. `held_out` is that of `cross_validate`.
     """
     problem, kind = replace(problem, dtype=torch.float32), {"is_multilabel": problem.is_multilabel}
-    repetitions = max(1, min(REPETITIONS, MAX_REPEATED // (int(groups.max()) + 1)))
-    folds, is_judged = assign_folds(problem.onehot, groups=groups, repetitions=repetitions, **kind)
+    if members is None:
+        repetitions = max(1, min(REPETITIONS, MAX_REPEATED // (int(groups.max()) + 1)))
+        folds, is_judged = assign_folds(problem.onehot, groups=groups, repetitions=repetitions, **kind)
+    else:
+        folds = torch.full((len(members), REPETITIONS, len(problem)), -1, device=groups.device)
+        is_judged = torch.zeros_like(folds[:, 0], dtype=torch.bool)
+        for task, own in enumerate(members):
+            how = {"groups": groups[own].unique(return_inverse=True)[1], "repetitions": REPETITIONS, **kind}
+            fold, judged = assign_folds(problem.onehot[task, own][None], **how)
+            folds[task][:, own], is_judged[task, own] = fold[0], judged[0]
     error_weights = _error_weights(problem.onehot * is_judged[..., None], **kind)
     how = {"together": problem.count_together(), "error_weights": error_weights, "held_out": held_out}
     # The gradients of a whitened problem have other lengths; either way losses are right to about 1 %.

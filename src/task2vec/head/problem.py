@@ -37,7 +37,7 @@ _CURVATURE, _WHITENED_HISTORY = 0.5, 5  # a longer history saves no steps
 # The penalty of a whitened problem is a difference, which needs this part of the curvature to survive rounding.
 _LEAST_PENALTY = 1e-4
 # With fewer images per class those held out are too large a part of the second moment: whitening saves no steps.
-_FEW_IMAGES = 16
+FEW_IMAGES = 16
 # On a CPU whitening more than so many products takes longer than it saves, with so many features per column.
 _MANY_PRODUCTS, _MANY_FEATURES = 1 << 28, 400
 # Bytes for the heads of one call: the solver keeps some copies of all weights, a pass some of all logits.
@@ -249,7 +249,7 @@ def whiten(problem: Problem, l2: float) -> Problem:
     """
     (count, width), classes = problem.features.shape, 2 if problem.is_multilabel else problem.onehot.shape[2]
     curvature = _CURVATURE / (4 if problem.is_multilabel else classes)
-    is_useless = count < _FEW_IMAGES * classes or l2 < _LEAST_PENALTY * curvature
+    is_useless = count < FEW_IMAGES * classes or l2 < _LEAST_PENALTY * curvature
     is_slow = count * width**2 > _MANY_PRODUCTS and width > _MANY_FEATURES * problem.columns
     is_large = max(count, width) * width * 8 > MEMORY // 2
     if is_useless or is_large or (is_slow and problem.device_type == "cpu"):
