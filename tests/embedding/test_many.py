@@ -173,13 +173,13 @@ def test_methods_with_draws_of_their_own_share_images_and_features(monkeypatch, 
 
 def test_heads_on_the_same_images_are_fitted_together(monkeypatch):
     asked = count_heads(monkeypatch)
-    embed_all([*ask_binary(5), *make_family("classes")])
+    embed_all([*ask_binary(5), *make_family("classes")], device="cpu")
     assert sorted(asked) == [1, 1, 1, 5]
 
 
 def test_heads_of_small_tasks_on_other_images_are_fitted_together_where_a_device_waits(monkeypatch):
     tasks, probe = [*ask_binary(3), *make_family("disjoint")], tiny()
-    wanted = [embed(task, probe, settings=FINE) for task in tasks]
+    wanted = [embed(task, probe, settings=FINE, device="cpu") for task in tasks]
     monkeypatch.setattr(many, "_WAITS", ("cpu",))
     asked = count_heads(monkeypatch)
     work = many.GroupWork(probe, FINE, 1e9, {"device": "cpu", "num_workers": None, "batch_size": None})

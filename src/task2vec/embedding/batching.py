@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL.Image import Image
 from torch import Tensor
 from torch.nn import functional
 
@@ -132,17 +133,18 @@ class Pixels:
         """Images on the device. A GPU resizes those of one size together, which takes Pillow longer than decoding."""
         look = self.probe.preprocess
         if self.device.type not in _RESAMPLES or not isinstance(look, Preprocess):
-            return torch.stack([self.load(index) for index in indices]).to(self.device, non_blocking=True)
-        images = [self.images.load(index) for index in indices]
-        tensors: dict[int, Tensor] = {}
+            tensors = torch.stack([self._preprocess(index, self.load(index)) for index in indices])
+            return tensors.to(self.device, non_blocking=True)
+        images = [self.load(index) for index in indices]
+        resized: dict[int, Tensor] = {}
         for size in {image.size for image in images}:
             own = [place for place, image in enumerate(images) if image.size == size]
             raw = torch.from_numpy(np.stack([np.asarray(images[place]) for place in own]))
             pixels = look.resample(raw.to(self.device))
             if pixels is None:
                 pixels = torch.stack([look(images[place]) for place in own]).to(self.device)
-            tensors |= dict(zip(own, pixels, strict=True))
-        return torch.stack([tensors[place] for place in range(len(images))])
+            resized |= dict(zip(own, pixels, strict=True))
+        return torch.stack([resized[place] for place in range(len(images))])
 
     def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
         """Batches of images that recur often: from one tensor, if all images are in the cache."""
@@ -158,9 +160,12 @@ class Pixels:
         """Empties the cache, and caches nothing more: memory is short."""
         self.kept, self.room = {}, 0
 
-    def load(self, index: int) -> Tensor:
-        """One image as a tensor; `DataError` if it cannot be decoded."""
-        tensor = self.probe.preprocess(self.images.load(index))
+    def load(self, index: int) -> Image:
+        """One image, decoded; `DataError` if it cannot be."""
+        return self.images.load(index)
+
+    def _preprocess(self, index: int, image: Image) -> Tensor:
+        tensor = self.probe.preprocess(image)
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise NotFiniteError(
                 f"'{self.images.name(index)}' becomes NaN or infinity under the probe's transform, which would spoil "
