@@ -21,6 +21,7 @@ import typer
 import task2vec as t2v
 from experiments import report
 from experiments.collection import Collection, Member, read_collection, sample_collection
+from experiments.figures import draw_norm_error, scale_norms, style_axes
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.text import pluralize
@@ -371,9 +372,9 @@ def draw_curves(rows: Sequence[Row], by: str, label: str, columns: Sequence[str]
             if column == "error" and by != "images_per_class":
                 chance = [(point.at, 100 * point.mean) for point in summarise(group, by, "chance")]
                 axes.plot(*zip(*chance, strict=True), color=plots.GREY, linewidth=0.8, linestyle=_DOTTED)
-        plots.style_axes(axes, label, words)
+        style_axes(axes, label, words)
         if column == "norm":
-            plots.scale_norms(axes, "y")
+            scale_norms(axes, "y")
         elif column == "distance":
             axes.set_ylim(bottom=-0.03)
             axes.axhline(0, color=plots.INK, linewidth=0.8)
@@ -422,7 +423,7 @@ def write_properties(rows: dict[str, list[Row]], claims: Sequence[Claim], folder
     }
     by_task = {key: [row[key] for row in rows["norm_error"]] for key in ("norm", "error", "task", "dataset")}
     about: Row = {"names": by_task["task"], "groups": by_task["dataset"], "out": folder / "norm_error.png"}
-    files = plots.draw_norm_error(by_task["norm"], by_task["error"], **about)
+    files = draw_norm_error(by_task["norm"], by_task["error"], **about)
     files += [plots.save_picture(figure, folder / f"{name}.png") for name, figure in figures.items()]
     files += [report.write_rows(table, folder / f"{name}.csv") for name, table in rows.items()]
     return files + report.write_claims(claims, folder)

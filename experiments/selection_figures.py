@@ -8,6 +8,7 @@ import numpy as np
 
 import task2vec as t2v
 from experiments import report
+from experiments.figures import rank_correlation, scale_norms, style_axes
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.select import find_strategy
@@ -135,8 +136,8 @@ def _draw_norm_panel(
         if is_far:
             axes.annotate(f"‹ {norm:.0e}", (floor, error), (5, 0), textcoords="offset points", fontsize=6,
                           color=colour, va="center")  # fmt: skip
-    plots.style_axes(axes, "", "")
-    plots.scale_norms(axes, "x")
+    style_axes(axes, "", "")
+    scale_norms(axes, "x")
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     found = report.correlate([row[space] for row in rows], [row["optimum"] for row in rows])
     axes.set_title(f"{space}: ρ = {found}, {found.count} tasks", fontsize=7.5, color=plots.INK, loc="left")
@@ -190,7 +191,7 @@ def draw_violins(rows: Sequence[Row], means: np.ndarray, strategies: Sequence[st
     for number, axes in enumerate(panels):
         part = rows[number * per_line : (number + 1) * per_line]
         _draw_columns(axes, part, means, strategies)
-        plots.style_axes(axes, "", "test error (%)")
+        style_axes(axes, "", "test error (%)")
         axes.set(xlim=(-0.7, per_line - 0.3), ylim=(-0.02 * top, 1.04 * top))
         axes.set_xticks(range(len(part)), [shorten_name(row["task"]) for row in part], fontsize=6.5)
         for label, row in zip(axes.get_xticklabels(), part, strict=True):
@@ -336,7 +337,7 @@ def _judge_matrix(means: np.ndarray, distances: np.ndarray, family: str, hits: i
     for errors, row in zip(means, distances, strict=True):
         known = np.isfinite(errors) & np.isfinite(row)
         if known.sum() > 2:
-            rho = plots.rank_correlation(row[known], errors[known])
+            rho = rank_correlation(row[known], errors[known])
             found += [] if rho is None else [rho]
     if not found:
         return Claim("matrix", claim, "no source task of a candidate has an embedding here", UNCLEAR)
@@ -445,7 +446,7 @@ def draw_curves(rows: Sequence[Row], gaps: Sequence[Row]) -> "Figure":
                 if choice == "selected":
                     low, high = ([100 * row[end] for row in own] for end in ("low", "high"))
                     axes.fill_between(at, low, high, color=colour, alpha=0.13, linewidth=0)
-        plots.style_axes(axes, "training images", "test error (%)")
+        style_axes(axes, "training images", "test error (%)")
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
         counts = sorted({row["images"] for row in group})
@@ -458,7 +459,7 @@ def draw_curves(rows: Sequence[Row], gaps: Sequence[Row]) -> "Figure":
             above = [100 * (row[choice] / row["best"] - 1) for row in own]
             axes.plot([order.index(row["shots"]) for row in own], above, color=_WAY_COLOURS[way], **_CHOICES[choice])
     axes.axhline(0, color=plots.INK, linewidth=0.8, linestyle=(0, (1, 1.5)))
-    plots.style_axes(axes, "training images of each class", "error above the best (%)")
+    style_axes(axes, "training images of each class", "error above the best (%)")
     axes.set_xticks(range(len(order)), order)
     axes.set_title("mean of the tasks", fontsize=8, color=plots.INK, loc="left")
     for axes in panels[len(tasks) + 1 :]:

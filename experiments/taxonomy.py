@@ -25,6 +25,7 @@ from experiments import report
 from experiments.agreement import ALL, WITHIN, Agreement, agree, agree_within, neighbour_shares, resample_mean, retrieve
 from experiments.collection import Collection, Dataset, Member, read_collection
 from experiments.embeddings_file import EmbeddingFile, open_embeddings
+from experiments.figures import curve_area, draw_neighbourhoods, draw_norm_error, style_axes
 from experiments.label_sets import Family, make_painted_family, make_taxon_family
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
@@ -256,7 +257,7 @@ def compare_spaces(
             measures.append(row)
     for kind, taxonomic in tree.distances.items():
         about: Row = {"measure": "area", "tree": kind, "scope": ALL, "count": len(datasets)}
-        areas = {name: plots.curve_area(each, taxonomic) for name, each in spaces.items()}
+        areas = {name: curve_area(each, taxonomic) for name, each in spaces.items()}
         measures += [{**about, "space": name, "value": area} for name, area in areas.items()]
     measures += _count_neighbours(spaces, tree, datasets, seed=seed)
     columns = ("measure", "space", "tree", "scope", "value", "low", "high", "p", "chance", "count")
@@ -427,9 +428,9 @@ def write_comparison(comparison: Comparison, datasets: Sequence[str], folder: Pa
     files = plots.draw_matrix(spaces[main], names, out=folder / "tree", groups=groups, title=title)
     shown = [name for name in spaces if name == f"{main}, cosine" or name.startswith(DOMAIN)]
     curves = {name: spaces[name] for name in (*comparison.methods, *shown)}
-    files += plots.draw_neighbourhoods(curves, comparison.tree["graph"], out=folder / "neighbourhoods")
+    files += draw_neighbourhoods(curves, comparison.tree["graph"], out=folder / "neighbourhoods")
     if min(norms) > 0:
-        files += plots.draw_norm_error(norms, errors, names=names, out=folder / "norm_error", groups=list(datasets))
+        files += draw_norm_error(norms, errors, names=names, out=folder / "norm_error", groups=list(datasets))
     tables = {"tasks": comparison.tasks, "distances": list_pairs(comparison), "measures": comparison.measures}
     files += [report.write_rows(rows, folder / f"{name}.csv") for name, rows in tables.items()]
     try:
@@ -479,7 +480,7 @@ def _draw_rates(axes: "Axes", rows: Sequence[Row]) -> None:
         look = {"color": plots.INK, "linewidth": 0.9, "linestyle": (0, (2, 1.5))}
         label = None if place else "chance"
         axes.plot([place - 0.45, place + 0.45], [100 * family[0]["chance"]] * 2, label=label, **look)
-    plots.style_axes(axes, "", "label set found again (%)")
+    style_axes(axes, "", "label set found again (%)")
     axes.set_ylim(0, 105)
     names = [plots.format_legend(f"{family[0]['family']} ({family[0]['label_sets']})") for family in families]
     axes.set_xticks(range(len(families)), names, fontsize=7, rotation=20, ha="right", rotation_mode="anchor")
@@ -505,7 +506,7 @@ def _draw_distances(axes: "Axes", pairs: Sequence[Row]) -> None:
     for _, colour, words in kinds.values():
         axes.scatter([], [], s=14, color=colour, label=words)
     axes.axhline(1.0, color=plots.GREY, linewidth=0.8, linestyle=(0, (1, 2)), label="other label set, other images")
-    plots.style_axes(axes, "", "distance (mean of the dotted line = 1)")
+    style_axes(axes, "", "distance (mean of the dotted line = 1)")
     axes.set_ylim(bottom=-0.04)
     axes.set_xticks(range(len(labels)), labels, fontsize=6.5, rotation=20, ha="right", rotation_mode="anchor")
     axes.legend(**_LEGEND, ncols=2)

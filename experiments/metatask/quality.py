@@ -13,6 +13,7 @@ import typer
 from scipy import stats
 
 import task2vec as t2v
+from experiments.figures import rank_correlation
 from experiments.metatask.plan import GENERIC
 from experiments.report import Row, load_bundle, make_app, say
 from task2vec import plots
@@ -176,7 +177,7 @@ def compare_recipes(metatask: t2v.MetaTask, family: str, protocol: int) -> Row:
 
     def agree(other: np.ndarray) -> float:
         known = [(row, ~np.isnan(fast[row])) for row in rows]
-        return _average([plots.rank_correlation(fast[r, k], other[r, k]) for r, k in known])
+        return _average([rank_correlation(fast[r, k], other[r, k]) for r, k in known])
 
     by_task = np.nanmean(fast[rows], axis=1), np.nanmean(paper[rows], axis=1)
     p: Any = stats.wilcoxon(*by_task)[1]
@@ -198,10 +199,10 @@ def compare_classifiers(tables: Sequence[Row]) -> list[Row]:
             continue
         key = paper_key.replace("achille2019", "logistic")
         paper, ours = (np.array([[row[1] for row in each[k]] for each in both]) for k in (paper_key, key))
-        same = [plots.rank_correlation(a, b) for a, b in zip(paper.T, ours.T, strict=True)]
-        other = [plots.rank_correlation(a, b) for a, b in combinations(ours.T, 2)]
+        same = [rank_correlation(a, b) for a, b in zip(paper.T, ours.T, strict=True)]
+        other = [rank_correlation(a, b) for a, b in combinations(ours.T, 2)]
         row: Row = {"task": task, "experts": len(both), "paper": float(100 * paper.mean())}
-        row |= {"ours": float(100 * ours.mean()), "spearman": plots.rank_correlation(paper.mean(1), ours.mean(1))}
+        row |= {"ours": float(100 * ours.mean()), "spearman": rank_correlation(paper.mean(1), ours.mean(1))}
         found.append(row | {"same_split": _average(same), "other_split": _average(other)})
     return found
 

@@ -1,4 +1,4 @@
-"""Map, matrix, scatter and curves: whole files in three formats, right numbers, strange names as text."""
+"""Map and matrix: whole files in three formats, right numbers, strange names as text."""
 
 import csv
 import itertools
@@ -102,25 +102,11 @@ def test_two_maps_side_by_side_are_the_same_bytes_again(tmp_path):
     assert [float(row["x, tasks"]) for row in read(files[2])] == [-float(row["x, domains"]) for row in read(files[2])]
 
 
-def test_neighbourhood_curves_and_norms_with_their_numbers(tmp_path):
-    taxa, (space, _) = make_space(12, seed=5)[0], make_space(12)
-    files = plots.draw_neighbourhoods({"task2vec": space, "$cosine_": taxa}, taxa, out=tmp_path / "curve.v1", most=5)
-    rows = check_files(files, "curve.v1")
-    assert [row["k"] for row in rows] == [str(k) for k in range(1, 12)]
-    found = [float(row["task2vec"]) for row in rows]
-    np.testing.assert_allclose(found, plots.neighbourhood_curve(space, taxa), rtol=1e-5)
-    assert [row["$cosine_"] for row in rows] == [row["best possible"] for row in rows]
-    norms, errors = np.random.default_rng(0).random((2, 9)) + 0.1
-    files = plots.draw_norm_error(norms, errors, names=list("abcdefghi"), out=tmp_path / "norm", groups=list("xyz") * 3)
-    np.testing.assert_allclose([float(row["error"]) for row in check_files(files, "norm")], errors, rtol=1e-5)
-
-
 def test_strange_names_are_text(tmp_path):
     places = np.random.default_rng(0).normal(size=(len(STRANGE), 2))
     plots.draw_matrix(measure(places), STRANGE, out=tmp_path / "t.png", groups=STRANGE, title=STRANGE[2])
     plots.draw_map(places, STRANGE, out=tmp_path / "m", groups=STRANGE, title="".join(STRANGE))
-    plots.draw_norm_error(range(1, 10), [0.1] * 9, names=STRANGE, out=tmp_path / "s.pdf", groups=STRANGE)
-    assert len(list(tmp_path.iterdir())) == 5
+    assert len(list(tmp_path.iterdir())) == 4
     assert [row["task"] for row in read(tmp_path / "m.csv")][-1] == "'=1+1"
 
 
@@ -137,8 +123,6 @@ def test_what_does_not_fit_is_refused(tmp_path):
         (lambda: plots.draw_map(np.eye(2), two, out=out, groups=["x"]), "1 groups do not match 2"),
         (lambda: plots.draw_matrix(np.zeros((1, 1)), ["a"], out=out), "two tasks or more"),
         (lambda: plots.draw_matrix(np.array([[0, 1], [2, 0]]), two, out=out), "not symmetric"),
-        (lambda: plots.draw_norm_error([0, 1], [0.1, 0.2], names=two, out=out), "cannot be drawn"),
-        (lambda: plots.draw_norm_error([1, 1], [0.1], names=two, out=out), "1 errors do not match 2"),
     ):
         with pytest.raises(UsageError, match=words):
             draw()

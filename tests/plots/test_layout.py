@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from task2vec.errors import MissingExtraError, UsageError
-from task2vec.plots import curve_area, lay_out, neighbourhood_curve
-from tests.oracles.distances import slow_curve
+from task2vec.plots import lay_out
 from tests.plots.spaces import make_space, measure
 
 
@@ -98,24 +97,3 @@ def test_names_and_new_distances_must_fit():
     for row in ([1, 2], [[[1, 2, 3]]], [1, 2, np.nan], [1, 2, -3]):
         with pytest.raises(UsageError, match=r"\(new, 3\)"):
             lay_out(distances[:3, :3]).place(row)
-
-
-def test_the_curve_is_the_slow_one_and_its_area_one_at_best_zero_at_random_and_below_at_worst():
-    rng = np.random.default_rng(0)
-    distances, taxa = rng.integers(0, 3, (6, 6)).astype(float), rng.random((6, 6))  # ties, and no symmetry
-    np.testing.assert_allclose(neighbourhood_curve(distances, taxa), slow_curve(distances, taxa), atol=1e-12)
-    taxa = np.array([[0, 2, 8], [2, 0, 8], [8, 8, 0.0]])
-    assert curve_area(taxa, taxa) == pytest.approx(1)
-    assert curve_area(np.ones((3, 3)), taxa) == pytest.approx(0, abs=1e-12)
-    # By hand: the best curve is (2 + 2 + 8) / 3 = 4, then 6; this one is 8, 6. So -2 of a possible 2.
-    worst = np.array([[0, 9, 1], [9, 0, 1], [1, 1, 0.0]])
-    np.testing.assert_allclose(neighbourhood_curve(worst, taxa), [8, 6])
-    assert curve_area(worst, taxa) == pytest.approx(-1)
-
-
-def test_what_has_no_neighbourhoods_is_refused():
-    with pytest.raises(UsageError, match="equally far"):
-        curve_area(make_space(4)[0], np.ones((4, 4)))
-    for distances, taxa in ((np.zeros((3, 3)), np.zeros((4, 4))), (np.zeros((1, 1)),) * 2):
-        with pytest.raises(UsageError):
-            neighbourhood_curve(distances, taxa)

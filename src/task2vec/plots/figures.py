@@ -1,4 +1,4 @@
-"""Figures of task spaces: the map, the distance matrix with its tree, norm against error, neighbourhood curves.
+"""Figures of task spaces: the map, and the distance matrix with its tree.
 
 They are made of `Figure` objects, never of pyplot: no display, no state, any thread. Each is saved as PNG and PDF with
 its numbers as CSV.
@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.errors import MissingExtraError, ResourceError, UsageError
-from task2vec.plots.layout import check_counts, check_square, curve_area, link_tasks, neighbourhood_curve, order_leaves
+from task2vec.plots.layout import check_counts, check_square, link_tasks, order_leaves
 from task2vec.storage import write_file, write_rows
-from task2vec.text import pluralize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from PIL import Image
 
-INK, GREY, PALE = "#22313f", "#8a94a0", "#e7eaee"
+INK, GREY = "#22313f", "#8a94a0"
 PAPER_WIDTH = 7.2  # inches: two columns of a paper
 _OKABE_ITO = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 COLOURS = (*_OKABE_ITO, "#2f2a9c", "#773311", "#00505e", "#a8327d", "#d9cf3a", "#a9b1ba")
@@ -104,30 +103,6 @@ def format_legend(name: str, longest: int = 28) -> str:
     """The name as an entry of a legend: `$` starts no formula, and a leading underscore does not hide it."""
     short = shorten(name, longest)
     return f"{' ' if short[:1] == '_' else ''}{short}".replace("$", r"\$")
-
-
-def style_axes(axes: "Axes", x: str, y: str) -> None:
-    """Labels, a light grid, and a frame of two lines."""
-    axes.set_xlabel(x, fontsize=8, color=INK)
-    axes.set_ylabel(y, fontsize=8, color=INK)
-    axes.tick_params(which="both", labelsize=7, color=GREY, labelcolor=INK)
-    axes.grid(axis="y", color=PALE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GREY)
-
-
-def scale_norms(axes: "Axes", which: str) -> None:
-    """A logarithmic "x" or "y" axis: powers of ten, or plain numbers if the norms span less than two of them."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    getattr(axes, f"set_{which}scale")("log")
-    axis = getattr(axes, f"{which}axis")
-    low, high = axis.get_view_interval()
-    if high < 100 * low:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(NullFormatter())
 
 
 def import_figure() -> "type[Figure]":
@@ -450,104 +425,3 @@ def _draw_cells(figure: "Figure", axes: "Axes", distances: np.ndarray, *, is_num
     bar.outline.set_visible(False)  # type: ignore[union-attr]
     bar.ax.tick_params(labelsize=6.5, length=2, color=GREY, labelcolor=INK, pad=1)
     bar.ax.locator_params(nbins=4)
-
-
-def rank_correlation(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float | None:
-    """Spearman's rank correlation, ties with their mean rank; None if one side is constant.
-
-    Example:
-        >>> rank_correlation([1, 2, 3], [10, 100, 1000]), rank_correlation([1, 2, 3], [5, 5, 5])
-        (1.0, None)
-    """
-    from scipy.stats import spearmanr
-
-    return None if np.ptp(x) == 0 or np.ptp(y) == 0 else float(spearmanr(x, y)[0])  # type: ignore[arg-type]
-
-
-def draw_norm_error(
-    norms: Sequence[float],
-    errors: Sequence[float],
-    *,
-    names: Sequence[str],
-    out: str | Path,
-    groups: Sequence[str] | None = None,
-) -> list[Path]:
-    """Norm against error: harder tasks have larger embeddings (Achille 2019).
-
-    Args:
-        norms: of the embeddings; positive, drawn on a logarithmic axis.
-        errors: between 0 and 1.
-        names: of the tasks, for the table.
-        out: path without extension for PNG, PDF and CSV, or one file (.png, .pdf, .svg).
-        groups: one per task, each drawn in its own colour.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     files = draw_norm_error([1, 20], [0.1, 0.4], names=["a", "b"], out=f"{folder}/norms")
-        ...     [file.name for file in files]
-        ['norms.png', 'norms.pdf', 'norms.csv']
-    """
-    norm, error = np.asarray(norms, dtype=np.float64), np.asarray(errors, dtype=np.float64)
-    check_counts(len(names), norms=norm, errors=error)
-    if not len(names) or not np.isfinite(error).all() or not np.isfinite(norm).all() or (norm <= 0).any():
-        why = "no tasks, a norm that is not positive, or an error that is not a number, cannot be drawn"
-        raise UsageError(f"{why} on these axes. Leave out tasks without a head or an embedding.")
-    groups = check_groups(groups, len(norm))
-    figure = import_figure()(figsize=(0.75 * PAPER_WIDTH, 3.4), dpi=300, layout="constrained")
-    axes = figure.subplots()
-
-    def describe(part: np.ndarray) -> str:
-        rho = rank_correlation(norm[part], error[part])
-        return ("" if rho is None else f"ρ = {rho:.2f}, ") + pluralize(len(part), "task")
-
-    for group, look in choose_looks(groups).items():
-        part = np.flatnonzero([one == group for one in groups])
-        style = {"marker": look.mark, "color": look.colour, "alpha": 0.85, **_POINTS}
-        label = f"{format_legend(group)} ({describe(part)})" if group else None
-        axes.scatter(norm[part], 100 * error[part], s=22, label=label, **style)
-    scale_norms(axes, "x")
-    style_axes(axes, "norm of the embedding (L1 of the Fisher)", "error (%)")
-    axes.set_title(f"Spearman's {describe(np.arange(len(norm)))}", fontsize=8, color=INK, loc="left")
-    if any(groups):
-        figure.legend(loc="outside right upper", **_LEGEND)
-    rows = zip(names, groups, norm, error, strict=True)
-    return save_figure(figure, out, ["task", "group", "norm", "error"], rows)
-
-
-def draw_neighbourhoods(
-    matrices: Mapping[str, np.ndarray], taxonomic: np.ndarray, *, out: str | Path, most: int | None = None
-) -> list[Path]:
-    """The neighbourhood curves of several distances in one figure.
-
-    Args:
-        matrices: distances between the same tasks, by the name of the distance.
-        taxonomic: distances in the taxonomy.
-        out: path without extension for PNG, PDF and CSV, or one file (.png, .pdf, .svg).
-        most: how many neighbours to show; all of them by default.
-
-    Example:
-        >>> import numpy as np, tempfile
-        >>> taxa = np.array([[0, 2, 8], [2, 0, 8], [8, 8, 0]])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     [file.name for file in draw_neighbourhoods({"itself": taxa}, taxa, out=f"{folder}/curve")]
-        ['curve.png', 'curve.pdf', 'curve.csv']
-    """
-    curves = {name: neighbourhood_curve(distances, taxonomic) for name, distances in matrices.items()}
-    best = neighbourhood_curve(taxonomic, taxonomic)
-    figure = import_figure()(figsize=(0.75 * PAPER_WIDTH, 3.2), dpi=300, layout="constrained")
-    axes = figure.subplots()
-    steps = np.arange(1, len(best) + 1)
-    axes.fill_between(steps, best, best[-1], color=GREY, alpha=0.08, linewidth=0)
-    axes.axhline(best[-1], color=GREY, linewidth=1.0, linestyle=(0, (1, 2)), label="random (0.00)")
-    for (name, look), curve in zip(choose_looks(list(curves)).items(), curves.values(), strict=True):
-        area = round(curve_area(matrices[name], taxonomic), 2) + 0.0
-        line: dict[str, Any] = {"color": look.colour, "marker": look.mark, "markersize": 3.2, "linewidth": 1.2}
-        label = f"{format_legend(name)} ({area:.2f})"
-        axes.plot(steps, curve, markevery=max(1, len(steps) // 14), label=label, **line)
-    axes.plot(steps, best, color=INK, linewidth=1.0, linestyle="--", label="best possible (1.00)")
-    style_axes(axes, "nearest tasks (k)", "mean taxonomic distance")
-    axes.set_xlim(0.5, (most or len(steps)) + 0.5)
-    axes.legend(fontsize=7, frameon=False, title="distance (area)", title_fontsize=7, alignment="left")
-    rows = zip(steps.tolist(), *curves.values(), [best[-1]] * len(steps), best, strict=True)
-    return save_figure(figure, out, ["k", *curves, "random", "best possible"], rows)

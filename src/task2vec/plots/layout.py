@@ -1,4 +1,4 @@
-"""Distances become positions on a plane, a tree, and curves that compare them with a taxonomy.
+"""Distances become positions on a plane, and a tree.
 
 The map is t-SNE on distances (openTSNE, which can also add a new task to an existing map). It starts from classical
 scaling, the plane that preserves large distances best, and takes small steps without early exaggeration: exaggeration
@@ -183,50 +183,6 @@ def order_leaves(tree: np.ndarray) -> list[int]:
     from scipy.cluster.hierarchy import leaves_list
 
     return leaves_list(tree).tolist() if len(tree) else [0]
-
-
-def neighbourhood_curve(distances: np.ndarray, taxonomic: np.ndarray) -> np.ndarray:
-    """Mean taxonomic distance of the k nearest tasks, for k from 1 to all others (Achille 2019, Fig. 2).
-
-    No order of neighbours lies below the one by taxonomic distance itself; a random one is flat. Row i of `distances`
-    holds those from task i; they need not be symmetric. Tasks at the same distance count with their mean, which is
-    what a fair coin gives on average.
-
-    Example:
-        >>> import numpy as np
-        >>> points, taxa = np.array([0.0, 1.0, 5.0]), np.array([[0, 2, 8], [2, 0, 8], [8, 8, 0]])
-        >>> neighbourhood_curve(abs(points[:, None] - points[None, :]), taxa)
-        array([4., 6.])
-    """
-    distances, taxonomic = (check_square(matrix, is_symmetric=False) for matrix in (distances, taxonomic))
-    count = len(distances)
-    check_counts(count, taxa=taxonomic)
-    if count < 2:
-        raise UsageError("one task has no neighbourhood. Pass the distances between two tasks or more.")
-    curves = []
-    for task in range(count):
-        others = np.arange(count) != task
-        _, group, sizes = np.unique(distances[task, others], return_inverse=True, return_counts=True)
-        means = np.bincount(group, weights=taxonomic[task, others]) / sizes
-        curves.append(np.repeat(means, sizes).cumsum())
-    return np.mean(curves, axis=0) / np.arange(1, count)
-
-
-def curve_area(distances: np.ndarray, taxonomic: np.ndarray) -> float:
-    """The area above the neighbourhood curve, 0 for a random order and 1 for the best; below 0, worse than random.
-
-    Example:
-        >>> import numpy as np
-        >>> points, taxa = np.array([0.0, 1.0, 5.0]), np.array([[0, 2, 8], [2, 0, 8], [8, 8, 0]])
-        >>> curve_area(abs(points[:, None] - points[None, :]), taxa)
-        1.0
-    """
-    curve, best = neighbourhood_curve(distances, taxonomic), neighbourhood_curve(taxonomic, taxonomic)
-    possible = float((best[-1] - best).sum())
-    if possible <= 1e-12 * abs(float(best[-1])):
-        why = "so no neighbourhood is better than another"
-        raise UsageError(f"all tasks are equally far apart in the taxonomy, {why}. Use tasks of several taxa.")
-    return float((curve[-1] - curve).sum()) / possible
 
 
 def _prepare(distances: np.ndarray, start: np.ndarray, *, perplexity: float, seed: int) -> "TSNEEmbedding":
