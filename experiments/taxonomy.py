@@ -440,7 +440,7 @@ def write_comparison(comparison: Comparison, datasets: Sequence[str], folder: Pa
         return _remove_pdf(files)
     panels = {f"task embeddings ({main})": maps[main].positions, "domain embeddings": maps[COSINE].positions}
     files += plots.draw_map(panels, names, out=folder / "maps", groups=groups)
-    facts = [plots.TaskFacts(row["images"], row["classes"], row["error"], row["norm"]) for row in comparison.tasks]
+    facts = [{name: row[name] for name in ("images", "classes", "error", "norm")} for row in comparison.tasks]
     about: Row = {"groups": groups, "facts": facts, "title": f"{len(names)} tasks"}
     about["note"] = f"symmetric distance, {main}, {maps[main].describe()}"
     page = plots.write_page(maps[main].positions, names, path=folder / "map.html", distances=spaces[main], **about)

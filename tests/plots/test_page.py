@@ -9,7 +9,7 @@ import pytest
 from PIL import ImageColor
 
 from task2vec.errors import ResourceError, UsageError
-from task2vec.plots import COLOURS, TaskFacts, choose_looks, lay_out, write_page
+from task2vec.plots import COLOURS, choose_looks, lay_out, write_page
 from task2vec.plots.page import format_script_data
 from tests.plots.browser import Browser, find_browser
 from tests.plots.spaces import make_space
@@ -64,7 +64,8 @@ def test_nothing_on_it_points_elsewhere(tmp_path):
 
 
 def test_the_data_is_what_was_given(tmp_path):
-    facts = [TaskFacts(12, 3, 0.25, 7.5), TaskFacts(error=float("nan"), norm=float("inf")), TaskFacts()]
+    odd = {"error": float("nan"), "norm": float("inf")}
+    facts = [{"images": 12, "classes": 3, "error": 0.25, "norm": 7.5}, odd, {}]
     text, distances, places = make_page(tmp_path / "map.html", ["a", "b", "c"], facts=facts, placed=1)
     data = json.loads(Tags(text).data)
     np.testing.assert_allclose([[task["x"], task["y"]] for task in data["tasks"]], places, rtol=1e-5)
@@ -81,7 +82,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         format_script_data(float("nan"))
     with pytest.raises(UsageError, match="1 facts"):
-        make_page(tmp_path / "map.html", ["a", "b"], facts=[TaskFacts()])
+        make_page(tmp_path / "map.html", ["a", "b"], facts=[{}])
     with pytest.raises(UsageError, match="shape"):
         write_page(np.eye(2), ["a"], path=tmp_path / "map.html", distances=np.zeros((1, 1)))
     with pytest.raises(ResourceError, match="nowhere"):
@@ -98,7 +99,8 @@ def browser(tmp_path_factory):
     browser = Browser(program, tmp_path_factory.mktemp("browser"))
     distances, groups = make_space(COUNT)
     names = [NAME, *(f"task {number}" for number in range(1, COUNT))]
-    facts = [TaskFacts(1000 + number, 3, 0.125, 4.5) for number in range(COUNT)]
+    usual = {"classes": 3, "error": 0.125, "norm": 4.5}
+    facts = [usual | {"images": 1000 + number} for number in range(COUNT)]
     more = {"distances": distances, "groups": groups, "facts": facts, "title": "24 tasks"}
     path = tmp_path_factory.mktemp("page") / "m.html"
     browser.page, browser.groups = write_page(lay_out(distances).positions, names, path=path, **more), groups

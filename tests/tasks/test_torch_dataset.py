@@ -51,6 +51,13 @@ def test_every_kind_of_image_gives_the_same_task(sight):
     assert task.images.name(2) == "item 2"
 
 
+def test_images_of_the_caller_are_not_changed_with_those_that_are_loaded():
+    own = [Image.fromarray(array(seed)) for seed in range(2)]
+    task = from_dataset([(image, label) for label, image in enumerate(own)])
+    task.images.load(0).thumbnail((2, 2))  # in place, as a report makes its small images
+    assert own[0].size == task.images.load(0).size == (5, 4)
+
+
 def test_grey_and_transparent_images_are_converted():
     greys = [(array(0, 1), 0), (array(1, 1)[:, :, 0], 1), (tensor(2)[:1], 1), (tensor(3)[0].half() / 255, 1)]
     grey = from_dataset([*greys, (np.zeros((2, 2, 4), dtype=np.uint8), 0)])

@@ -426,9 +426,7 @@ def _look_at(task: Task, num_workers: int | None, show: Progress) -> np.ndarray:
 
 def _embed(job: "Job", features: "Tensor", library: Library | None, show: Progress) -> Embedding:
     """The embedding that the library has, or a new one, which it then has if it can be written."""
-    found = None
-    if library is not None:
-        found = library.find(job.given, job.passes.probe, settings=job.settings)
+    found = None if library is None else library.find(job.given, job.passes.probe, settings=job.settings)
     if found is None:
         found = job.embed(features, show)
         if library is not None and not library.is_read_only:

@@ -394,13 +394,13 @@ def _draw(known: Embeddings, placed: Embeddings, groups: list[str] | None, out: 
     return {"tasks": count, "placed": rows, "kind": kind, "layout": laid.describe(), "files": files}
 
 
-def _find_facts(embedding: "task2vec.Embedding") -> Any:
+def _find_facts(embedding: "task2vec.Embedding") -> dict[str, Any]:
     """What the page shows of a task; what a file lacks, or has as something else than a number, is left out."""
-    from task2vec.plots import TaskFacts
 
     def find(part: str, key: str) -> Any:
         record = embedding.provenance.get(part)
         value = record.get(key) if isinstance(record, dict) else None
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
-    return TaskFacts(find("counts", "images"), find("counts", "classes"), find("head", "cv_error"), embedding.norm())
+    counts = {name: find("counts", name) for name in ("images", "classes")}
+    return counts | {"error": find("head", "cv_error"), "norm": embedding.norm()}

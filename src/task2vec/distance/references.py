@@ -26,10 +26,11 @@ from numpy.typing import ArrayLike
 from task2vec.embedding import DomainEmbedding
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 from task2vec.tasks import Task
-from task2vec.tasks.taxonomy import Taxonomy, check_kind
+from task2vec.tasks.taxonomy import Taxonomy
 
 # Far more edges than a tree has, and twice as many still fit into an int16.
 _UNREACHABLE = np.int16(10_000)
+TREE_KINDS = ("graph", "ultrametric")
 DOMAIN_KINDS = ("cosine", "standardised")
 # A feature whose spread is this part of its size or less (of squares: 1e-5 of the values) is constant but for rounding.
 _ROUNDING = 1e-10
@@ -66,7 +67,8 @@ def taxonomic_matrix(tasks: Sequence[Task | Sequence[str]], taxonomy: Taxonomy, 
         >>> taxonomic_matrix([["raven"], ["robin"], ["kiwi"]], tree).tolist()
         [[0, 2, 3], [2, 0, 3], [3, 3, 0]]
     """
-    check_kind(kind)
+    if kind not in TREE_KINDS:
+        raise UsageError(f"kind={kind!r} is no distance in a tree. Choose one of {', '.join(TREE_KINDS)}.")
     reach = [_find_ancestors(task, taxonomy, kind) for task in tasks]
     costs = np.full((len(tasks), len(taxonomy.depths)), _UNREACHABLE)
     for row, (taxa, cost) in enumerate(reach):

@@ -559,22 +559,17 @@ def predict_cells(
     for kind in dict.fromkeys((protocol.classifier, protocol.epochs) for protocol, _ in wanted):
         some = [(protocol, seed) for protocol, seed in wanted if (protocol.classifier, protocol.epochs) == kind]
         rows = sorted({plan.pairs.index((protocol.shots, seed)) for protocol, seed in some})
-        predicted = _fit_classifiers(features, plan, rows, kind)
+        parts, (classifier, epochs) = plan.parts.only(rows), kind
+        if classifier == "logistic":
+            logits = fit_split_heads(features, parts)
+        else:
+            draws = torch.stack([plan.draw(row, epochs) for row in rows])
+            how: Any = {**ADAM, "is_multilabel": parts.is_multilabel}
+            logits = train_split_heads(features, parts.onehot, draws, **how)
+        predicted = (logits if parts.is_multilabel else logits.argmax(2)).cpu().numpy()
         for protocol, seed in some:
             found[protocol, seed] = predicted[rows.index(plan.pairs.index((protocol.shots, seed)))]
     return [(protocol, seed, found[protocol, seed]) for protocol, seed in wanted]
-
-
-def _fit_classifiers(features: Tensor, plan: CellPlan, rows: list[int], kind: tuple[str, int]) -> np.ndarray:
-    """Predictions of the classifiers of some parts: (m, n) class numbers, or (m, n, c) logits of attributes."""
-    parts, (classifier, epochs) = plan.parts.only(rows), kind
-    if classifier == "logistic":
-        logits = fit_split_heads(features, parts)
-    else:
-        draws = torch.stack([plan.draw(row, epochs) for row in rows])
-        is_multilabel = parts.is_multilabel
-        logits = train_split_heads(features, parts.onehot, draws, **ADAM, is_multilabel=is_multilabel)  # type: ignore[arg-type]
-    return (logits if parts.is_multilabel else logits.argmax(2)).cpu().numpy()
 
 
 def score_cell(

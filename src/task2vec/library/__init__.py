@@ -2,6 +2,7 @@
 
 Names are imported on first use: listing a library imports no torch.
 """
+# ruff: noqa: F401
 
 from typing import TYPE_CHECKING
 
@@ -11,17 +12,5 @@ if TYPE_CHECKING:
     from task2vec.library.database import find_library, has_library
     from task2vec.library.entries import EmbeddingEntry, Expert, MeasuredError, TaskEntry, check_tags, identify
     from task2vec.library.library import Library
-
-__all__ = [
-    "EmbeddingEntry",
-    "Expert",
-    "Library",
-    "MeasuredError",
-    "TaskEntry",
-    "check_tags",
-    "find_library",
-    "has_library",
-    "identify",
-]
 
 __getattr__ = lazy_names(__name__)

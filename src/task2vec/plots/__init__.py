@@ -19,5 +19,5 @@ from task2vec.plots.figures import (
     write_table,
 )
 from task2vec.plots.layout import TaskMap, lay_out, link_tasks, order_leaves
-from task2vec.plots.page import TaskFacts, write_page
+from task2vec.plots.page import write_page
 from task2vec.storage import write_file

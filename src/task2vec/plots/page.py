@@ -9,8 +9,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,10 @@ from task2vec.storage import write_file
 
 _LONGEST_NAME = 200
 _NEAREST = 6
+_FACTS = ("images", "classes", "error", "norm")
 # What could end a script or open a comment in it; ends of lines beyond ASCII are escaped by JSON itself.
 _UNSAFE = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&"})
 _SCRIPTS, _STYLES = ("static/dom.js", "static/map.js", "page.js"), ("static/map.css", "page.css")
-
-
-@dataclass(frozen=True)
-class TaskFacts:
-    """What the page shows of a task; unknown values are left out."""
-
-    images: int | None = None
-    classes: int | None = None
-    error: float | None = None
-    norm: float | None = None
 
 
 def write_page(
@@ -45,7 +35,7 @@ def write_page(
     path: str | Path,
     distances: np.ndarray,
     groups: Sequence[str] | None = None,
-    facts: Sequence[TaskFacts] | None = None,
+    facts: Sequence[Mapping[str, float | None]] | None = None,
     placed: int = 0,
     title: str = "map of tasks",
     note: str = "",
@@ -58,7 +48,7 @@ def write_page(
         path: of the page; an existing file is replaced, whole or not at all.
         distances: between all tasks of the page, for the nearest ones.
         groups: one per task, each with its own colour and mark.
-        facts: one per task.
+        facts: of each task its images, classes, error and norm; unknown ones are left out.
         placed: how many of the last tasks were added to the map later; they are ringed.
         title: above the map.
         note: beside the title, for example how the map was made.
@@ -72,7 +62,7 @@ def write_page(
         False
     """
     positions, distances = check_positions(positions, len(names)), check_square(distances, is_symmetric=False)
-    facts = [TaskFacts()] * len(names) if facts is None else facts
+    facts = [{}] * len(names) if facts is None else facts
     check_counts(len(names), distances=distances, facts=facts)
     groups = check_groups(groups, len(names))
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
@@ -82,7 +72,7 @@ def write_page(
             "group": numbers[groups[at]],
             "x": _round(positions[at, 0]),
             "y": _round(positions[at, 1]),
-            **{key: _round(value) for key, value in asdict(facts[at]).items()},
+            **{key: _round(facts[at].get(key)) for key in _FACTS},
             "nearest": _find_nearest(distances[at], at),
             "placed": at >= len(names) - placed,
         }

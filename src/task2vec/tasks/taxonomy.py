@@ -26,7 +26,6 @@ from task2vec.errors import DataError, UsageError
 from task2vec.tasks.table import read_columns
 from task2vec.text import quote
 
-KINDS = ("graph", "ultrametric")
 # The ranks of biology that lists of species use, the broadest first.
 KNOWN_RANKS = (
     "domain", "kingdom", "subkingdom", "phylum", "subphylum", "superclass", "class", "subclass", "infraclass",
@@ -198,12 +197,6 @@ class Taxonomy:
                     parent = number
                 rows[leaf].append(number)
         return rows, levels, depths
-
-
-def check_kind(kind: str) -> None:
-    """Raise `UsageError` for an unknown kind of tree distance."""
-    if kind not in KINDS:
-        raise UsageError(f"kind={kind!r} is no distance in a tree. Choose one of {', '.join(KINDS)}.")
 
 
 def order_ranks(chains: Iterable[Sequence[str]]) -> tuple[str, ...]:

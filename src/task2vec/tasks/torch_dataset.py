@@ -35,14 +35,14 @@ class DatasetImages:
         return len(self.digests)
 
     def load(self, index: int) -> Image.Image:
-        """The image at `index`; `DataChangedError` if its pixels changed."""
+        """A copy of the image at `index`, so that no caller can change it; `DataChangedError` if its pixels changed."""
         try:
             image, _ = read_item(self.dataset, self.items[index])
         except UnreadableItemError as error:
             raise DataChangedError(f"{error} It could be read when the task was made.") from error
         if digest_pixels(image) != self.digests[index]:
             raise DataChangedError(CHANGED.format(self.items[index]))
-        return image
+        return image.copy()
 
     def name(self, index: int) -> str:
         """The number of the item, as text."""

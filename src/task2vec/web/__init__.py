@@ -1,4 +1,5 @@
 """The library in a browser: a page, and the JSON API behind it. Nothing is imported before it is used."""
+# ruff: noqa: F401
 
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,5 @@ if TYPE_CHECKING:
     from task2vec.web.app import make_app
     from task2vec.web.security import Limits, ServeSettings
     from task2vec.web.server import check_extra, format_address, run, take_port
-
-__all__ = ["Limits", "ServeSettings", "check_extra", "format_address", "make_app", "run", "take_port"]
 
 __getattr__ = lazy_names(__name__)
