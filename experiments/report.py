@@ -99,7 +99,7 @@ def write_rows(rows: Sequence[Row], path: Path) -> Path:
     """The rows as CSV, numbers in six significant digits, foreign names never as formulas."""
     header = list(rows[0])
     assert all(row.keys() <= set(header) for row in rows), "a column that the first row lacks would be lost"
-    return plots.write_table(path, header, ([row.get(key) for key in header] for row in rows))
+    return plots.write_rows(path, [header, *([row.get(key) for key in header] for row in rows)], digits=6)
 
 
 def write_claims(claims: Sequence[Claim], folder: Path) -> list[Path]:

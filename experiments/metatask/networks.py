@@ -92,9 +92,9 @@ def write_tables(metatask: t2v.MetaTask, folder: Path) -> None:
         for row, task in enumerate(metatask.tasks) for number, key in enumerate(metatask.protocols)
     ]  # fmt: skip
     heads = ["task", "source", "family", "images", "classes", "training images", *names]
-    plots.write_table(folder / "errors.csv", heads, rows)
+    plots.write_rows(folder / "errors.csv", [heads, *rows], digits=6)
     points = metatask.info["curves"]
-    plots.write_table(folder / "tuned.csv", list(points[0]), (point.values() for point in points))
+    plots.write_rows(folder / "tuned.csv", [points[0], *(point.values() for point in points)], digits=6)
 
 
 def build(

@@ -281,7 +281,7 @@ def write_results(metatask: t2v.MetaTask, folder: Path, tables: Sequence[Row] = 
         if rows:
             shorten = str if name in ("errors", "tasks", "experts") else _round
             cells = ([shorten(v) if isinstance(v, float) else v for v in row.values()] for row in rows)
-            plots.write_table(folder / f"{name}.csv", list(rows[0]), cells)
+            plots.write_rows(folder / f"{name}.csv", [rows[0], *cells], digits=6)
 
 
 def _round(value: float) -> float:

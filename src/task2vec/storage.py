@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from task2vec.errors import ResourceError
-from task2vec.text import escape_formula
 
 PARTIAL = ".partial"
 _LONGEST = 200  # letters of a name that leave room for more
@@ -33,11 +32,18 @@ def write_rows(path: str | Path, rows: Iterable[Iterable[Any]], *, digits: int |
     """Writes a CSV table, whole or not at all, with no cell that a spreadsheet evaluates, and returns the path.
 
     With `digits`, floating-point numbers have so many significant ones, and those that are not finite are left empty.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print(write_rows(f"{folder}/t.csv", [["task", "norm"], ["=cats", 1 / 3]], digits=6).read_text().strip())
+        task,norm
+        '=cats,0.333333
     """
 
     def format_cell(cell: Any) -> Any:
         if isinstance(cell, str):
-            return escape_formula(cell)
+            return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell  # no formula
         if digits is None or not (isinstance(cell, float) or hasattr(cell, "dtype")):
             return cell
         return f"{float(cell):.{digits}g}" if math.isfinite(cell) else ""

@@ -47,16 +47,6 @@ def printable(text: object, *, keep_lines: bool = False) -> str:
     )
 
 
-def escape_formula(cell: str) -> str:
-    """A cell of a CSV file that no spreadsheet evaluates as a formula.
-
-    Example:
-        >>> escape_formula("cats"), escape_formula("=cmd()")
-        ('cats', "'=cmd()")
-    """
-    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
-
-
 def hide_paths(text: str, names: Mapping[str, str] | None = None) -> str:
     """The text with known folders under their public names, and of every other absolute path only the last part.
 

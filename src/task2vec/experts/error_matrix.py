@@ -170,7 +170,8 @@ def error_matrix(
     )
     run.find_seen(trained_on or {})
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
-    work = CellWork(run.tasks, run.models, run.protocols, run.seeds, options, download, on_features, on_images)
+    watch: Report = silent if on_images is None else lambda *_: on_images
+    work = CellWork(run.tasks, run.models, run.protocols, run.seeds, options, download, on_features, watch)
     with run.record(), show_progress(progress) as report, borrow_backend(backend or "serial") as opened:
         if (on_features or on_images) and not isinstance(opened, SerialBackend):
             raise UsageError(
@@ -241,11 +242,6 @@ def describe_model(model: Model) -> Expert:
     if isinstance(model, ExpertProbe) and model.entry is not None:
         return replace(model.entry, name=model.name)
     return model.entry() if isinstance(model, TrainedExpert) and model.path else describe_network(model)
-
-
-def _find_size(model: Model) -> int | None:
-    """The side of its input images in pixels; None for an entry of a library that has the network's own."""
-    return model.input_size if isinstance(model, Expert) else open_model(model).size[0]
 
 
 # --- the matrix ------------------------------------------------------------------------------------------------------
@@ -370,12 +366,14 @@ class _Run:
         """All that is known."""
         names = deduplicate_names(task.name for task in self.tasks)
         pairs = list(zip(self.tasks, names, strict=True))
+        # The side of the input images; None for an entry of a library that has the network's own.
+        sizes = [one.input_size if isinstance(one, Expert) else open_model(one).size[0] for one in self.models]
         return build_metatask(
             "error matrix",
             [TaskInfo(name, "", "", task.fingerprint, len(task), len(task.classes)) for task, name in pairs],
             [
-                ModelInfo(model.name, source_fingerprint=getattr(model, "task", None), size=_find_size(model))
-                for model in self.models
+                ModelInfo(model.name, source_fingerprint=getattr(model, "task", None), size=size)
+                for model, size in zip(self.models, sizes, strict=True)
             ],
             [protocol.key for protocol in self.protocols],
             self.seeds,
@@ -403,7 +401,7 @@ class CellWork:
     options: Mapping[str, Any]
     download: bool
     on_features: Callable[[str, Task, Tensor], None] | None = None
-    on_images: Callable[[int], None] | None = None
+    report: Report = silent
 
     def open(self) -> Callable[[Job], Iterator[Outcome]]:
         """A function from a model and tasks to outcomes; it keeps the last model, and the splits of all tasks."""
@@ -417,7 +415,7 @@ class CellWork:
                 loaded[column] = open_model(self.models[column], download=self.download)
             images, _, places = gather_images([self.tasks[number] for number in wanted])
             try:
-                features = compute_features(loaded[column], images, self._report, **self.options)
+                features = compute_features(loaded[column], images, self.report, **self.options)
             except Exception as error:
                 rows, half = list(wanted), len(wanted) // 2
                 if not half:
@@ -439,9 +437,6 @@ class CellWork:
                     yield number, Failure.of(error)
 
         return measure
-
-    def _report(self, what: str, total: int) -> Callable[[int], None]:
-        return self.on_images or silent(what, total)
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from task2vec.plots.figures import (
     save_figure,
     save_picture,
     shorten,
-    write_table,
 )
 from task2vec.plots.layout import TaskMap, lay_out, link_tasks, order_leaves
 from task2vec.plots.page import write_page
-from task2vec.storage import write_file
+from task2vec.storage import write_file, write_rows

@@ -121,7 +121,7 @@ def save_figure(figure: "Figure", out: str | Path, header: Sequence[str], rows: 
     if out.suffix.lower() in FORMATS:
         return [save_picture(figure, out)]
     png, pdf, table = (out.parent / f"{out.name}{suffix}" for suffix in (".png", ".pdf", ".csv"))
-    return [save_picture(figure, png), save_picture(figure, pdf), write_table(table, header, rows)]
+    return [save_picture(figure, png), save_picture(figure, pdf), write_rows(table, [header, *rows], digits=6)]
 
 
 def save_picture(figure: "Figure", path: Path) -> Path:
@@ -132,19 +132,6 @@ def save_picture(figure: "Figure", path: Path) -> Path:
         warnings.filterwarnings("ignore", message=_NO_GLYPH)
         figure.savefig(picture, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
     return write_file(path, picture.getvalue())
-
-
-def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
-    """Writes the rows as CSV with six significant digits; names never become formulas of a spreadsheet.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     print(write_table(Path(folder) / "t.csv", ["task", "norm"], [["=cats", 1 / 3]]).read_text().strip())
-        task,norm
-        '=cats,0.333333
-    """
-    return write_rows(path, [header, *rows], digits=6)
 
 
 def make_folder(folder: str | Path) -> Path:
