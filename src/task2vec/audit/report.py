@@ -349,12 +349,12 @@ def report(
         made = TaskReport(
             task=own,
             embedding=embedding,
-            error=found.error,
-            label_issues=found.label_issues,
+            error=found.score_error(),
+            label_issues=tuple(found.list_issues()),
             copies=copies,
-            confused=found.confused,
-            classes=found.classes,
-            outliers=found.outliers,
+            confused=tuple(found.list_confused()),
+            classes=found.list_classes(),
+            outliers=found.list_outliers(),
             neighbours=tuple(_find_neighbours(embedding, library)),
             known=known,
             place=place,
@@ -504,37 +504,30 @@ class _Findings:
         self.isolation = measure_isolation(features)
         self.features = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
 
-    @property
-    def error(self) -> Score | None:
+    def score_error(self) -> Score | None:
         """The class-balanced error with its interval."""
         if not self.is_counted.any():
             return None
         return score_balanced(self.wrong[self.is_counted], self.task.targets[self.is_counted])
 
-    @cached_property
-    def label_issues(self) -> tuple[LabelIssue, ...]:
+    def list_issues(self) -> Iterator[LabelIssue]:
         """The suspected images, the worst label first."""
-        numbers = np.flatnonzero(self.issues.is_suspected)
-        numbers = numbers[np.argsort(self.issues.score[numbers], kind="stable")]
-        return tuple(self._describe_issue(int(number)) for number in numbers)
+        numbers, classes = np.flatnonzero(self.issues.is_suspected), self.task.classes
+        for number in numbers[np.argsort(self.issues.score[numbers], kind="stable")].tolist():
+            suggested = int(self.issues.suggested[number])
+            if self.task.is_multilabel:
+                has = bool(self.task.targets[number, suggested])
+                label, other = (f"{classes[suggested]}: {'yes' if value else 'no'}" for value in (has, not has))
+            else:
+                label, other = classes[self.task.targets[number]], classes[suggested]
+            yield LabelIssue(self.images.name(number), label, other, float(self.issues.score[number]), number)
 
-    def _describe_issue(self, number: int) -> LabelIssue:
-        classes, suggested = self.task.classes, int(self.issues.suggested[number])
-        if self.task.is_multilabel:
-            has = bool(self.task.targets[number, suggested])
-            label, other = ((f"{classes[suggested]}: {'yes' if value else 'no'}") for value in (has, not has))
-        else:
-            label, other = classes[self.task.targets[number]], classes[suggested]
-        return LabelIssue(self.images.name(number), label, other, float(self.issues.score[number]), number)
-
-    @property
-    def confused(self) -> tuple[ConfusedPair, ...]:
+    def list_confused(self) -> list[ConfusedPair]:
         """The most confused pairs of classes."""
         how = {"names": self.task.classes, "limit": PAIRS}
-        return tuple(find_confused_pairs(self.predicted, self.task.targets, self.is_counted, **how))
+        return find_confused_pairs(self.predicted, self.task.targets, self.is_counted, **how)
 
-    @property
-    def classes(self) -> tuple[ClassFacts, ...]:
+    def list_classes(self) -> tuple[ClassFacts, ...]:
         """All classes, the hardest first; of attributes, their images are those that have them."""
         found = []
         for number, name in enumerate(self.task.classes):
@@ -549,8 +542,7 @@ class _Findings:
             found.append(ClassFacts(name, len(rows), error, tuple(typical.tolist()), tuple(hardest.tolist())))
         return tuple(sorted(found, key=lambda one: (-(one.error or 0.0), one.images, one.name)))
 
-    @property
-    def outliers(self) -> tuple[int, ...]:
+    def list_outliers(self) -> tuple[int, ...]:
         """The images that are like no other, the strangest first."""
         numbers = np.flatnonzero(find_outliers(self.isolation))
         return tuple(numbers[np.argsort(-self.isolation[numbers], kind="stable")][:OUTLIERS].tolist())
