@@ -2,7 +2,6 @@
 
 import warnings
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -38,20 +37,6 @@ def test_the_number_of_workers_changes_nothing(tmp_path):
     assert (one.digests, one.bad, one.fingerprint) == (many.digests, many.bad, many.fingerprint)
     with pytest.raises(UsageError, match=r"num_workers=0 \(--num-workers\)"):
         read_folder(tmp_path, num_workers=0)
-
-
-def test_a_copy_is_one_in_another_file_format_too(tmp_path):
-    make_folder(tmp_path, cats=3, dogs=3)
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8))
-    noise.save(tmp_path / "cats" / "noise.jpg")
-    with Image.open(tmp_path / "cats" / "noise.jpg") as decoded:
-        decoded.save(tmp_path / "dogs" / "noise.png")
-    task = read_folder(tmp_path)
-    shown = "'cats/noise.jpg', 'dogs/noise.png'"
-    assert task.warnings == (
-        f"images that are exact copies of another: 1, such as {shown}",
-        f"identical images under different labels: 1 groups, such as {shown}",
-    )
 
 
 def test_content_decides_and_not_the_name(tmp_path):

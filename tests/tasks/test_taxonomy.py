@@ -7,7 +7,6 @@ import pytest
 from task2vec.distance import taxonomic_matrix
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import Taxonomy, read_inaturalist_taxonomy, read_taxonomy
-from tests.oracles.distances import height, walk
 from tests.tasks.published import SPECIES, categories
 
 BIRD, RAVENS = ("Animalia", "Passeriformes"), ("Passeriformes", "Corvidae")
@@ -35,16 +34,8 @@ def distances(tree, a, b):
 
 
 def test_distances_follow_lineages_and_homonyms_stay_apart():
-    by_hand = {
-        ("raven", "raven"): (0, 0),
-        ("wheatear", "desert wheatear"): (2, 1),
-        ("raven", "wren"): (3, 2),
-        ("wren", "jellyfish"): (3, 3),
-        ("wheatear", "water dropwort"): (8, 4),
-        ("stone", "jellyfish"): (3, 4),
-    }
-    for pair, expected in by_hand.items():
-        assert distances(LIFE, *pair) == expected == (walk(LIFE, *pair), height(LIFE, *pair))
+    by_hand = {("raven", "wren"): (3, 2), ("wheatear", "water dropwort"): (8, 4), ("stone", "jellyfish"): (3, 4)}
+    assert {pair: distances(LIFE, *pair) for pair in by_hand} == by_hand
     assert LIFE.lineage("wren") == ("things", "Animalia", "Passeriformes", "wren")
     assert LIFE.group(LIFE.classes, "genus") == {
         (*BIRD, "Oenanthe"): [0, 1],
