@@ -23,6 +23,7 @@ from task2vec.library import Library
 from task2vec.parallel import open_backend
 from task2vec.plots import draw_matrix
 from task2vec.tasks import read_table
+from task2vec.tasks.huggingface import from_huggingface
 from tests.command import START, run_command
 from tests.embedding.families import Spoiled, ask_binary
 from tests.library.making import ENVIRONMENT
@@ -89,6 +90,8 @@ def test_an_interrupt_ends_with_130_and_no_traceback():
         ("matplotlib.figure", "plot", lambda folder: draw_matrix(np.zeros((2, 2)), ["a", "b"], out=folder / "x.png")),
         ("pyarrow", "table", lambda folder: read_table(folder / "t.parquet")),
         ("fastapi", "web", lambda folder: serve()),
+        ("datasets", "hf", lambda folder: from_huggingface("someone/pets")),
+        ("ray", "ray", lambda folder: open_backend("ray")),
     ],
 )
 def test_a_missing_extra_is_one_line_with_the_command(tmp_path, monkeypatch, module, extra, call):

@@ -3,7 +3,6 @@
 import io
 import shutil
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -126,9 +125,6 @@ def test_nothing_is_fetched_without_being_asked(monkeypatch):
     monkeypatch.setattr(hf, "load_dataset", lambda *names: asked.append(names) or hf.DatasetDict(train=make_dataset()))
     assert len(from_huggingface("someone/pets", "train", config="small", download=True)) == 4
     assert asked == [("someone/pets", "small")]
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(errors.MissingExtraError, match=r"pip install 'task2vec\[hf\]'"):
-        from_huggingface("someone/pets")
 
 
 def test_a_folder_that_points_elsewhere_is_refused(tmp_path):
