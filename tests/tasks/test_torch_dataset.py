@@ -136,13 +136,11 @@ def test_augmentation_and_streams_are_refused():
 
 
 def test_an_image_folder_gives_names_and_labels_of_its_own(tmp_path):
-    folder = torchvision.datasets.ImageFolder(make_folder(tmp_path, cats=2, dogs=3))
+    make_folder(tmp_path, cats=2, dogs=3)
+    folder = torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ToTensor())
     task = from_dataset(folder)
-    assert (task.name, task.classes, task.targets.tolist()) == ("ImageFolder", ("cats", "dogs"), [0, 0, 1, 1, 1])
-    assert task.images.load(4).getpixel((0, 0)) == (234, 3, 7)
+    assert (task.name, task.fingerprint) == ("ImageFolder", read_folder(tmp_path).fingerprint)
     assert from_dataset(torch.utils.data.Subset(folder, [4, 0, 1])).classes == ("cats", "dogs")
-    only = from_dataset(torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ToTensor()))
-    assert only.fingerprint == task.fingerprint == read_folder(tmp_path).fingerprint
 
 
 def test_other_errors_of_an_item_stop_the_reading_unless_they_may_be_left_out():
