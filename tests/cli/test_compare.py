@@ -80,10 +80,10 @@ def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(call, read, ref
 def test_nearest_by_another_distance(call, read, refuse, library):
     report = read("nearest", "task 0", "--kind", "cosine", "-k", 4)
     with Library.open(library) as opened:
-        one, others = opened.get("task 0"), [opened.get(row["key"]) for row in report["neighbours"]]
-        every = sorted(distance.cosine(one, opened.get(f"task {number}")) for number in range(1, 5))
-    assert [row["distance"] for row in report["neighbours"]] == [distance.cosine(one, other) for other in others]
-    assert report["neighbours"][0]["distance"] == every[0] and report["query"]["kind"] == "cosine"
+        one, *others = (opened.get(f"task {number}") for number in range(6))
+    every = sorted((distance.cosine(one, other), other.task) for other in others)
+    assert [(row["distance"], row["task"]) for row in report["neighbours"]] == every[:4]
+    assert report["query"]["kind"] == "cosine"
     assert not any(row["noise"] for row in report["neighbours"])  # which is known of the symmetric distance only
     assert "by the distance 'cosine'" in call("nearest", "task 0", "--kind", "cosine").stdout
     refuse("no distance called 'cosin'", "nearest", "task 0", "--kind", "cosin")

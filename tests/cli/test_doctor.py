@@ -35,7 +35,10 @@ def find_problems(read, *args, code=0):
     return problems
 
 
-def test_a_sound_installation_has_no_problems(call, own_library):
+def test_the_network_is_never_used(call, own_library, monkeypatch):
+    """A sound installation has no problems, and nothing is fetched or created to find that out."""
+    monkeypatch.setattr(socket.socket, "connect", fail(AssertionError("the network was used")))
+    monkeypatch.setattr(socket, "getaddrinfo", fail(AssertionError("the network was used")))
     result = call("doctor")
     assert result.exit_code == 0 and result.stderr == "", result.stderr
     for words in ("No problems found.", "tf_efficientnet_lite0", "models on", own_library, "not", "torch"):
@@ -84,12 +87,6 @@ def test_a_check_that_fails_is_reported_and_the_others_are_made(read, no_probe, 
     assert "RuntimeError: odd" in problem["problem"] and problem["what"] == "extras"
 
 
-def test_the_network_is_never_used(call, no_probe, monkeypatch):
-    monkeypatch.setattr(socket.socket, "connect", fail(AssertionError("the network was used")))
-    monkeypatch.setattr(socket, "getaddrinfo", fail(AssertionError("the network was used")))
-    assert call("doctor").exit_code == 0
-
-
 def test_models_lists_what_is_available_offline(call, read, monkeypatch):
     (first, *_) = read("models", "--offline")["models"]
     assert first["name"] == "tf_efficientnet_lite0" and first["is_local"] and first["source"].startswith("offline")
@@ -117,18 +114,11 @@ def test_models_lists_the_zoo_with_evidence_and_citations(call, read):
     assert "yes" in call("models", "lite0.in1k").stdout.splitlines()[1].split()  # of the package
 
 
-def test_models_of_some_licenses(call, read, refuse):
-    every, free = (read("models", "convnextv2_base", *words) for words in ((), ("--license", "cc-by-nc-4.0,mit")))
-    assert every["count"] == free["count"] > 2 and {row["license"] for row in free["models"]} == {"cc-by-nc-4.0"}
-    assert read("models", "convnextv2_base", "--license", "permissive")["count"] == 0
+def test_models_of_some_licenses_and_none_of_names_that_are_wrong(read, refuse):
     both = read("models", "-k", 2000, "--license", "mit", "--license", "cc-by-4.0")
     assert {row["license"] for row in both["models"]} == {"mit", "cc-by-4.0"}
-    assert "cc-by-nc-4.0" in call("models", "convnextv2_base").stdout
     assert read("models", "--offline", "--license", "apache-2.0")["models"][0]["license"] == "apache-2.0"
     refuse("'gpl' (--license) is not a licence of any model", "models", "--license", "gpl")
-
-
-def test_models_names_the_nearest_ones_and_refuses_nonsense(refuse):
     refuse("Did you mean resnet50.a1_in1k", "models", "resnet5O.a1_in1k")
     refuse("not a number of parameters", "models", "--max-params", "few")
 
