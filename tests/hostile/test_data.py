@@ -253,9 +253,7 @@ def test_d6_links_out_of_the_root_are_bad(tmp_path):
 def test_d6_a_folder_that_becomes_a_link_out_of_the_root_is_not_read(tmp_path, way):
     root = make_folder(tmp_path.resolve() / "root", cats=3, dogs=3)
     assert images.read_inside(root, "cats/000.png")
-    outside = tmp_path.resolve() / (
-        "root2" if way == "sibling" else "outside"
-    )  # whose name begins like that of the root
+    outside = tmp_path.resolve() / ("root2" if way == "sibling" else "outside")  # a name that begins like the root's
     if way == "moved":
         (root / "cats").rename(outside)
     else:

@@ -7,6 +7,7 @@ import pickle
 import random
 import struct
 from contextlib import suppress
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from safetensors.numpy import save
 from task2vec.embedding.embedding import SCHEMA, encode_embedding, hash_content
 from task2vec.errors import LibraryError, Task2VecError
 from task2vec.library import Expert, Library, MeasuredError, export
+from task2vec.library.entries import identify_with_task
 from tests.hostile.test_weights import Bomb
 from tests.library.making import fingerprint_of, make, read_bytes, run_python
 
@@ -35,24 +37,18 @@ def list_blob(blob):
 
 def list_everything():
     """The list of a sound file, and its blobs."""
-    blobs = [encode_embedding(make(f"gift {seed}", seed)) for seed in (20, 21)]
-    task = {"images": 10, "classes": ["a", "b"], "counts": [5, 5], "is_multilabel": False, "tags": ["x"], "taxon": None}
+    gifts = [make(f"gift {seed}", seed) for seed in (20, 21)]
+    tasks = [replace(identify_with_task(one)[0], tags=["x"]) for one in gifts]
+    expert = Expert("e", "timm", "net", recipe={"epochs": 3}, parameters=5, input_size=224, cost=1.5)
+    error = MeasuredError(fingerprint_of(20), "e", 0.5, "p", measured_by="me")
+    blobs = [encode_embedding(one) for one in gifts]
     text = {
-        "tasks": [
-            {"fingerprint": fingerprint_of(seed), "name": f"gift {seed}", "added": "2026-01-01T00:00:00Z"} | task
-            for seed in (20, 21)
-        ],
-        "experts": [
-            {"name": "e", "source": "timm", "location": "net", "task": None, "recipe": {"epochs": 3}, "parameters": 5,
-             "input_size": 224, "cost": 1.5, "sha256": None}
-        ],
-        "errors": [
-            {"task": fingerprint_of(20), "expert": "e", "error": 0.5, "protocol": "p", "seed": 0, "low": None,
-             "high": None, "measured": "2026-01-01T00:00:00Z", "measured_by": "me"}
-        ],
+        "tasks": [{name: getattr(task, name) for name in export._TASK} for task in tasks],
+        "experts": [asdict(expert)],
+        "errors": [asdict(error)],
         "embeddings": [list_blob(blob) for blob in blobs],
-    }  # fmt: skip
-    return text, blobs
+    }
+    return json.loads(json.dumps(text)), blobs
 
 
 @pytest.fixture(scope="module")
