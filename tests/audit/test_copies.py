@@ -34,9 +34,7 @@ def resize(image, factor):
 
 CHANGES = {
     "quality 30": lambda image: compress(image, 30),
-    "quality 90": lambda image: compress(image, 90),
     "third of the size": lambda image: compress(resize(image, 0.33), 90),
-    "twice the size": lambda image: resize(image, 2),
     "mirrored": lambda image: compress(ImageOps.mirror(image), 80),
     "brighter": lambda image: ImageEnhance.Brightness(image).enhance(1.15),
     "mirrored, half the size, quality 50": lambda image: compress(resize(ImageOps.mirror(image), 0.5), 50),

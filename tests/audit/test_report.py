@@ -4,7 +4,6 @@ import csv
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from task2vec.audit import suggestions
 from task2vec.errors import DataChangedError
 from tests.audit.material import COLOURS, make_folder, paint, plant, save
 from tests.library.making import fail
-from tests.plots.browser import Browser, find_browser
+from tests.plots.browser import Browser, Page, find_browser
 from tests.tiny_probe import make_tiny
 
 SETTINGS = t2v.EmbedSettings(max_samples=12)
@@ -35,21 +34,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def found(folder):
     return make_report(folder)
-
-
-class Page(HTMLParser):
-    """The tags of a page with their attributes, and its text."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.text = [], ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def test_what_was_planted_is_found(found):
@@ -80,17 +64,6 @@ def test_the_numbers_are_those_of_the_embedding(found, folder):
     assert found.embedding.stages() == alone.stages()
     assert found.recommendation is None and "Leave out --probe and --size" in found.notes[-1]  # by another probe
     assert found.neighbours == () and found.rank("error") is None
-
-
-def test_copies_do_not_make_a_task_easier(tmp_path):
-    """With a copy of every image in other folds, a head would know all answers of random labels."""
-    random = np.random.default_rng(0)
-    rows = [(paint("red", number), int(random.integers(2))) for number in range(24)]
-    copies = [(image.resize((80, 60)), label) for image, label in rows]
-    both = make_report(t2v.from_dataset([*rows, *copies], name="random"))
-    assert len(both.copies) == 24 and both.error.error > 0.25
-    apart = t2v.embed(both.task, make_tiny(), settings=SETTINGS, device="cpu").provenance["head"]["cv_error"]
-    assert apart < both.error.error  # an embedding keeps exact copies together, and these are not exact
 
 
 def test_near_copies_with_different_labels_are_not_to_be_removed_and_hide_no_error():

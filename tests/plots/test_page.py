@@ -2,7 +2,6 @@
 
 import json
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from PIL import ImageColor
 from task2vec.errors import ResourceError, UsageError
 from task2vec.plots import COLOURS, choose_looks, lay_out, write_page
 from task2vec.plots.page import format_script_data
-from tests.plots.browser import Browser, find_browser
+from tests.plots.browser import Browser, Page, find_browser
 from tests.plots.spaces import make_space
 
 HOSTILE = [
@@ -20,16 +19,8 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-class Tags(HTMLParser):
-    """Every tag of a page with its attributes, and the text of the data."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.data = [], text.split('id="data">')[1].split("</script>")[0]
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
+def data_of(text):
+    return text.split('id="data">')[1].split("</script>")[0]
 
 
 def make_page(path, names, **options):
@@ -42,24 +33,24 @@ def make_page(path, names, **options):
 def test_hostile_names_stay_inside_the_data(tmp_path):
     plain, _, _ = make_page(tmp_path / "plain.html", [f"n{number}" for number in range(len(HOSTILE))])
     text, _, _ = make_page(tmp_path / "hostile.html", HOSTILE, groups=HOSTILE[::-1], title=HOSTILE[0], note=HOSTILE[3])
-    assert Tags(text).tags == Tags(plain).tags
+    assert Page(text).tags == Page(plain).tags
     assert text.count("</script>") == 2
     assert "alert(1)</h1>" in text and "<img" not in text
-    tasks = json.loads(Tags(text).data)["tasks"]
+    tasks = json.loads(data_of(text))["tasks"]
     assert tasks[0]["name"] == HOSTILE[0]
     assert tasks[4]["name"] == "{{data}}{{script}}"
     assert tasks[6]["name"] == "\N{REPLACEMENT CHARACTER}gnp.exe"
     assert max(len(task["name"]) for task in tasks) <= 200
-    assert Tags(text).data.isascii() and not set("<>&") & set(Tags(text).data)
+    assert data_of(text).isascii() and not set("<>&") & set(data_of(text))
 
 
 def test_nothing_on_it_points_elsewhere(tmp_path):
     text, _, _ = make_page(tmp_path / "map.html", ["a", "b", "c"])
     assert not re.search(r"https?:|//[a-z]+\.|url\(|import\(|fetch\(|XMLHttp|innerHTML|eval\(", text)
-    policy = next(tag[1]["content"] for tag in Tags(text).tags if tag[1].get("http-equiv") == "Content-Security-Policy")
+    policy = next(tag[1]["content"] for tag in Page(text).tags if tag[1].get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:")
-    assert [attrs["href"] for _, attrs in Tags(text).tags if "href" in attrs] == ["data:,"]
-    assert not [tag for tag in Tags(text).tags if "src" in tag[1]]
+    assert [attrs["href"] for _, attrs in Page(text).tags if "href" in attrs] == ["data:,"]
+    assert not [tag for tag in Page(text).tags if "src" in tag[1]]
     assert re.findall(r'"(#[0-9a-f]{6})"', text.split("const COLOURS = [")[1].split("]")[0]) == list(COLOURS)
 
 
@@ -67,7 +58,7 @@ def test_the_data_is_what_was_given(tmp_path):
     odd = {"error": float("nan"), "norm": float("inf")}
     facts = [{"images": 12, "classes": 3, "error": 0.25, "norm": 7.5}, odd, {}]
     text, distances, places = make_page(tmp_path / "map.html", ["a", "b", "c"], facts=facts, placed=1)
-    data = json.loads(Tags(text).data)
+    data = json.loads(data_of(text))
     np.testing.assert_allclose([[task["x"], task["y"]] for task in data["tasks"]], places, rtol=1e-5)
     assert [data["tasks"][0][key] for key in ("images", "classes", "error", "norm")] == [12, 3, 0.25, 7.5]
     assert [data["tasks"][1][key] for key in ("images", "classes", "error", "norm")] == [None] * 4
