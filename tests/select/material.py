@@ -6,12 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from task2vec.distance import pairwise_from_logs
-from task2vec.embedding import Embedding
 from task2vec.experts import MetaTask, ModelInfo, TaskInfo
 from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC
 from task2vec.library import Expert, MeasuredError
-from task2vec.probe import FilterLayer
 from task2vec.select import SCORE_NAMES
+from tests.cli.material import make as embed
 
 HALF, FIVE = "linear-2, train half, logistic, usual", "linear-2, train 5, logistic, usual"
 
@@ -88,7 +87,7 @@ def make_metatask(seed=0, *, tasks=9, models=6, filters=40, seeds=3, missing=0.0
 
 # --- a small world ---------------------------------------------------------------------------------------------------
 
-FILTERS, TASKS = 30, 12
+TASKS = 12
 # Effects of the models on tasks of both kinds: lite1 is best on average, lite0 is best for the first kind.
 EFFECTS = {
     "generic resnet34": (0.02, 0.02),
@@ -112,25 +111,6 @@ MODELS = (
 def fingerprint(seed: int) -> str:
     """Of the task that `embed` makes up by this seed."""
     return hashlib.sha256(str(seed).encode()).hexdigest()
-
-
-def embed(name, seed, *, kind=0, probe="net", weights="ab", method="robust", size=64):
-    """The embedding of a made-up task: those of one kind are alike, those of one seed have the same images."""
-    rng = np.random.default_rng([seed, 1])
-    fisher = np.exp(np.random.default_rng(kind).normal(size=FILTERS) + 0.3 * rng.normal(size=FILTERS))
-    provenance = {
-        "task_fingerprint": fingerprint(seed),
-        "probe_fingerprint": weights * 32,
-        "image_size": [size, size],
-        "settings": {"method": method, "dtype": "float32", "beta": 1e-7, "balance": True, "seed": 0},
-        "recipe": 2,
-        "classes": ["no", "yes"],
-        "is_multilabel": False,
-        "counts": {"images": 100 + seed, "classes": 2, "per_class": [60, 40 + seed], "bad": 0},
-        "head": {"cv_error": 0.25},
-    }
-    layers = (FilterLayer("conv", "convolution", FILTERS, 9, 0.1),)
-    return Embedding(name, probe, fisher, fisher / 10, np.full(FILTERS, 1e-6), layers, provenance)
 
 
 def make_world() -> MetaTask:
