@@ -288,24 +288,6 @@ def test_with_scores_of_the_features_the_prediction_is_that_of_one_dense_solve()
     np.testing.assert_allclose(scale_errors(found.errors), mean[:5] + fitted.centre, atol=1e-6)
 
 
-def test_a_score_that_tells_the_truth_overrules_noisy_measured_errors():
-    level = np.random.default_rng(0).normal(-1, 0.5, size=(24, 5))  # which model is good, only the score knows
-    errors = np.repeat(1 / (1 + np.exp(-level))[:, :, None], 3, axis=2)
-    metatask = replace(with_errors(draw(24, missing=0, seen=0), errors), scores={"logme": -level[:, :, None]})
-    known, own, query = ask_conditioned(metatask, 7)
-    measured = {"model 0": measure([0.1, 0.5, 0.28]), "model 1": measure([0.12, 0.5, 0.3])}
-    query = replace(query, is_candidate=np.arange(5) < 2)
-    for better, worse in ((0, 1), (1, 0)):
-        scores = np.full(5, np.nan)
-        scores[[better, worse]] = 2.0, -2.0
-        found = predict_conditioned(known, own, replace(query, scores={"logme": scores}), measured)
-        assert found.order(query.is_candidate)[0] == better and found.errors[better] < found.errors[worse] - 0.1
-    # A score that is not in the meta-task says nothing, and without one nothing has changed.
-    blind = predict_conditioned(known, own, replace(query, scores={}), measured)
-    other = predict_conditioned(known, own, replace(query, scores={"taste": scores}), measured)
-    np.testing.assert_array_equal(blind.errors, other.errors)
-
-
 def test_noise_is_that_of_the_seeds():
     errors = np.array([[[0.1, 0.3], [0.2, np.nan]], [[0.5, 0.5], [np.nan, np.nan]]])
     expected = np.log([0.13 / 0.93, 0.33 / 0.73]).var(ddof=1) / 2
