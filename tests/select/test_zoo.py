@@ -76,16 +76,6 @@ def test_a_failed_run_counts_as_bad_and_no_more(small):
     assert small.posterior.scaled[1:].max() < scaled[0] < np.log(1.02 / 0.04) - 0.1
 
 
-def test_a_model_in_no_table_is_predicted_from_what_is_known_of_it():
-    zoo = load_zoo()
-    names = ["resnet152.a1_in1k", "lcnet_050.ra2_in1k"]
-    assert not any(zoo.find(name).tables for name in names)
-    mean, covariance = zoo.compare(names, ["resnet50.tv_in1k"], "fine-tuned")
-    assert mean[0] < mean[1] and (np.linalg.eigvalsh(covariance) > 0).all()
-    measured = zoo.compare(["convnext_base.fb_in22k"], ["resnet50.tv_in1k"], "fine-tuned")[1]
-    assert measured[0, 0] < covariance[0, 0]
-
-
 def test_what_cannot_be_compared_is_refused(small):
     with pytest.raises(UsageError, match="linear, fine-tuned, zero-shot"):
         small.compare(["m0.x"], ["m1.x"], "few-shot")
