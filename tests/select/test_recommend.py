@@ -570,16 +570,6 @@ def test_the_noise_of_measured_errors_is_that_of_splits_with_common_images_and_o
     assert estimate(usual, [few]) == pytest.approx(reach**2 * 2 / 3)  # other tasks have more images
 
 
-def test_splits_of_the_same_images_are_independent_by_half():
-    random, images, true = np.random.default_rng(0), 40, 0.3
-    wrong = random.random((4000, images)) < true
-    tests = np.argsort(random.random((4000, 3, images)), axis=2)[:, :, : images // 2]
-    errors = np.take_along_axis(wrong[:, None], tests, axis=2).mean(2)
-    one, between = true * (1 - true) / (images / 2), errors.var(1, ddof=1).mean()
-    assert 2 * between == pytest.approx(one, rel=0.05)
-    assert errors.mean(1).var() == pytest.approx(one * (1 + 1 / 3) / 2, rel=0.05)
-
-
 def measure(library, own, errors, spread=0.02):
     """Adds an embedding and errors of networks on its task, on three splits, to a library."""
     library.add(own)
@@ -600,10 +590,6 @@ def test_combined_intervals_are_no_narrower_than_few_test_images_allow(world, li
         row = advice[name]
         assert row.high - row.low > 0.4 * (row.measured_high - row.measured_low)
         assert row.high - row.low < before[name].high - before[name].low
-    # A head that was fitted on few images says little about how hard the task is.
-    few, many = (replace(own, provenance=own.provenance | {"counts": {"images": n, "classes": 2}}) for n in (12, 900))
-    few, many = (recommend(one, evidence=world).rows[0] for one in (few, many))
-    assert few.high - few.low > 1.1 * (many.high - many.low)
 
 
 def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others():
