@@ -230,6 +230,7 @@ def test_a_location_stands_for_the_weights_that_it_loads():
     names = {
         "timm:tf_efficientnet_b0": "tf_efficientnet_b0.ns_jft_in1k",  # what timm loads without a tag, not .in1k
         "timm:tf_efficientnet_lite0": "tf_efficientnet_lite0.in1k",
+        "timm:resnet34": "resnet34.a1_in1k",
         "torchvision:resnet50": "resnet50.tv2_in1k",  # torchvision's default, not its first weights
         "torchvision:resnet34": "resnet34.tv_in1k",
         "torchvision:mobilenet_v2": "torchvision:mobilenet_v2",
