@@ -36,11 +36,16 @@ def read_errors(whole: MetaTask, size: int, shots: str) -> tuple[list[int], list
     return tasks, models, found, whole.errors[np.ix_(tasks, models)][:, :, 0, :SPLITS].mean(2)
 
 
+def count_halvings(whole: MetaTask, models: list[int], size: int) -> np.ndarray:
+    """How often the own sizes of networks are halved."""
+    return np.log2([(whole.models[model].size or 0) / size for model in models])
+
+
 def measure_shift(shots: str, size: int) -> dict[str, object]:
     """By how much errors move per halving, and the RMSE of errors predicted from them by the shift of other sources."""
     whole = t2v.bundled_metatask().select(shots, probe=PROBE, method=METHOD)
     tasks, models, small, own = read_errors(whole, size, shots)
-    halvings = np.log2([whole.models[model].size / size for model in models])
+    halvings = count_halvings(whole, models, size)
     moved = (scale_errors(small) - scale_errors(own)) / halvings
     each = moved.var(1, ddof=1).mean()
     common = max(0.0, float(moved.mean(1).var(ddof=1) - each / moved.shape[1]))
@@ -68,18 +73,19 @@ def judge(shots: str, size: int) -> list[dict[str, object]]:
     datasets, is_candidate = np.array(whole.datasets), np.array([model.is_named for model in whole.models])
     found: dict[str, list[list[float]]] = {"head": [], "head, small images": []}
     for place, row in enumerate(tasks):
-        known, embedding = whole.only(np.flatnonzero(datasets != datasets[row])), whole.embeddings[whole.space][row]
+        known, embedding = (
+            whole.only(np.flatnonzero(datasets != datasets[row])),
+            whole.embeddings[f"{PROBE} {METHOD}"][row],
+        )
         own = embedding.provenance["task_fingerprint"]
         smaller = {
-            whole.models[model].name: (
-                [MeasuredError(own, "small", float(error), whole.protocols[0])],
-                float(np.log2(whole.models[model].size / size)),  # type: ignore[operator]
-            )
-            for model, error in zip(models, small[place], strict=True)
+            whole.models[model].name: ([MeasuredError(own, "small", float(error), whole.protocols[0])], float(halvings))
+            for model, error, halvings in zip(models, small[place], count_halvings(whole, models, size), strict=True)
         }
         query, true = make_query(known, embedding, is_candidate), whole.mean[row]
         for name, told in (("head", {}), ("head, small images", smaller)):
             one = predict_conditioned(known, embedding, query, {}, smaller=told)
+            assert one.average_best is not None and one.low is not None and one.high is not None
             values = ((one.errors - true) ** 2, (one.low <= true) & (true <= one.high), one.high - one.low)
             gap = true[one.order(is_candidate)[0]] - true[one.average_best]
             found[name].append([*(each[is_candidate].mean() for each in values), gap])

@@ -57,7 +57,8 @@ def build(
             units.append((studio.name_file("tables", f"{name} {size}"), work))
     if make_all(units):
         rows = [row for table in studio.read_tables("tables") for row in list_rows(table, tasks)]
-        say(f"{plots.write_table(plots.make_folder(out / 'results') / 'sizes.csv', HEADS, rows)}")
+        path = plots.make_folder(out / "results") / "sizes.csv"
+        say(f"{len(rows)} errors in {plots.write_rows(path, [HEADS, *rows])}")
 
 
 app = make_app(build)

@@ -66,7 +66,7 @@ def test_whole_datasets_have_an_expert_each(data):
 
 
 @pytest.mark.usefixtures("_small")
-def test_a_small_meta_task_is_built_and_evaluated(data, known, tmp_path):
+def test_a_small_meta_task_is_built_and_evaluated(data, known, tmp_path, monkeypatch):
     domains.build(data, tmp_path, out := tmp_path / "out", note="a test", device="cpu", base=known)
     plan = domains.plan_experts(data)
     names = [expert.name for expert in plan.experts]

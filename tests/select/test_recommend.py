@@ -489,10 +489,22 @@ def test_errors_of_the_task_at_smaller_images_move_predictions_and_do_not_count_
     library.add(MeasuredError(fingerprint(30), "best at 80", 0.9, HALF))
     after = recommend(task, evidence=world, library=library)
     assert after[BEST].error > before[BEST].error + 0.02 and after[BEST].measured is None
-    assert has_note(after, "at smaller images than the network's own count, too: 90.0 % (best at 80)")
+    assert has_note(after, "at smaller images count, too: best at 80 90.0 % at 80 pixels.")
     library.add(Expert("right", "hub", f"timm:{BEST}", input_size=112))
     library.add(MeasuredError(fingerprint(30), "right", 0.3, HALF))
     assert recommend(task, evidence=world, library=library)[BEST].measured == pytest.approx(0.3)
+
+
+def test_a_network_that_is_known_at_two_sizes_is_two_models(world, library):
+    other = next(number for number, model in enumerate(world.models) if model.name == LITE0)
+    models = [replace(model, location=f"timm:{BEST}", size=80) if number == other else model
+              for number, model in enumerate(world.models)]  # fmt: skip
+    fill_library(library)
+    library.add(Expert("best at 80", "hub", f"timm:{BEST}", input_size=80))
+    library.add(MeasuredError(fingerprint(50), "best at 80", 0.05, HALF))
+    advice = recommend(embed("own 0", 50), evidence=replace(world, models=tuple(models)), library=library)
+    assert advice[LITE0].measured == pytest.approx(0.05) and advice[BEST].measured is None
+    assert not has_note(advice, "smaller images")
 
 
 # --- given the task's own head and measured errors -------------------------------------------------------------------

@@ -596,7 +596,7 @@ def predict_conditioned(
     # Errors, by how much they are too high, and the standard deviations of that for all models alike and for each.
     told: dict[int, tuple[Sequence[MeasuredError], float, float, float]] = {}
     for name, (own, halvings) in (smaller or {}).items():
-        told[names.index(name)] = own, *(each * halvings for each in (SIZE_SHIFT, _SIZE_COMMON, _SIZE_OWN))
+        told[names.index(name)] = own, SIZE_SHIFT * halvings, _SIZE_COMMON * halvings, _SIZE_OWN * halvings
     for number, own in known.items():
         off = shift if own[0].task != embedding.provenance.get("task_fingerprint") else 0.0
         told[number] = own, off, off / 2, 0.0

@@ -1,7 +1,8 @@
 """Which model to start from: a task, the errors of known tasks, and what was measured on the task itself."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -361,10 +362,11 @@ class Case:
         self.train_images = int(half) if self.shots.isdigit() and half < int(self.shots) else None
         parts = [] if whole is None else [select_space(whole, self.shots, find_space(self.embedding, whole.spaces))]
         self.errors = [] if library is None else list_library_errors(library, self.shots)
-        known = whole.models if whole is not None else ()
-        sizes = {one.location: one.size for one in known if one.is_named and one.location and one.size}
-        if library is not None:
-            self._compare_sizes(library, sizes)
+        keys = {model.key for model in whole.models if model.key is not None} if whole is not None else set()
+        counts = Counter(location for location, _ in keys)
+        sizes = {location: size for location, size in keys if size and counts[location] == 1}
+        if library is not None and keys:
+            self._compare_sizes(library, keys, sizes)
         if library is not None and self.errors and evidence != BUNDLE:
             own = metatask_from_library(library, errors=self.errors, like=self.embedding)
             parts += [move_sizes(own.select(self.shots), sizes)] if own.tasks else []
@@ -391,32 +393,33 @@ class Case:
         chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
         self.is_allowed, self.is_named = np.array(chosen, dtype=bool), named is not None
 
-    def _compare_sizes(self, library: Library, sizes: Mapping[str, int]) -> None:
+    def _compare_sizes(self, library: Library, keys: Collection[tuple], sizes: Mapping[str, int]) -> None:
         """Sets apart errors of the library at image sizes that cannot be compared with the known `sizes` of networks.
 
         Those of the task at smaller images are kept in `smaller`, for `predict_conditioned`; those of other tasks are
-        moved to the known size by `move_sizes`.
+        moved to the known size by `move_sizes`. Networks with one of the `keys` are known as they are.
         """
-        own, apart, lost = self.embedding.provenance.get("task_fingerprint"), set(), []
+        own, apart, lost, told = self.embedding.provenance.get("task_fingerprint"), set(), [], {}
         for expert in library.experts():
             model = describe_entry(expert)
-            size = sizes.get(model.location or "") or look_up(model.location).size
-            if not (model.is_named and model.size and size and model.size != size and sizes):
+            where = model.location or ""
+            size = sizes.get(where) or look_up(where).size
+            if not (model.is_named and model.size and size) or model.size == size or model.key in keys:
                 continue
             here = [error for error in self.errors if (error.expert, error.task) == (expert.name, own)]
             halvings = float(np.log2(size / model.size))
-            if model.location in sizes and 0 < halvings <= MOST_HALVINGS:
-                if here and halvings < self.smaller.get(model.location, (None, np.inf))[1]:
-                    self.smaller[model.location] = here, halvings
+            if where in sizes and 0 < halvings <= MOST_HALVINGS:
+                if here and (where not in self.smaller or halvings < self.smaller[where][1]):
+                    self.smaller[where] = here, halvings
+                    told[where] = f"{expert.name} {format_percent(mean_errors(here)[0])} at {model.size} pixels"
                 continue
             apart.add(expert.name)
             if here:
                 lost.append(f"{expert.name} {format_percent(mean_errors(here)[0])}")
-        if self.smaller:
-            told = [f"{format_percent(mean_errors(each)[0])} ({each[0].expert})" for each, _ in self.smaller.values()]
+        if told and self.strategy == COMBINED:
             self.notes.append(
-                f"Errors on this task at smaller images than the network's own count, too: {', '.join(sorted(told))}. "
-                "They are lowered by what larger images gain on average."
+                f"Errors on this task at smaller images count, too: {', '.join(sorted(told.values()))}. They are "
+                "lowered by what larger images gain on average."
             )
         is_apart = [error.expert in apart for error in self.errors]
         if any(is_apart):
