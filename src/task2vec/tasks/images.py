@@ -45,7 +45,7 @@ _CHUNK, _RUN = 1024, 16
 # Pixels that are hashed at a time.
 _STRIP = 1 << 15
 # Images that stay decoded after they were inspected, in bytes.
-_RECENT = 256 << 20
+_RECENT = 64 << 20
 # A pipe is opened without waiting for a writer, and a link is not opened at all.
 _OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW"))
 
