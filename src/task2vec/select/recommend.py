@@ -397,14 +397,17 @@ class Case:
         """Sets apart errors of the library at image sizes that cannot be compared with the known `sizes` of networks.
 
         Those of the task at smaller images are kept in `smaller`, for `predict_conditioned`; those of other tasks are
-        moved to the known size by `move_sizes`. Networks with one of the `keys` are known as they are.
+        moved to the known size by `move_sizes`. Networks with one of the `keys` are known as they are; those of which
+        nothing else is known count at their own size and at sizes of others.
         """
+        usual = {size for _, size in keys}
         own, apart, lost, told = self.embedding.provenance.get("task_fingerprint"), set(), [], {}
         for expert in library.experts():
             model = describe_entry(expert)
             where = model.location or ""
             size = sizes.get(where) or look_up(where).size
-            if not (model.is_named and model.size and size) or model.size == size or model.key in keys:
+            is_usual = model.size == size or (where not in sizes and model.size in usual) or model.key in keys
+            if not (model.is_named and model.size and size) or is_usual:
                 continue
             here = [error for error in self.errors if (error.expert, error.task) == (expert.name, own)]
             halvings = float(np.log2(size / model.size))
