@@ -242,4 +242,4 @@ def test_images_that_the_device_resizes_are_those_of_pillow(monkeypatch):
     resample = type(probe.preprocess).resample
     monkeypatch.setattr(type(probe.preprocess), "resample", lambda *args: seen.append(resample(*args)) or seen[-1])
     assert torch.equal(load(), plain)
-    assert {each is None for each in seen} == {True, False} and max(len(each) for each in seen if each is not None) > 1
+    assert sum(map(len, seen)) == len(task) - 1 and max(map(len, seen)) > 1

@@ -60,6 +60,7 @@ def test_resampling_on_a_device_is_pillows_to_the_last_bit(interpolation, size, 
         pixels = rng.integers(0, 256, (3, height, width, 3), dtype=np.uint8)
         pixels[0] = 255 * (pixels[0] > 127)  # overshoots, and is clipped
         expected = torch.stack([preprocess(Image.fromarray(one)) for one in pixels])
+        assert preprocess.can_resample(width, height)
         for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
             assert torch.equal(preprocess.resample(torch.from_numpy(pixels).to(device)).cpu(), expected)
 
@@ -77,7 +78,7 @@ def test_resampling_on_a_device_is_pillows_to_the_last_bit(interpolation, size, 
 )
 def test_what_only_pillow_resamples_is_left_to_it(shape, more):
     preprocess = Preprocess(**{"size": (56, 56), "resize": 64} | more)
-    assert preprocess.resample(torch.zeros(1, *reversed(shape), 3, dtype=torch.uint8)) is None
+    assert not preprocess.can_resample(*shape) and Preprocess(size=(56, 56), resize=64).can_resample(64, 64)
 
 
 def test_unusual_crops_go_through_timms_own_transform():

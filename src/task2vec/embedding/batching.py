@@ -139,9 +139,10 @@ class Pixels:
         resized: dict[int, Tensor] = {}
         for size in {image.size for image in images}:
             own = [place for place, image in enumerate(images) if image.size == size]
-            raw = torch.from_numpy(np.stack([np.asarray(images[place]) for place in own]))
-            pixels = look.resample(raw.to(self.device))
-            if pixels is None:
+            if look.can_resample(*size):
+                raw = torch.from_numpy(np.stack([np.asarray(images[place]) for place in own]))
+                pixels = look.resample(raw.to(self.device))
+            else:
                 pixels = torch.stack([look(images[place]) for place in own]).to(self.device)
             resized |= dict(zip(own, pixels, strict=True))
         return torch.stack([resized[place] for place in range(len(images))])

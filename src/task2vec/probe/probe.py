@@ -72,19 +72,19 @@ class Preprocess:
             picture = transforms.resize(_trim(picture), [self.resize], interpolation)
         return torch.from_numpy(np.array(transforms.center_crop(picture, list(self.size)))).permute(2, 0, 1)
 
-    def resample(self, images: Tensor) -> Tensor | None:
-        """What a call returns, to the last bit, for (n, height, width, 3) 8-bit images, computed where they are.
+    def can_resample(self, width: int, height: int) -> bool:
+        """Whether `resample` takes images of this size: not if they are padded, squashed, long or large.
 
-        None for what only Pillow does: padded crops, other kernels, squashed, long and very large images.
+        From 13.0 on Pillow resamples the rows of some images first that are higher than twice their width.
         """
-        _, height, width, _ = images.shape
-        short, sides = min(height, width), (height, width)
-        whole = [self.resize if side == short else int(self.resize * side / short) for side in sides]
-        # From 13.0 on Pillow resamples the rows of some images first that are higher than twice their width.
-        is_long = width > _WIDEST * height or height > 2 * width
-        is_padded = whole[0] < self.size[0] or whole[1] < self.size[1]
-        if self.squash or self.interpolation not in _KERNELS or is_long or is_padded or height * width > _LARGEST:
-            return None
+        is_long, is_padded = width > _WIDEST * height or height > 2 * width, self.resize < max(self.size)
+        is_other = self.squash is not None or self.interpolation not in _KERNELS
+        return not (is_long or is_padded or is_other or height * width > _LARGEST)
+
+    def resample(self, images: Tensor) -> Tensor:
+        """What a call returns, to the last bit, for (n, height, width, 3) 8-bit images, computed where they are."""
+        sides = images.shape[1:3]
+        whole = [self.resize if side == min(sides) else int(self.resize * side / min(sides)) for side in sides]
         pixels = images.permute(0, 3, 1, 2).double()
         for axis in (1, 0):  # columns, rounded, then rows
             weights = _resampling(sides[axis], whole[axis], self.size[axis], self.interpolation, pixels.device)
