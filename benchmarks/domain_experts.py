@@ -53,13 +53,16 @@ def count_better(metatask: t2v.MetaTask, shots: str) -> str:
     halves = metatask.select(shots, probe=PROBE).halves
     assert halves is not None
     means, every = halves[:, :, 0].mean(2), np.arange(len(metatask.tasks))
-    best = []
+    best: list[np.ndarray] = []
+    chosen = np.zeros(0, dtype=int)
     for pool in split(metatask):
         errors = np.where(np.isnan(means[:, pool]), np.inf, means[:, pool])
         chosen = errors.argmin(1)  # (tasks, halves)
         best.append((errors[every, chosen[:, 0], 1] + errors[every, chosen[:, 1], 0]) / 2)
     gaps = 100 * (best[1] - best[0])
-    top = ", ".join(f"{metatask.tasks[row].name} {gaps[row]:+.1f}" for row in np.argsort(gaps)[:5])
+    names = np.array([metatask.models[number].source_task for number in pool])[chosen]  # of experts, by half
+    top = ", ".join(f"{metatask.tasks[row].name} {gaps[row]:+.1f} ({', '.join(dict.fromkeys(names[row]))})"
+                    for row in np.argsort(gaps)[:5])  # fmt: skip
     return f"{shots}: better on {int((gaps < 0).sum())} of {len(gaps)}, mean {gaps.mean():+.2f} points; {top}"
 
 

@@ -135,17 +135,18 @@ class Pixels:
         if self.device.type not in _RESAMPLES or not isinstance(look, Preprocess):
             tensors = torch.stack([self._preprocess(index, self.load(index)) for index in indices])
             return tensors.to(self.device, non_blocking=True)
-        images = [self.load(index) for index in indices]
         resized: dict[int, Tensor] = {}
-        for size in {image.size for image in images}:
-            own = [place for place, image in enumerate(images) if image.size == size]
-            if look.can_resample(*size):
-                raw = torch.from_numpy(np.stack([np.asarray(images[place]) for place in own]))
-                pixels = look.resample(raw.to(self.device))
+        small: dict[tuple[int, int], dict[int, np.ndarray]] = {}
+        for place, index in enumerate(indices):
+            image = self.load(index)
+            if look.can_resample(*image.size):
+                small.setdefault(image.size, {})[place] = np.asarray(image)
             else:
-                pixels = torch.stack([look(images[place]) for place in own]).to(self.device)
+                resized[place] = look(image).to(self.device)
+        for own in small.values():
+            pixels = look.resample(torch.from_numpy(np.stack([*own.values()])).to(self.device))
             resized |= dict(zip(own, pixels, strict=True))
-        return torch.stack([resized[place] for place in range(len(images))])
+        return torch.stack([resized[place] for place in range(len(indices))])
 
     def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
         """Batches of images that recur often: from one tensor, if all images are in the cache."""

@@ -428,17 +428,20 @@ class GroupWork:
         so on, if it has not enough memory for all.
         """
         alike: dict[tuple, list[int]] = defaultdict(list)
+        held: Counter[int] = Counter()  # images of small tasks so far, by the number of classes
         for position, job in enumerate(jobs):
-            classes, is_multilabel = len(job.task.classes), job.task.is_multilabel
-            is_shared = features.device.type in _WAITS and not is_multilabel and is_small(len(job.task), classes)
-            alike[None if is_shared else job.places.numpy().tobytes(), classes, is_multilabel].append(position)
+            classes, is_multilabel, common = len(job.task.classes), job.task.is_multilabel, job.places.numpy().tobytes()
+            if features.device.type in _WAITS and not is_multilabel and is_small(len(job.task), classes):
+                held[classes] += len(job.task)
+                common = held[classes] // _BUSY  # each task reads the images of all
+            alike[common, classes, is_multilabel].append(position)
         heads: dict[int, Head] = {}
         for (common, classes, _), positions in alike.items():
             some = [jobs[position] for position in positions]
             how = {"l2": self.settings.l2, "balance": self.settings.balance, "classes": classes}
             what = f"{classes} classes on {max(len(job.task) for job in some)} images"
             memory = OomRetry(what, on_shortage=jobs[0].passes.memory.on_shortage, unit="head")
-            if common is None:
+            if isinstance(common, int):
                 fitted = memory.run(lambda part, how=how: fit_apart(features, part, **how), [some])
             else:
                 how["groups"] = some[0].groups

@@ -331,7 +331,7 @@ class GraphedStep:
         graph, spare = torch.cuda.CUDAGraph(), self.generator.clone_state()
         graph.register_generator_state(self.generator)
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others bring images meanwhile
                 self.loss = self.step(self.images, self.targets)
         except torch.cuda.OutOfMemoryError:
             raise

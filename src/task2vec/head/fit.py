@@ -102,7 +102,8 @@ def fit_heads(
 
     Fitted together, since that takes a fraction of the time; each is the head that its task has alone, but for
     rounding. Images with the same number in `groups` (n,), such as copies, are in the same fold. `members` are the
-    images of each task, if it does not have all; then all tasks must be small, see `is_small`.
+    images of each task, if it does not have all; then all tasks must be small (see `is_small`), on at most
+    `MAX_VALIDATED` images.
     """
     l2 = find_penalty(l2, classes, is_multilabel=targets.ndim == 3)
     whole = _make_whole(features, targets, classes=classes, balance=balance, members=members)

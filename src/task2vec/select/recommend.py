@@ -344,9 +344,8 @@ class Case:
         self.notes: list[str] = []
         self.seconds: dict[str, float | None] = {}
         self.measured: dict[str, list[MeasuredError]] = {}
-        self.smaller: dict[
-            str, tuple[list[MeasuredError], float]
-        ] = {}  # at smaller images, halved so often; by location
+        # Errors on the task at smaller images, and how often these are halved, by the key of the model as it is known.
+        self.smaller: dict[tuple[str, int | None] | None, tuple[Sequence[MeasuredError], float]] = {}
         self.scores: dict[str, float] = {}  # of the features that errors were measured on, by model
         self.failures: tuple[CellFailure, ...] = ()
         self.budget: Budget | None = None
@@ -364,7 +363,7 @@ class Case:
         self.errors = [] if library is None else list_library_errors(library, self.shots)
         keys = {model.key for model in whole.models if model.key is not None} if whole is not None else set()
         counts = Counter(location for location, _ in keys)
-        sizes = {location: size for location, size in keys if size and counts[location] == 1}
+        sizes = {location: size for location, size in keys if isinstance(size, int) and counts[location] == 1}
         if library is not None and keys:
             self._compare_sizes(library, keys, sizes)
         if library is not None and self.errors and evidence != BUNDLE:
@@ -401,7 +400,7 @@ class Case:
         nothing else is known count at their own size and at sizes of others.
         """
         usual = {size for _, size in keys}
-        own, apart, lost, told = self.embedding.provenance.get("task_fingerprint"), set(), [], {}
+        own, apart, lost = self.embedding.provenance.get("task_fingerprint"), set(), []
         for expert in library.experts():
             model = describe_entry(expert)
             where = model.location or ""
@@ -412,24 +411,18 @@ class Case:
             here = [error for error in self.errors if (error.expert, error.task) == (expert.name, own)]
             halvings = float(np.log2(size / model.size))
             if where in sizes and 0 < halvings <= MOST_HALVINGS:
-                if here and (where not in self.smaller or halvings < self.smaller[where][1]):
-                    self.smaller[where] = here, halvings
-                    told[where] = f"{expert.name} {format_percent(mean_errors(here)[0])} at {model.size} pixels"
+                if here and halvings < self.smaller.get((where, size), ((), np.inf))[1]:
+                    self.smaller[where, size] = here, halvings
                 continue
             apart.add(expert.name)
             if here:
                 lost.append(f"{expert.name} {format_percent(mean_errors(here)[0])}")
-        if told and self.strategy == COMBINED:
-            self.notes.append(
-                f"Errors on this task at smaller images count, too: {', '.join(sorted(told.values()))}. They are "
-                "lowered by what larger images gain on average."
-            )
         is_apart = [error.expert in apart for error in self.errors]
         if any(is_apart):
             there = f" On this task they are: {', '.join(sorted(lost))}." if lost else ""
             self.notes.append(
-                "Errors of your library at another image size than the network's own are not used where it is larger, "
-                f"less than half, or nothing else is known of the network.{there}"
+                "Errors of your library at another image size than the network's own are not used, unless images are "
+                f"smaller, by at most a half, and the network is known at one size.{there}"
             )
         self.errors = [error for error, one in zip(self.errors, is_apart, strict=True) if not one]
 
@@ -719,7 +712,7 @@ class Case:
         )
         best = self.average_best = find_average_best(metatask, is_candidate)
         if self.strategy == COMBINED:
-            smaller = {model.name: self.smaller[model.location] for model in models if model.location in self.smaller}
+            smaller = {model.name: self.smaller[model.key] for model in models if model.key in self.smaller}
             prediction = predict_conditioned(metatask, self.embedding, query, self.measured, self.shift, smaller)
         else:
             prediction = find_strategy(self.strategy).fit(metatask)(query)
@@ -882,6 +875,17 @@ class Case:
                     f"known task is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions rely on the "
                     "average task."
                 )
+        told = []
+        for model in self.metatask.models:
+            if model.key in self.smaller and model.name not in self.measured:
+                errors, halvings = self.smaller[model.key]
+                pixels = f"{(model.size or 0) / 2**halvings:.0f} pixels"
+                told.append(f"{errors[0].expert} {format_percent(mean_errors(errors)[0])} at {pixels}")
+        if told and self.strategy == COMBINED:
+            yield (
+                f"Errors on this task at smaller images count, too: {', '.join(told)}. They are lowered by what larger "
+                "images gain on average."
+            )
         if self.is_multilabel:
             measure = "" if self.measured else ", and measure: --measure-top K"
             yield (
