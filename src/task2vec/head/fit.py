@@ -177,11 +177,10 @@ def _make_whole(
     onehot = to_onehot(targets, classes, **kind)
     if members is None:
         return make_problem(features, onehot, image_weights(onehot, **kind, balance=balance), **kind)
-    weights, is_own = onehot.new_zeros(onehot.shape[:2]), torch.zeros_like(onehot)
+    weights = onehot.new_zeros(onehot.shape[:2])  # the targets of images without a weight do not matter
     for task, own in enumerate(members):
         weights[task, own] = image_weights(onehot[task, own], **kind, balance=balance)
-        is_own[task, own] = 1
-    return make_problem(features, onehot * is_own, weights, **kind)
+    return make_problem(features, onehot, weights, **kind)
 
 
 def find_penalty(l2: float, classes: int, *, is_multilabel: bool) -> float:
