@@ -5,8 +5,7 @@ has at 224 pixels, with the same splits. First by how much errors are higher per
 the combined strategy, and how far that differs between tasks and between the networks of a task: `SIZE_SHIFT` and what
 follows it. Then what errors at small images are worth to `recommend`: how far predictions for five networks at their
 own size miss, how many errors the 90 % intervals cover, how wide they are, and points of the network with the lowest
-predicted error over the average-best one (which `recommend` keeps in all these cases). The source of the task is left
-out of all but the three constants; without one source they change by less than a tenth.
+predicted error over the average-best one. The source of the task is left out of all but the three constants.
 """
 
 import csv
