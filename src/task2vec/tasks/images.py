@@ -45,7 +45,7 @@ _CHUNK, _RUN = 1024, 16
 # Pixels that are hashed at a time.
 _STRIP = 1 << 15
 # Images that stay decoded after they were inspected, in bytes.
-_RECENT = 64 << 20
+_RECENT = 256 << 20
 # A pipe is opened without waiting for a writer, and a link is not opened at all.
 _OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW"))
 
@@ -304,10 +304,7 @@ def _to_eight_bit_grey(image: Image.Image) -> Image.Image:
 def read_inside(root: Path, path: str) -> bytes:
     """The bytes of the regular file `path` below the resolved folder `root`; `DataError` with the reason otherwise."""
     try:
-        place = os.path.realpath(os.path.join(root, path), strict=True)
-        status = os.stat(place)
-        if not place.startswith(os.path.join(root, "")):
-            raise DataError(f"it leads out of the root folder, to {place}")
+        place, status = _resolve(root, path)
         if not stat.S_ISREG(status.st_mode):
             raise DataError("it is not a regular file")
         if status.st_size > MAX_FILE_BYTES:
@@ -319,6 +316,23 @@ def read_inside(root: Path, path: str) -> bytes:
         raise DataError("there is no such file") from None
     except (OSError, RuntimeError, ValueError) as error:  # no permission, a loop of links, a NUL in the path
         raise DataError(f"the file cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def _resolve(root: Path, path: str) -> tuple[str, os.stat_result]:
+    """Where a file below the root is, and its status; the whole way is resolved only if there is a link below the root.
+
+    Looking up every folder above the root for each image takes as long as reading a small one.
+    """
+    parts = path.replace(os.sep, "/").split("/")
+    if not {"", ".", ".."}.intersection(parts):
+        places = [os.path.join(root, *parts[:end]) for end in range(1, len(parts) + 1)]
+        found = [os.lstat(place) for place in places]
+        if not any(stat.S_ISLNK(status.st_mode) for status in found):
+            return places[-1], found[-1]
+    place = os.path.realpath(os.path.join(root, path), strict=True)
+    if not place.startswith(os.path.join(root, "")):
+        raise DataError(f"it leads out of the root folder, to {place}")
+    return place, os.stat(place)
 
 
 def _read_as_seen(place: str, seen: os.stat_result) -> bytes:
@@ -341,7 +355,7 @@ def open_files(root: Path, paths: Sequence[str]) -> StoredImages:
 def _stamp(root: Path, path: str) -> tuple[int, ...] | None:
     """What changes of a file whenever it is written, or replaced by another."""
     try:
-        status = os.stat(root / path)
+        status = os.stat(os.path.join(root, path))
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
