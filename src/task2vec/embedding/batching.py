@@ -40,8 +40,8 @@ CACHE_BYTES = {"cpu": 16 << 20, "cuda": 8 << 30}
 BATCH_SIZE = {"cpu": 3, "cuda": 128}
 # A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to the next of these.
 _SIZES = (32, 64, 128, 256, 512, 1024)
-# Devices that resize images faster than Pillow does.
-_RESAMPLES = ("cuda",)
+# Devices that resize images faster than Pillow does, if so many have the same size.
+_RESAMPLES, _ALIKE = ("cuda",), 8
 # Threads that decode: more of them wait for each other.
 _DECODERS = 8
 # What happens once per column, with all that is remembered of the layers' inputs, in backward passes with their
@@ -130,21 +130,21 @@ class Pixels:
         return cached, [(part, pool.submit(self._load_all, part)) for part in parts]
 
     def _load_all(self, indices: Sequence[int]) -> Tensor:
-        """Images on the device. A GPU resizes those of one size together, which takes Pillow longer than decoding."""
+        """Images on the device. A GPU resizes many of one size together, which takes Pillow longer than decoding."""
         look = self.probe.preprocess
         if self.device.type not in _RESAMPLES or not isinstance(look, Preprocess):
             tensors = torch.stack([self._preprocess(index, self.load(index)) for index in indices])
             return tensors.to(self.device, non_blocking=True)
         resized: dict[int, Tensor] = {}
-        small: dict[tuple[int, int], dict[int, np.ndarray]] = {}
+        sizes: dict[tuple[int, int], dict[int, Image]] = {}
         for place, index in enumerate(indices):
             image = self.load(index)
-            if look.can_resample(*image.size):
-                small.setdefault(image.size, {})[place] = np.asarray(image)
+            sizes.setdefault(image.size, {})[place] = image
+        for size, own in sizes.items():
+            if len(own) >= _ALIKE and look.can_resample(*size):
+                pixels = look.resample(torch.from_numpy(np.stack([*map(np.asarray, own.values())])).to(self.device))
             else:
-                resized[place] = look(image).to(self.device)
-        for own in small.values():
-            pixels = look.resample(torch.from_numpy(np.stack([*own.values()])).to(self.device))
+                pixels = torch.stack([look(image) for image in own.values()]).to(self.device, non_blocking=True)
             resized |= dict(zip(own, pixels, strict=True))
         return torch.stack([resized[place] for place in range(len(indices))])
 
