@@ -67,6 +67,7 @@ def measure(
     common = {"device": plan.device, "batch_size": batch, "settings": settings}
     list(t2v.embed_many(tasks[:2], probe, **common))  # warms up
     before = measure_alone(tasks, chosen, probe, settings, plan)
+    tasks = read_questions(plan, part)  # as whoever has just read them: their images are still decoded
     if plan.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
     found, seconds = timed(lambda: list(t2v.embed_many(tasks, probe, **common)), plan.clock)

@@ -132,9 +132,14 @@ class Job:
         return self.passes.pixels.device
 
     @cached_property
+    def labels(self) -> Tensor:
+        """The targets of the task on the host, which need not wait for a GPU."""
+        return torch.from_numpy(self.task.targets.astype(np.int64))
+
+    @cached_property
     def targets(self) -> Tensor:
-        """The targets of the task, where they will be used."""
-        return torch.from_numpy(self.task.targets.astype(np.int64)).to(self.device)
+        """The targets of the task, where the head is fitted."""
+        return self.labels.to(self.device)
 
     @cached_property
     def groups(self) -> Tensor:
@@ -145,7 +150,7 @@ class Job:
     def weights(self) -> Tensor:
         """(n,) the weight of each image, on average one: all classes have the same in total, if balanced."""
         is_multilabel = self.task.is_multilabel
-        onehot = to_onehot(self.targets.cpu(), len(self.task.classes), is_multilabel=is_multilabel)
+        onehot = to_onehot(self.labels, len(self.task.classes), is_multilabel=is_multilabel)
         return image_weights(onehot, is_multilabel=is_multilabel, balance=self.settings.balance) * len(self.task)
 
     def features(self, report: Report) -> Tensor:
@@ -192,7 +197,7 @@ class Job:
 
     def _order_by_class(self) -> Tensor:
         """The numbers of the images, class by class; attributes have none, so their images stay in order."""
-        return torch.arange(len(self.task)) if self.task.is_multilabel else self.targets.cpu().argsort(stable=True)
+        return torch.arange(len(self.task)) if self.task.is_multilabel else self.labels.argsort(stable=True)
 
     def fisher(self, features: Tensor, head: Head, report: Report) -> FisherEstimate:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
