@@ -87,7 +87,7 @@ def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, ad
 
 
 def test_mistakes_are_reported(refuse, saved, tmp_path):
-    for option, value in (("--strategy", "astrology"), ("--model", "resnet_thirty_four"), ("--shots", "most")):
+    for option, value in (("--model", "resnet_thirty_four"), ("--shots", "most")):
         refuse(value, "recommend", saved, "--no-library", option, value)
     refuse("many", "recommend", saved, "--no-library", "--max-params", "many")
     refuse("(--measure-top) measures errors on images", "recommend", saved, "--no-library", "--measure-top", "2")

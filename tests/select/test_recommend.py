@@ -119,11 +119,11 @@ def test_neighbours_and_their_distances_are_reported(world):
 
 
 def test_experts_without_weights_are_listed_apart_if_their_source_task_is_near(world):
-    advice = ask(world, strategy="kernel symmetric")
+    advice = ask(world)
     assert names_of(advice.others) == ["birds"] and advice["birds"].p_best is None
     assert "train-expert" in advice["birds"].load and advice["birds"].error < advice.rows[0].error
     assert "use data like 'birds'" in advice.to_text()
-    assert not ask(world, kind=1, strategy="kernel symmetric").others
+    assert not ask(world, kind=1).others
     with pytest.raises(KeyError, match="not among the candidates"):
         _ = advice["vgg16_features"]
     source = TaskInfo("birds", "all", "birds", "b" * 64, 100, 2)
@@ -139,14 +139,14 @@ def test_a_known_task_is_predicted_without_its_own_errors(world):
     errors = world.errors.copy()
     errors[3] = 0.99
     worlds = (world, replace(world, errors=errors))
-    advice, changed = (recommend(own, evidence=one, strategy="kernel symmetric") for one in worlds)
+    advice, changed = (recommend(own, evidence=one) for one in worlds)
     assert advice.rows == changed.rows and has_note(advice, "This task is one of the known ones")
     assert "task 3" not in dict(advice.neighbours) and "11 tasks" in advice.known
 
 
 def test_models_that_were_trained_on_the_task_are_left_out(world):
     taught = tuple(replace(one, source_fingerprint=fingerprint(30)) if one.source_task else one for one in world.models)
-    advice = ask(replace(world, models=taught), strategy="kernel symmetric")
+    advice = ask(replace(world, models=taught))
     assert not advice.others and has_note(advice, "trained on images or labels of this task: birds")
     shares, own = world.shares_images.copy(), world.embeddings["net robust"][2]
     shares[2, 5] = 0.5
@@ -178,35 +178,32 @@ def test_limits(world, monkeypatch):
     assert set(names_of(small.rows)) == LOADABLE - {"generic resnet34"}
     assert has_note(small, "1 candidate with more than 10M parameters")
     only = ask(world, max_params=3.6e6)
-    assert (
-        only.rows[0].params == load_zoo().find("torchvision:mobilenet_v2").params
-    )  # with its classifier, as in the zoo
-    assert names_of(only.rows) == ["mobilenet_v2"] and "only candidate" in only.verdict and not only.is_confident
+    zoo = load_zoo().find("torchvision:mobilenet_v2")
+    assert only.rows[0].params == zoo.params  # with its classifier, as in the zoo
+    assert names_of(only.rows) == ["mobilenet_v2"] and not only.is_confident
+    timed = {}
     monkeypatch.setattr(candidates, "_build", lambda name, size: (name, size))
-    monkeypatch.setattr(candidates, "time_network", lambda name, size, **_: 1.0 if "lite0" in name else 9.0)
+    monkeypatch.setattr(
+        candidates, "time_network", lambda name, size, **_: timed.setdefault(name, size) or 9 - 8 * ("lite0" in name)
+    )
     fast = ask(world, max_time=5)
-    assert names_of(fast.rows) == ["tf_efficientnet_lite0"] and fast.rows[0].seconds == 1.0
-    assert has_note(fast, "4 networks timed on this machine")
+    assert names_of(fast.rows) == ["tf_efficientnet_lite0"] and fast.rows[0].seconds == 1
+    assert len(timed) == 4 and {*timed.values()} == {None}  # at their own sizes, as they are loaded
+    assert has_note(fast, "Networks were timed on this machine") and has_note(fast, "3 candidates taking more than 5 s")
 
 
-def test_the_line_loads_a_network_at_its_own_size_and_the_text_says_the_size_of_the_errors(world, monkeypatch):
-    timed = []
-    monkeypatch.setattr(candidates, "_build", lambda name, size: (name, size))
-    monkeypatch.setattr(candidates, "time_network", lambda name, size, **_: timed.append(size) or 1.0)
-    advice = ask(world, max_time=5)
-    assert timed == [None] * 4  # as they are loaded
+def test_the_text_says_the_size_of_the_errors(world):
+    advice = ask(world)
     assert all("size" not in row.load and row.size == 112 for row in advice.rows)
-    assert " %) at 112 pixels" in advice.verdict and has_note(advice, "Predicted errors are those at 112 pixels.")
-    assert "pixels  " not in advice.to_text(width=200)
+    assert " %) at 112 pixels" in advice.verdict and "pixels  " not in advice.to_text(width=200)
     models = tuple(replace(one, size=64) if one.name == BEST else one for one in world.models)
-    mixed = ask(replace(world, models=models))
-    assert has_note(mixed, "at 112 or 64 pixels") and "  pixels  " in mixed.to_text(width=200)
+    assert "  pixels  " in ask(replace(world, models=models)).to_text(width=200)
 
 
 def test_the_names_of_the_zoo_stand_for_known_networks(world):
     tagged = ask(world, candidates=["tf_efficientnet_lite0.in1k", LITE0, "mobilenet_v2"])
     assert set(names_of(tagged.rows)) == {LITE0, "mobilenet_v2"} and tagged[LITE0].error is not None
-    with pytest.raises(UsageError, match=r"is in the zoo, but only models of timm and torchvision .* task2vec models"):
+    with pytest.raises(UsageError, match="a model of timm or torchvision, so it cannot be a candidate"):
         ask(world, candidates=["open_clip:ViT-B-16-plus-240/laion400m_e31"])
 
 
@@ -229,8 +226,8 @@ def test_a_recommendation_is_iterated_over_by_the_names_of_its_models(world):
 
 
 def test_the_reason_is_taken_from_tasks_that_are_about_as_near_as_the_nearest(world):
-    case = room.Case(embed("mine", 30), None, None, "combined")
-    case.gather(world, None, None)
+    case = room.Case(embed("mine", 30), None, None)
+    case.gather(world, None, None, uses_library=False)
     names = [model.name for model in case.metatask.models]
     case.average_best, number = names.index(BEST), names.index(LITE0)
     gaps = (case.metatask.mean[:, case.average_best] - case.metatask.mean[:, number])[:5]
@@ -242,7 +239,7 @@ def test_the_reason_is_taken_from_tasks_that_are_about_as_near_as_the_nearest(wo
 
 
 def test_candidates_without_errors_come_last(world, monkeypatch):
-    advice = ask(world, candidates=["mobilenet_v2", "resnet10t"], strategy="kernel symmetric")
+    advice = ask(world, candidates=["mobilenet_v2", "resnet10t"])
     assert names_of(advice.rows) == ["mobilenet_v2", "resnet10t"]
     assert advice.rows[1].why == "No error of it is known." and advice.rows[1].nearest is None
     assert advice.rows[1].load == 't2v.load_probe("resnet10t", download=True)' and 4e6 < advice.rows[1].params < 6e6
@@ -288,16 +285,12 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
         ({"candidates": ["birds"]}, "none of the candidates can be loaded"),
         ({"candidates": "mobilenet_v2"}, "is not a list"),
         ({"measure_top": 1}, "an embedding has none"),
-        ({"measure_top": 1, "strategy": "average_best"}, "has no model of noise"),
         ({"measure_top": -1}, r"measure_top=-1 \(--measure-top\) is below 0, .* Give 0"),
         ({"seeds": 0}, r"seeds=0 \(--seeds\) is below 1, .* Give 1"),
-        ({"strategy": "logme"}, r"needs a transferability score .* Use 'combined', and --measure-top K"),
-        ({"strategy": "combined + logme"}, "needs a transferability score"),
-        ({"strategy": "measured"}, r"needs errors of candidates measured .* Use 'combined', and --measure-top K"),
-        ({"strategy": "combined + 3 measured"}, "needs errors of candidates measured"),
-        ({"strategy": "kernel domain"}, "needs a domain embedding"),
-        ({"strategy": "kernel dataset"}, "needs the dataset of the task"),
-        ({"max_params": "1M"}, r"The smallest is mobilenet_v2: 3\.5M"),
+        (
+            {"max_params": "1M"},
+            r"more than 1M parameters.* \(--max-params\), so none is left .* Change or drop --max-p",
+        ),
         ({"max_time": 0}, "is not a time for 1,000 images"),
         ({"evidence": "library"}, "needs a library"),
         ({"what": 3}, "a int holds no labelled images"),
@@ -306,17 +299,6 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
 def test_what_cannot_be_meant_is_refused(world, options, match):
     with pytest.raises(UsageError, match=match):
         recommend(**({"what": embed("mine", 30), "evidence": world} | options))
-
-
-def test_a_strategy_that_predicts_no_errors_claims_nothing_about_them(world):
-    advice = ask(world, strategy="size")
-    assert advice.choice == advice.rows[0].model == "generic resnet34" and advice.rows[0].error is None
-    words = "Start from generic resnet34, first by 'size': its test error cannot be predicted."
-    assert advice.verdict == f"{words} The average-best model is {BEST}."
-    source = TaskInfo("birds", "all", "birds", "b" * 64, 100, 2)
-    known = {"net robust": [*world.embeddings["net robust"], embed("birds", 98)]}
-    with pytest.raises(UsageError, match="no candidate has one that is embedded"):  # only 'birds' has, without weights
-        ask(replace(world, source_tasks=(source,), embeddings=known), strategy="symmetric")
 
 
 def test_embeddings_of_other_spaces_are_refused(world):
@@ -358,7 +340,7 @@ def test_a_size_that_is_text_breaks_nothing(world):
 
 def test_the_text_fits_the_page(world):
     own = embed("[red]\x1b[31m " + "long " * 30, 30)
-    advice = recommend(own, evidence=world, strategy="kernel symmetric")
+    advice = recommend(own, evidence=world)
     for width in (40, 80, 120):
         text = advice.to_text(width=width)
         assert "\x1b" not in text and "\\x1b[31m" in text
@@ -385,7 +367,7 @@ def test_a_recommendation_by_the_bundle_needs_no_torch(tmp_path):
 
 def test_models_of_the_library_join_those_of_the_bundle(world, library):
     fill_library(library)
-    advice = ask(world, library=library, strategy="kernel symmetric")
+    advice = ask(world, library=library)
     # The library's "small" is the bundle's lite0 at the same size: one column, measured on tasks of both.
     assert set(names_of(advice.rows)) == LOADABLE | {"mine"} and "7 models on 16 tasks" in advice.known
     assert advice["mine"].load.startswith('t2v.load_expert("') and advice["mine"].is_available
@@ -394,8 +376,8 @@ def test_models_of_the_library_join_those_of_the_bundle(world, library):
     library.add(Expert("taught", "file", str(library.folder / "mine.expert.safetensors"), task=fingerprint(50)))
     for number in range(4):
         library.add(MeasuredError(fingerprint(50 + number), "taught", 0.2 * (number > 0), HALF))
-    alone = ask("library", library=library, strategy="average_best")
-    assert alone["taught"].error == pytest.approx(0.2, abs=0.01)  # its error on its own source task does not count
+    alone = ask("library", library=library)
+    assert alone["taught"].nearest == "own 2" and alone["taught"].error > 0.15  # not by its own source task
     (library.folder / "mine.expert.safetensors").unlink()
     gone = ask(world, library=library)
     assert set(names_of(gone.rows)) == LOADABLE and has_note(gone, "their file of weights is gone: mine, taught")
@@ -416,8 +398,8 @@ def test_tasks_of_the_library_in_another_space_and_older_protocols_are_noted(wor
     fill_library(library, weights="cd")
     advice = ask(world, library=library)
     assert set(names_of(advice.rows)) == LOADABLE
-    assert has_note(advice, "4 tasks of your library have errors but no embedding by net")
-    with pytest.raises(DataError, match="4 tasks of your library"):
+    assert has_note(advice, "Errors of 4 tasks of your library are not used, for there is no embedding by net")
+    with pytest.raises(DataError, match="Errors of 4 tasks of your library"):
         ask("library", library=library)
     library.add(embed("other", 70))
     library.add(MeasuredError(fingerprint(70), "mine", 0.1, "linear-1, train half, logistic, usual", 0))
@@ -431,13 +413,8 @@ def test_what_the_library_measured_on_the_task_itself_counts(world, library):
     advice = recommend(embed("own 0", 50), evidence=world, library=library)
     assert advice["mine"].measured == pytest.approx(0.155) and advice["mine"].splits == 2
     assert advice["tf_efficientnet_lite0"].measured == pytest.approx(0.305)
-    assert (
-        advice.choice == "mine"
-        and "a measured test error of 15.5 %" in advice.verdict
-        and "on 15 tasks" in advice.known
-    )
-    plain = recommend(embed("own 0", 50), evidence=world, library=library, strategy="average_best")
-    assert plain["mine"].measured is None and has_note(plain, "only strategy 'combined' uses them")
+    assert advice.choice == "mine" and "on 15 tasks" in advice.known
+    assert "a measured test error of 15.5 %" in advice.verdict
 
 
 def add_at_size(library, name, size, error, tasks=range(4)):
@@ -453,9 +430,7 @@ def test_errors_at_larger_images_are_not_mixed_with_the_known_ones(world, librar
     add_at_size(library, "large", 224, 0.01)
     add_at_size(library, "tiny", 32, 0.9)
     after = recommend(task, evidence=world, library=library)
-    assert after.rows == before.rows and has_note(after, "are not used, unless images are smaller")
-    assert has_note(after, "large 1.0 %, tiny 90.0 %")
-    assert has_note(recommend(embed("mine", 30), evidence=world, library=library), "known at one size.")
+    assert after.rows == before.rows and has_note(after, "Errors of large, tiny in your library are not used")
     alone = recommend(task, evidence="library", library=library)  # whoever measured at one size only has no other
     assert alone["large"].measured == pytest.approx(0.01)
 
@@ -489,7 +464,7 @@ def test_errors_of_the_task_at_smaller_images_move_predictions_and_do_not_count_
     library.add(MeasuredError(fingerprint(30), "best at 80", 0.9, HALF))
     after = recommend(task, evidence=world, library=library)
     assert after[BEST].error > before[BEST].error + 0.02 and after[BEST].measured is None
-    assert has_note(after, "at smaller images count, too: best at 80 90.0 % at 80 pixels.")
+    assert has_note(after, f"at smaller images count, too ({BEST}).")
     library.add(Expert("right", "hub", f"timm:{BEST}", input_size=112))
     library.add(MeasuredError(fingerprint(30), "right", 0.3, HALF))
     measured = recommend(task, evidence=world, library=library)
@@ -674,15 +649,6 @@ def test_the_best_of_those_that_are_here_are_measured(seen_world, task, networks
     assert row.measured == pytest.approx(sum(error.error for error in own) / 2)
     assert row.measured_low <= row.measured <= row.measured_high and not advice.is_interrupted
     assert "measured test error" in advice.verdict
-    assert has_note(advice, "Predicted and measured errors are those at 112 pixels.")
-
-
-def test_a_new_network_is_measured_at_the_size_of_the_known_errors(seen_world, task, networks, monkeypatch):
-    monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: True)
-    names = ["resnet10t", "tf_efficientnet_lite0"]
-    advice = recommend(task, measure_top=2, seeds=1, evidence=seen_world, device="cpu", candidates=names)
-    assert sorted(networks) == [("timm:resnet10t", 112, False), ("timm:tf_efficientnet_lite0", 112, False)]
-    assert advice["resnet10t"].load == 't2v.load_probe("resnet10t")' and advice["resnet10t"].size == 112
 
 
 def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task, networks, library):
@@ -793,7 +759,7 @@ def test_measured_errors_beat_the_average_as_far_as_they_are_no_noise(seen_world
     row = advice["mobilenet_v2"]
     assert row.measured == pytest.approx(sum(errors) / 2) and row.measured < row.error
     if is_confident:
-        assert "is better on 2 of 2 splits (mobilenet_v2 is better with probability" in advice.verdict
+        assert f"The average-best model is {BEST}: measured test error of 30.0 %" in advice.verdict
 
 
 @pytest.mark.parametrize("lacking", [None, "tf_efficientnet_lite0", BEST])
@@ -958,21 +924,6 @@ def test_a_first_model_may_take_a_little_longer_than_is_left(spend):
     assert not spend(48, passes=slow)[1]
 
 
-def test_a_probe_that_is_a_candidate_is_timed_once(spend, seen_world, monkeypatch):
-    timed, real = [], candidates.time_models
-
-    def count(models, **how):
-        timed.extend(model.name for model in models)
-        return real(models, **how)
-
-    monkeypatch.setattr(budgets, "time_models", count)
-    own = [replace(one, probe=LITE0) for one in seen_world.embeddings["tiny robust"]]
-    sizes = tuple(replace(model, size=None) for model in seen_world.models)
-    evidence = replace(seen_world, embeddings={f"{LITE0} robust": own}, models=sizes)
-    advice, _, _ = spend(20, evidence=evidence, candidates=None)
-    assert sorted(timed) == [LITE0, BEST] and has_note(advice, "that takes about 52 s.")  # 0.1 s times 450 + 70
-
-
 def test_it_stops_where_another_measurement_gains_little(spend, monkeypatch):
     monkeypatch.setattr(budgets, "LEAST", 1.0)
     assert len(spend(60)[1]) == 2  # where there is time for all, all are measured
@@ -1009,8 +960,6 @@ def test_budgets_that_cannot_be_spent_are_refused(world, spend, monkeypatch):
         ask(world, budget=60)
     with pytest.raises(UsageError, match=r"both say what to measure. Leave one"):
         spend(60, measure_top=1)
-    with pytest.raises(UsageError, match="has no model of noise"):
-        spend(60, strategy="average_best")
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: False)
     with pytest.raises(
         UsageError, match=r"none of the 2 candidates \(.*\) has its weights .*\(--budget\)\. .*--download"
@@ -1051,12 +1000,6 @@ def test_networks_are_timed_for_a_part_of_the_time_and_corrected_by_what_they_ta
     plan.learn("net 1", budgets._LOAD + 5)  # half as long as expected
     plan.learn("net 3", 0.1)  # it was in the library
     assert plan.expect("net 2") == budgets._LOAD + 10
-    plan = budgets.Budget(60)
-    sizes = {3: 0.5, 4: 2.0, 1: 1.0, 2: 4.0, 5: 0.7}
-    plan.time([ModelInfo(f"net {n}", size=96, location=f"timm:net_{n}", gmacs=g) for n, g in sizes.items()], None)
-    plan.images = 1
-    assert sorted(plan.passes) == ["net 1", "net 3", "net 5"]  # the smallest first
-    assert plan.expect("net 2") == budgets._LOAD + 5 * 4.0 / 0.7  # by the operations of the slowest that was timed
 
 
 def test_offline_keeps_what_is_on_this_machine(monkeypatch):
@@ -1067,7 +1010,7 @@ def test_offline_keeps_what_is_on_this_machine(monkeypatch):
     assert [row.model for row in advice.rows] == ["tf_efficientnet_lite1"] and not advice.zoo
     assert any(note.startswith("Left out: 4 candidates whose weights are not on this machine") for note in advice.notes)
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: False)
-    with pytest.raises(UsageError, match=r"\(--offline\), so none is left .* Drop --offline"):
+    with pytest.raises(UsageError, match=r"\(--offline\), so none is left .* drop --offline"):
         t2v.recommend(known, offline=True)
 
 

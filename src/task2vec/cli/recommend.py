@@ -31,7 +31,6 @@ def recommend(
     license: options.License = None,
     offline: options.Offline = False,
     evidence: options.Evidence = None,
-    strategy: Annotated[str | None, Option(help="Prediction strategy; see task2vec evaluate.")] = None,
     probe: options.AnyProbe = None,
     k: options.K = 10,
     out: options.OutFile = None,
@@ -51,7 +50,7 @@ def recommend(
     """
     inputs.check_output(out, is_forced=force)
     how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "budget": budget}
-    how |= {"seeds": seeds, "shots": shots, "strategy": strategy, "download": download}
+    how |= {"seeds": seeds, "shots": shots, "download": download}
     how |= {"max_params": max_params, "max_time": max_time, "license": license, "offline": offline}
     how["candidates"] = [one.strip() for text in models or () for one in text.split(",")] or None
     with ExitStack() as stack:

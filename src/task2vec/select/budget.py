@@ -66,7 +66,6 @@ class Budget:
     def __init__(self, seconds: float):
         self.seconds, self.images, self.spent, self._begin = seconds, 0, dict[str, float](), clock()
         self._rate, self.passes = _RATE, dict[str, float]()  # seconds of an image, by model
-        self._gmacs: dict[str, float] = {}
 
     @property
     def left(self) -> float:
@@ -74,24 +73,15 @@ class Budget:
         return self.seconds + self._begin - clock()
 
     def time(self, models: Sequence[ModelInfo], device: str | None) -> None:
-        """Times models on a few images, the smallest first, for a fifth of the time."""
-        self._gmacs = {model.name: model.gmacs for model in models if model.gmacs is not None}
-        for model in sorted(models, key=lambda model: self._gmacs.get(model.name, inf)):
+        """Times models on a few images, one after the other, for a fifth of the time."""
+        for model in models:
             if not self.passes or self.left > (1 - _TIMING) * self.seconds:
-                timed, _ = time_models([model], device=device, is_measured=True)
-                self.passes[model.name] = (timed[model.name] or 1000) / 1000
+                self.passes[model.name] = time_pass(model, device)
 
     def expect(self, *models: str) -> float:
-        """Seconds of measuring some models."""
-        return sum(_LOAD + self._rate * self._expect_pass(model) * self.images for model in models)
-
-    def _expect_pass(self, model: str) -> float:
-        """Seconds of an image: as timed, or by the operations of the slowest that was, or as long as that one."""
-        if model in self.passes or not self.passes:
-            return self.passes.get(model, 0.1)
-        slowest = max(self.passes, key=self.passes.__getitem__)
-        more = self._gmacs.get(model, 0.0) / self._gmacs.get(slowest, inf)
-        return self.passes[slowest] * max(more, 1.0)
+        """Seconds of measuring some models: those that were not timed take as long as the slowest that was."""
+        slowest = max(self.passes.values(), default=0.1)
+        return sum(_LOAD + self._rate * self.passes.get(model, slowest) * self.images for model in models)
 
     def suggest(self, more: float) -> str:
         """A budget that would be enough for so many seconds more."""
@@ -126,7 +116,6 @@ def spend(budget: Budget, case: "Case", rows: Sequence[Row], seeds: int, run: Ma
     case.budget, task, is_interrupted, why, start = budget, case.task, False, "", clock()
     budget.spent = {"embedding": 0.0, "measuring": 0.0}
     models = {model.name: model for model in case.list_ready(rows, "--budget", download=run["download"])}
-    case.note_lacking(rows, list(models.values()))
     ready = [name for name in models if name not in case.measured]
     budget.time([models[name] for name in ready], run["device"])
     budget.choose_images(ready, task, case.shots)
@@ -180,10 +169,7 @@ def embed_in_time(budget: Budget, case: "Case", run: Mapping[str, Any], *, reser
     like, why = case.embedding, "no time was left."
     if budget.left > 0:
         probe = ModelInfo(like.probe, location=PRETRAINED.get(like.probe, f"timm:{like.probe}"), size=image_size(like))
-        same = [one.name for one in case.metatask.models if (one.location, one.size or probe.size) == probe.key]
-        timed = next((budget.passes[name] for name in same if name in budget.passes), None)
-        timed = timed or (time_models([probe], device=run["device"], is_measured=True)[0][probe.name] or 1000) / 1000
-        seconds = timed * (_EMBEDDING + _PER_IMAGE * case.counts["images"])
+        seconds = time_pass(probe, run["device"]) * (_EMBEDDING + _PER_IMAGE * case.counts["images"])
         why = f"that takes about {seconds:.0f} s. Give it more time: {budget.suggest(seconds)}"
         if seconds + reserve <= budget.left:
             begin = clock()
@@ -196,3 +182,8 @@ def embed_in_time(budget: Budget, case: "Case", run: Mapping[str, Any], *, reser
     if not case.is_embedded and not reserve:
         more = "The task was not embedded, so models that were not measured are predicted by their average over tasks"
         case.notes.append(f"{more}: {why}")
+
+
+def time_pass(model: ModelInfo, device: str | None) -> float:
+    """Seconds of one image of the size that a model is measured at; one if it cannot be timed."""
+    return (time_models([model], device=device, passes=1)[model.name] or 1000) / 1000

@@ -53,11 +53,6 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
     for home, is_known in (("timm", is_timm_model), ("torchvision", is_torchvision_model)):
         if library in ("", home) and is_known(model):
             return ModelInfo(name, network=model, location=f"{home}:{model}")
-    if in_zoo is not None:
-        raise UsageError(
-            f"'{name}' is in the zoo, but only models of timm and torchvision can be loaded here, so it cannot be a "
-            f"candidate. What is known of it: task2vec models '{name}'"
-        )
     names = list(dict.fromkeys(one.name for one in known if one.location is not None))
     near = difflib.get_close_matches(name, [*names, *load_zoo().numbers], n=3, cutoff=0.5)
     mean = f" Did you mean {' or '.join(near)}?" if near else ""
@@ -111,24 +106,21 @@ def count_model(model: ModelInfo) -> ModelInfo:
 
 
 def time_models(
-    models: Sequence[ModelInfo], *, device: str | None = None, report: Report = silent, is_measured: bool = False
-) -> tuple[dict[str, float | None], int]:
-    """The seconds that each model takes for 1,000 images on this machine, and how many networks were timed.
+    models: Sequence[ModelInfo], *, device: str | None = None, passes: int = PASSES, report: Report = silent
+) -> dict[str, float | None]:
+    """The seconds that each model takes for 1,000 images of its size on this machine, by its name.
 
     Only the architecture and the size of the images count, so networks are built without their weights and see noise,
-    and models of one architecture are timed once, at its own size unless they are files of experts, or, if
-    `is_measured`, all at the size that they are measured at, in one pass. None where the network cannot be built.
+    and models of one architecture and size are timed once. None where the network cannot be built.
     """
-    files = {model.name for model in models if model.location is not None and not model.is_named}
-    sizes = {model.name: model.size for model in models if is_measured or model.name in files}
-    wanted = {model.name: (_name_network(model), sizes.get(model.name)) for model in models}
-    keys = dict.fromkeys((name, size) for name, size in wanted.values() if name is not None)
+    wanted = {model.name: (_name_network(model), model.size) for model in models}
     found: dict[tuple[str | None, int | None], float] = {}
-    step = report("timing", len(keys))
-    for name, size in keys:
-        found[name, size] = time_network(*_build(name, size), device=device, passes=1 if is_measured else PASSES)
+    step = report("timing", len(wanted))
+    for name, size in wanted.values():
+        if name is not None and (name, size) not in found:
+            found[name, size] = time_network(*_build(name, size), device=device, passes=passes)
         step(1)
-    return {name: found.get(key) for name, key in wanted.items()}, len(keys)
+    return {name: found.get(key) for name, key in wanted.items()}
 
 
 def time_network(network: "nn.Module", size: int, *, device: str | None = None, passes: int = PASSES) -> float:

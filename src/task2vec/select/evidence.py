@@ -20,8 +20,6 @@ A CSV table of distances has a row for each task and a column for each task, mod
 the names of the tasks.
 """
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -61,7 +59,7 @@ from task2vec.experts.metatask import (
 from task2vec.library import EmbeddingEntry, Expert, Library, MeasuredError, TaskEntry
 from task2vec.select.combined import SIZE_SHIFT, scale_errors, unscale
 from task2vec.select.strategies import SCORE_NAMES
-from task2vec.text import pluralize
+from task2vec.tasks.table import read_columns
 
 # With so many images per class or fewer, errors by few shots are the better prediction: between the 5 of the bundle's
 # few-shot errors and the 20 or so that half of a class has there, in the middle of the logarithms.
@@ -464,83 +462,69 @@ def metatask_from_csv(
     rows = _read_errors(Path(errors))
     protocols = list(dict.fromkeys(row.get("protocol", "") for _, row in rows))
     protocol = protocols[find_protocol(protocols, shots, of=f"the table '{errors}'")]
-    found: dict[tuple[str, str, int], tuple[int, float]] = {}
-    seen: set[tuple[str, str]] = set()
-    datasets: dict[str, str] = {}
-    sources: dict[str, str] = {}
-    classes: dict[str, int] = {}
-    more: dict[tuple[str, str, int], dict[str, float]] = {}
-    for line, row in rows:
-        if row.get("protocol", "") != protocol:
-            continue
-        task, model, seed = row["task"], row["model"], row.get("seed", "0")
+    rows = [(line, row) for line, row in rows if row.get("protocol", "") == protocol]
+    keys = [(row["task"], row["model"], row.get("seed", "0")) for _, row in rows]
+    tasks, models, seeds = (list(dict.fromkeys(axis)) for axis in zip(*keys, strict=True))
+    names = ("error", *_HALVES, *(name for name in SCORE_NAMES if name in rows[0][1]))
+    cells = {name: np.full((len(tasks), len(models), 1, len(seeds)), np.nan) for name in names}
+    seen, lines = np.zeros((len(tasks), len(models))), dict[tuple[int, ...], int]()
+    datasets, sources, classes = dict[str, str](), dict[str, str](), dict[str, int]()
+    for (line, row), (task, model, seed) in zip(rows, keys, strict=True):
+        place = (tasks.index(task), models.index(model), 0, seeds.index(seed))
         with _at_line(errors, line):
-            if not task or not model:
-                raise ValueError("has no task or no model. Name both.")
-            if not seed.isascii() or not seed.isdigit():
-                raise ValueError(f"has the seed '{seed}', which is not a whole number. Give 0, 1, ...")
-            first, _ = found.setdefault((task, model, int(seed)), (line, _parse_error(row["error"])))
-            if first != line:
+            if not task or not model or not (seed.isascii() and seed.isdigit()):
+                raise ValueError(
+                    f"has the task '{task}', the model '{model}', the seed '{seed}'. Give two names and a whole number."
+                )
+            if (first := lines.setdefault(place, line)) != line:
                 raise ValueError(
                     f"has the error of '{model}' on '{task}' again, after line {first}. Keep one of them, or give them "
                     "different seeds."
                 )
-            if any(_parse_number(row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS):
-                seen.add((task, model))
+            for name, values in cells.items():
+                kind = (name, -np.inf) if name in SCORE_NAMES else ("error", 0, 1)
+                values[place] = _parse_number(row.get(name, ""), *kind)
+            seen[place[:2]] += any(_parse_number(row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS)
             count = _parse_number(row.get("classes", ""), "number of classes")
             if np.isfinite(count) and (count != int(count) or classes.setdefault(task, int(count)) != count):
                 raise ValueError(f"has {count:g} classes for '{task}'. Give the same whole number in all its lines.")
-            halves = {name: _parse_error(row.get(name, "")) for name in _HALVES}
-            scores = {name: _parse_number(row[name], name, is_signed=True) for name in SCORE_NAMES if name in row}
-            more[task, model, int(seed)] = halves | scores
         datasets[task] = row.get("dataset") or datasets.get(task, task)
-        sources[model] = row.get("source_task") or sources.get(model, "")
-    sources = {model: source or (model if model in datasets else "") for model, source in sources.items()}
-    models = [
-        ModelInfo(model, source_task=own or None, source_fingerprint=own or None, source_dataset=datasets.get(own))
-        for model, own in sources.items()
-    ]
+        sources[model] = row.get("source_task") or sources.get(model, "") or (model if model in tasks else "")
     metatask = build_metatask(
         Path(errors).stem,
         [TaskInfo(task, "", one, task, classes=classes.get(task, 0)) for task, one in datasets.items()],
-        mark_generic(models),
+        mark_generic(
+            [
+                ModelInfo(
+                    model, source_task=own or None, source_fingerprint=own or None, source_dataset=datasets.get(own)
+                )
+                for model, own in sources.items()
+            ]
+        ),
         [protocol],
-        list(dict.fromkeys(seed for _, _, seed in found)),
-        errors=[
-            MeasuredError(task, model, error, protocol, seed)
-            for (task, model, seed), (_, error) in found.items()
-            if not np.isnan(error)
-        ],
-        has_seen={*seen, *((source, model) for model, source in sources.items())},
+        [int(seed) for seed in seeds],
+        has_seen={(source, model) for model, source in sources.items()},
         space="",
     )
-    metatask = _add_columns(metatask, more)
+    halves = np.stack([cells.pop(name) for name in _HALVES], axis=-1)
+    metatask = replace(
+        metatask,
+        errors=cells.pop("error"),
+        shares_images=metatask.shares_images + seen,
+        halves=halves if np.isfinite(halves).any() else None,
+        scores={name: values[..., 0] for name, values in cells.items()},
+    )
     return metatask if distances is None else _add_distances(metatask, Path(distances))
-
-
-def _add_columns(metatask: MetaTask, columns: Mapping[tuple[str, str, int], Mapping[str, float]]) -> MetaTask:
-    """The meta-task with halves and scores, where a table has them; a score is that of the first seed."""
-    names = [[one.name for one in metatask.tasks], [one.name for one in metatask.models], metatask.seeds]
-    found: dict[str, np.ndarray] = {}
-    for (task, model, seed), values in columns.items():
-        place = (names[0].index(task), names[1].index(model), 0, names[2].index(seed))
-        for name, value in values.items():
-            found.setdefault(name, np.full(metatask.errors.shape, np.nan))[place] = value
-    halves = np.stack([found.pop(name) for name in _HALVES], axis=-1) if found else None
-    scores = {name: each[..., 0] for name, each in found.items()}
-    is_known = halves is not None and np.isfinite(halves).any()
-    return replace(metatask, scores=scores, halves=halves if is_known else None)
 
 
 def _read_errors(path: Path) -> list[_Row]:
     """One error in a row, also where the table has a column for each model."""
     rows = _read_rows(path)
     heads = rows[0][1]
-    missing = "error" if "task" in heads else "task"
     if "task" not in heads or ("model" in heads and "error" not in heads):
         raise DataError(
-            f"line 1 of '{path}' has no column '{missing}'. Use the columns task, model and error, or task and one "
-            "column for each model."
+            f"line 1 of '{path}' has no column '{'error' if 'task' in heads else 'task'}'. Use the columns task, model "
+            "and error, or task and one column for each model."
         )
     if "model" in heads:
         return rows
@@ -553,31 +537,15 @@ def _read_errors(path: Path) -> list[_Row]:
 
 
 def _read_rows(path: Path) -> list[_Row]:
-    """The rows of a file with commas, semicolons or tabs between cells; empty lines do not count."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise DataError(f"'{path}' cannot be read as a table: {reason}. Give a CSV file in UTF-8.") from error
-    reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=text.split("\n", 1)[0].count))
-    try:
-        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(cells)]
-    except csv.Error as error:
-        raise DataError(f"line {reader.line_num} of '{path}' is not valid CSV: {error}. Fix that line.") from error
-    if len(lines) < 2 or len(lines[0][1]) < 2:
+    """The rows of a table, and their lines."""
+    columns = read_columns(path)
+    if len(columns) < 2 or not columns.lines:
         raise DataError(
-            f"'{path}' has {pluralize(len(lines), 'line')} and {len(lines[0][1]) if lines else 0} columns, so it is no "
-            "table. Give a heading and a row for each task, comma-separated."
+            f"'{path}' has no table: it needs two columns and a row below the heading. Add the missing ones."
         )
-    heads = lines[0][1]
-    for line, cells in lines:
-        with _at_line(path, line):
-            if cells is heads and len(set(heads)) < len(heads):
-                twice = next(head for head in heads if heads.count(head) > 1)
-                raise ValueError(f"has two columns '{twice}'. Rename or remove one.")
-            if len(cells) != len(heads):
-                raise ValueError(f"has {len(cells)} cells where the heading has {len(heads)}. Fix that line.")
-    return [(line, dict(zip(heads, cells, strict=True))) for line, cells in lines[1:]]
+    cells = zip(*([cell.strip() for cell in column] for column in columns.values()), strict=True)
+    heads = [head.strip() for head in columns]
+    return [(line, dict(zip(heads, row, strict=True))) for line, row in zip(columns.lines, cells, strict=True)]
 
 
 @contextmanager
@@ -589,28 +557,18 @@ def _at_line(path: str | Path, line: int) -> Iterator[None]:
         raise DataError(f"line {line} of '{path}' {error}") from error
 
 
-def _parse_number(text: str, what: str, *, is_signed: bool = False) -> float:
-    """A number, of 0 or more unless it may have a sign; NaN for what is unknown."""
+def _parse_number(text: str, what: str, least: float = 0.0, most: float = np.inf) -> float:
+    """A number between two; NaN for what is unknown."""
     if text.lower() in _UNKNOWN:
         return np.nan
-    try:
+    with suppress(ValueError):
         value = float({"true": "1", "false": "0"}.get(text.lower(), text))
-    except ValueError:
-        value = np.inf
-    if not np.isfinite(value):
-        raise ValueError(f"has the {what} '{text}', which is not a finite number. Correct it, or leave it empty.")
-    if value < 0 and not is_signed:
-        raise ValueError(f"has '{text}', and no {what} is below 0. Give 0 or more, or leave it empty.")
-    return value
-
-
-def _parse_error(text: str) -> float:
-    value = _parse_number(text.removesuffix("%").rstrip(), "error")
-    if text.endswith("%") or value > 1:
-        raise ValueError(
-            f"has the error {text}, and errors are shares from 0 to 1: this looks like percent. Divide by 100."
-        )
-    return value
+        if np.isfinite(value) and least <= value <= most:
+            return value
+    share = ": divide percentages by 100" if most == 1 else ""
+    raise ValueError(
+        f"has the {what} '{text}', which is no number from {least:g} to {most:g}{share}. Correct it, or leave it empty."
+    )
 
 
 def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:

@@ -23,7 +23,7 @@ from task2vec.experts.metatask import PRETRAINED, has_weights
 from task2vec.select.candidates import read_count
 from task2vec.select.combined import COVERAGE, scale_errors, unscale
 from task2vec.select.curves import Tuned
-from task2vec.select.zoo import LORA, LORA_COLUMNS, Zoo, ZooModel, find_way, load_zoo, read_rows
+from task2vec.select.zoo import LORA, Zoo, ZooModel, find_way, load_zoo, read_rows
 
 BEST, WAY = 3, "fine-tuned"
 # Parameters of models that are suggested without a limit, and of a small one.
@@ -134,7 +134,7 @@ def suggest_models(
         size = (model.params or 0, model.size, model.imagenet, model.cpu_speed)
         texts = (model.license, model.tables, model.load)
         odds = (float(level + mean[place]), float(half[place]))
-        lora = predict_lora(*odds, train_images) if is_transformer(model.name) else None
+        lora = predict_lora(*odds, train_images) if model.name.startswith(_TRANSFORMERS) else None
         found.append(Suggestion(model.name, error, low, high, p_better, *size, *texts, lora, seconds[model.name]))
     return tuple(found)
 
@@ -155,11 +155,6 @@ def estimate_seconds(
     return estimated | {name: measured[name] for name in estimated if name in measured}
 
 
-def is_transformer(name: str) -> bool:
-    """Whether a model of timm is one, by its name."""
-    return name.startswith(_TRANSFORMERS)
-
-
 def predict_lora(level: float, half: float, train_images: float) -> Tuned:
     """The error of LoRA, given that of fine-tuning all weights and half its interval on the scale of log-odds."""
     shifts = read_lora_shifts()["1000" if train_images <= _FEW else "all"]
@@ -178,8 +173,10 @@ def read_lora_shifts() -> dict[str, np.ndarray]:
         {'all': (5, 1), '1000': (19, 15)}
     """
     with resources.as_file(resources.files("task2vec.select") / "data") as folder:
-        rows = read_rows(folder / LORA, LORA_COLUMNS, lambda *row: row, lambda row: row[0])
-    pairs = {number: [(lora, full) for _, images, full, lora in rows if images == number] for number in ("all", "1000")}
+        rows = read_rows(folder / LORA)
+    pairs = {
+        number: [(row["lora"], row["full"]) for row in rows if row["images"] == number] for number in ("all", "1000")
+    }
     return {images: -np.diff(scale_errors(np.array(each, dtype=float)))[:, 0] for images, each in pairs.items()}
 
 
