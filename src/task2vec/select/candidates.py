@@ -5,7 +5,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +14,11 @@ from task2vec.errors import UsageError
 from task2vec.experts.metatask import PRETRAINED, ModelInfo, find_free_name
 from task2vec.library import Expert, Library
 from task2vec.progress import Report, silent
+from task2vec.select.zoo import find_in_zoo, load_zoo, look_up
 
 if TYPE_CHECKING:
     from torch import nn
 
-_UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 # Images of a pass, and passes after a first one that only warms up: the median counts.
 BATCH, PASSES = 8, 3
 
@@ -32,9 +32,6 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
     for model in known:
         if model.name == name or (model.location is not None and model.location in (name, f"timm:{name}")):
             return model
-    from task2vec.select.suggestions import find_in_zoo
-    from task2vec.select.zoo import load_zoo
-
     if (in_zoo := find_in_zoo(load_zoo(), name)) is not None:  # it may have another name for the weights of a known one
         for model in known:
             if model.is_named and find_in_zoo(load_zoo(), model.location or "") is in_zoo:
@@ -69,11 +66,16 @@ def read_count(text: str | float) -> float:
         >>> read_count("10M"), read_count("800k"), read_count(2.5e6)
         (10000000.0, 800000.0, 2500000.0)
     """
-    found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?|\.\d+)\s*([kmgb]?)\s*", str(text), re.IGNORECASE)
-    count = float(found[1]) * _UNITS[found[2].upper()] if found else 0.0
-    if not 0 < count < math.inf:
+    if (count := read_amount(text, {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9})) is None:
         raise UsageError(f"'{text}' is not a number of parameters (--max-params). Write it like 10M, 800k or 2500000.")
     return count
+
+
+def read_amount(text: str | float, units: Mapping[str, float]) -> float | None:
+    """A number above 0 with one of the units; None for what is none."""
+    found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?|\.\d+)\s*([a-z]?)\s*", str(text).lower())
+    value = float(found[1]) * units.get(found[2], 0) if found else 0.0
+    return value if 0 < value < math.inf else None
 
 
 def make_entry(model: ModelInfo, library: Library | None) -> Expert:
@@ -94,15 +96,9 @@ def make_entry(model: ModelInfo, library: Library | None) -> Expert:
     return Expert(name, "hub", model.location, parameters=model.params, input_size=model.size, cost=model.gmacs)
 
 
-def count_model(model: ModelInfo) -> ModelInfo:
-    """The model with its parameters and multiplications, counted on a network with random weights."""
-    name = _name_network(model)
-    if model.params is not None or name is None:
-        return model
-    from task2vec.experts.checkpoint import count_gmacs, count_parameters
-
-    network, size = _build(name, model.size)
-    return replace(model, params=count_parameters(network), gmacs=count_gmacs(network, (size, size)))
+def count_params(model: ModelInfo) -> int | None:
+    """Its parameters, as timm counts them where the zoo has it: with the classifier of its pretraining."""
+    return look_up(model.location).params or model.params or look_up(_name_network(model)).params
 
 
 def time_models(

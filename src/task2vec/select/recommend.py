@@ -20,7 +20,7 @@ from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query, find_shots
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import show_progress
 from task2vec.select.budget import Budget, OutOfTimeError, read_seconds, spend
-from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
+from task2vec.select.candidates import BATCH, PASSES, count_params, find_model, make_entry, read_count, time_models
 from task2vec.select.combined import (
     MOST_HALVINGS,
     SURE,
@@ -49,8 +49,8 @@ from task2vec.select.evidence import (
 )
 from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
 from task2vec.select.strategies import Prediction, find_average_best
-from task2vec.select.suggestions import look_up, suggest_models
-from task2vec.select.zoo import load_zoo
+from task2vec.select.suggestions import suggest_models
+from task2vec.select.zoo import load_zoo, look_up
 from task2vec.tasks import to_task
 from task2vec.text import pluralize
 
@@ -370,7 +370,7 @@ class Case:
             raise DataError(self.notes[0] if self.notes else _no_errors(library))
         self.metatask = parts[0] if len(parts) == 1 else merge(*parts)
         new = [one for one in named or () if not any(_is_same(one, model) for model in self.metatask.models)]
-        self.metatask = add_models(self.metatask, [count_model(one) for one in new], library, self.embedding)
+        self.metatask = add_models(self.metatask, new, library, self.embedding)
         chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
         self.is_allowed, self.is_named = np.array(chosen, dtype=bool), named is not None
 
@@ -454,7 +454,7 @@ class Case:
             self._keep(stated, why, "--license")
         if max_params is not None:
             most = read_count(max_params)
-            is_small = [(_count_params(model) or np.inf) <= most for model in models]
+            is_small = [(count_params(model) or np.inf) <= most for model in models]
             self._keep(is_small, f"with more than {max_params} parameters, or an unknown number", "--max-params")
         if max_time is not None:
             from task2vec.embedding.batching import choose_device
@@ -547,8 +547,6 @@ class Case:
         failures = tuple(replace(one, model=names[one.model]) for one in failures)
         self.failures += failures
         self.notes += [f"'{one.model}' could not be measured: {one.message}" for one in failures]
-        if matrix is None:
-            self.notes.append(f"Interrupted: {pluralize(len(self.measured), 'model')} measured.")
         return matrix is None
 
     def embed(self, run: Mapping[str, Any]) -> None:
@@ -698,7 +696,7 @@ class Case:
             nearest_distance=None if nearest is None else float(self.distances[nearest]),
             seconds=self.seconds.get(model.name),
             is_average_best=number == self.average_best,
-            params=_count_params(model),
+            params=count_params(model),
             license=look_up(model.location).license,
             why=self._explain(number),
             **{name: getattr(model, name) for name in same},
@@ -832,11 +830,6 @@ class Case:
                 f"No error of a linear classifier on {', '.join(new)} is known, so none is predicted. --measure-top "
                 f"{len(models)} measures all candidates on your images."
             )
-
-
-def _count_params(model: ModelInfo) -> int | None:
-    """Its parameters, as timm counts them where the zoo has it: with the classifier of its pretraining."""
-    return look_up(model.location).params or model.params
 
 
 def _is_same(one: ModelInfo, other: ModelInfo) -> bool:

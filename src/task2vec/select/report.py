@@ -187,7 +187,6 @@ class Recommendation:
                 f"{format_shots(self.shots)}:"
             )
             parts.append(f"{_fold(head, width)}\n\n{_draw_zoo(self.zoo, width)}\n\n    {printable(self.zoo[0].load)}")
-            parts += [_fold(sentence, width) for sentence in self.format_lora()]
         parts += [_fold(note, width) for note in self.notes]
         return "\n\n".join(parts) + "\n"
 
@@ -207,13 +206,11 @@ class Recommendation:
         return "\n".join(lines)
 
     def format_curves(self) -> list[str]:
-        """What is known of labels and of fine-tuning, a sentence each."""
-        return [*map(format_labels, filter(None, [self.labels])), *map(format_tuned, filter(None, [self.tuned]))]
-
-    def format_lora(self) -> list[str]:
-        """What is known of LoRA on the best transformer of the zoo, in a sentence."""
-        found = [(one.lora, f"LoRA on {one.model}") for one in self.zoo if one.lora is not None]
-        return [format_tuned(lora, what, "fine-tuning all its weights") for lora, what in found[:1]]
+        """What is known of labels, of fine-tuning, and of LoRA on the best transformer of the zoo, a sentence each."""
+        lora = [(one.lora, f"LoRA on {one.model}", "fine-tuning all its weights") for one in self.zoo if one.lora][:1]
+        words = [] if self.labels is None else [format_labels(self.labels)]
+        words += [] if self.tuned is None else [format_tuned(self.tuned)]
+        return words + [format_tuned(*one) for one in lora]
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values."""

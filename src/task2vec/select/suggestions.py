@@ -19,11 +19,11 @@ from importlib import resources
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from task2vec.experts.metatask import PRETRAINED, has_weights
+from task2vec.experts.metatask import has_weights
 from task2vec.select.candidates import read_count
 from task2vec.select.combined import COVERAGE, scale_errors, unscale
 from task2vec.select.curves import Tuned
-from task2vec.select.zoo import LORA, Zoo, ZooModel, find_way, load_zoo, read_rows
+from task2vec.select.zoo import LORA, ZooModel, find_in_zoo, find_way, load_zoo, look_up, read_rows
 
 BEST, WAY = 3, "fine-tuned"
 # Parameters of models that are suggested without a limit, and of a small one.
@@ -178,25 +178,3 @@ def read_lora_shifts() -> dict[str, np.ndarray]:
         number: [(row["lora"], row["full"]) for row in rows if row["images"] == number] for number in ("all", "1000")
     }
     return {images: -np.diff(scale_errors(np.array(each, dtype=float)))[:, 0] for images, each in pairs.items()}
-
-
-def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
-    """The network of a location, which may lack the tag of its weights: then those that the library loads."""
-    library, _, name = location.partition(":")
-    names = [location, name]
-    if library == "torchvision":
-        names += [f"{name}.tv2_in1k", f"{name}.tv_in1k"]
-    elif location in PRETRAINED.values():  # without importing timm
-        names.append(f"{name}.in1k")
-    elif library == "timm" and not zoo.numbers.keys() & names:
-        from timm.models import get_pretrained_cfg
-
-        config = get_pretrained_cfg(name, allow_unregistered=True)
-        names.append(f"{name}.{(config and config.tag) or 'in1k'}")
-    known = next((one for one in names if one in zoo.numbers), None)
-    return None if known is None else zoo.find(known)
-
-
-def look_up(location: str | None) -> ZooModel:
-    """What the zoo knows of a network; of a file or a network that it does not have, nothing."""
-    return find_in_zoo(load_zoo(), location or "") or ZooModel(location or "")

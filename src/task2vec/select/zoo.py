@@ -31,6 +31,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from task2vec.errors import UsageError
+from task2vec.experts.metatask import PRETRAINED
 
 MODEL_COLUMNS = (
     "name", "size", "params", "gmacs", "imagenet", "real", "r", "sketch", "cpu", "gpu", "license", "pretraining"
@@ -338,6 +339,28 @@ class Zoo:
         cross = covariance[np.ix_(own, others)].mean(1)
         covariance = covariance[np.ix_(own, own)] + covariance[np.ix_(others, others)].mean()
         return mean[own] - mean[others].mean(), covariance - cross[:, None] - cross
+
+
+def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
+    """The network of a location, which may lack the tag of its weights: then those that the library loads."""
+    library, _, name = location.partition(":")
+    names = [location, name]
+    if library == "torchvision":
+        names += [f"{name}.tv2_in1k", f"{name}.tv_in1k"]
+    elif location in PRETRAINED.values():  # without importing timm
+        names.append(f"{name}.in1k")
+    elif library == "timm" and not zoo.numbers.keys() & names:
+        from timm.models import get_pretrained_cfg
+
+        config = get_pretrained_cfg(name, allow_unregistered=True)
+        names.append(f"{name}.{(config and config.tag) or 'in1k'}")
+    known = next((one for one in names if one in zoo.numbers), None)
+    return None if known is None else zoo.find(known)
+
+
+def look_up(location: str | None) -> ZooModel:
+    """What the zoo knows of a network; of a file or a network that it does not have, nothing."""
+    return find_in_zoo(load_zoo(), location or "") or ZooModel(location or "")
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
