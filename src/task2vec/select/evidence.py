@@ -67,6 +67,8 @@ FEW = 10
 HALF = "half"
 # Classifier and measure of the errors that are comparable.
 _USUAL = "logistic, usual"
+# Arrays of errors of a meta-task.
+_ERRORS = ("errors", "low", "high")
 
 
 # --- shots -----------------------------------------------------------------------------------------------------------
@@ -346,19 +348,23 @@ def list_library_errors(library: Library, shots: str) -> list[MeasuredError]:
 # --- merging ---------------------------------------------------------------------------------------------------------
 
 
-def merge(one: MetaTask, other: MetaTask) -> MetaTask:
+def merge(one: MetaTask, other: MetaTask, sizes: Mapping[str, int] | None = None) -> MetaTask:
     """Two selected meta-tasks in one space as one. Models that are the same network at the same size become one.
 
     Errors of the tasks of one on the models of the other are unknown; symmetric distances are measured, other kinds are
-    dropped. `other` may have models and source tasks only.
+    dropped. `other` may have models and source tasks only. Its networks that `sizes` has by location, and that were
+    measured at smaller images, count as if at that size: errors move by `SIZE_SHIFT`. If a network was measured at
+    several sizes, each task keeps its errors at the largest.
     """
     keys = {model.key: number for number, model in enumerate(one.models) if model.key is not None}
-    models, columns = list(one.models), []
+    models, columns, halvings = list(one.models), [], []
     for model in other.models:
-        columns.append(len(models) if model.key is None else keys.get(model.key, len(models)))
+        moved = replace(model, size=(sizes or {}).get(model.location or "", model.size))
+        halvings.append(np.log2(moved.size / model.size) if moved.size and model.size else 0.0)
+        columns.append(len(models) if moved.key is None else keys.setdefault(moved.key, len(models)))
         if columns[-1] == len(models):
-            name = find_free_name(model.name, [known.name for known in models], size=model.size)
-            models.append(replace(model, name=name))
+            name = find_free_name(model.name, [known.name for known in models], size=moved.size)
+            models.append(replace(moved, name=name))
     tasks, count = (*one.tasks, *other.tasks), len(one.tasks)
 
     def join(name: str, blank: float) -> np.ndarray:
@@ -366,10 +372,15 @@ def merge(one: MetaTask, other: MetaTask) -> MetaTask:
         more = np.maximum(first.shape[2:], second.shape[2:]).astype(int)
         whole = np.full((len(tasks), len(models), *more), blank, dtype=first.dtype)
         whole[(slice(count), slice(len(one.models)), *map(slice, first.shape[2:]))] = first
-        whole[(slice(count, None), columns, *map(slice, second.shape[2:]))] = second
+        for number in np.argsort(halvings, kind="stable").tolist():  # the largest images first
+            values, rows = second[:, number], whole[(slice(count, None), columns[number])]
+            if halvings[number] and name in _ERRORS:
+                values = unscale(scale_errors(values) - SIZE_SHIFT * halvings[number])
+            is_new = ((rows == blank) | np.isnan(rows)).all(tuple(range(1, rows.ndim)))
+            rows[(is_new, *map(slice, second.shape[2:]))] = values[is_new]
         return whole
 
-    fields: dict[str, Any] = {name: join(name, np.nan) for name in ("errors", "low", "high")}
+    fields: dict[str, Any] = {name: join(name, np.nan) for name in _ERRORS}
     fields |= {name: join(name, 0) for name in ("shares_images", "shares_labels")}
     own, others = (part.embeddings.get(one.space or "", []) for part in (one, other))
     distances = one.distances[SYMMETRIC]
@@ -390,27 +401,6 @@ def merge(one: MetaTask, other: MetaTask) -> MetaTask:
         source_tasks=(*one.source_tasks, *other.source_tasks),
         **fields,
     )
-
-
-def move_sizes(metatask: MetaTask, sizes: Mapping[str, int]) -> MetaTask:
-    """Networks that were measured at smaller images, by their location, as if at the size that `sizes` has for them.
-
-    Errors move by `SIZE_SHIFT`. If a network was measured at several sizes, each task keeps its errors at the largest.
-    """
-    models, columns = list(metatask.models), {}
-    arrays = {name: getattr(metatask, name).copy() for name in ("errors", "low", "high")}
-    for column in sorted(range(len(models)), key=lambda one: -(models[one].size or 0)):
-        model, size = models[column], sizes.get(models[column].location or "")
-        if size and model.size:
-            models[column] = replace(model, size=size)
-            for each in arrays.values():
-                each[:, column] = unscale(scale_errors(each[:, column]) - SIZE_SHIFT * np.log2(size / model.size))
-        first = columns.setdefault(models[column].key or column, column)
-        is_new = np.isnan(arrays["errors"][:, first]).all((1, 2))
-        for each in arrays.values():
-            each[is_new, first] = each[is_new, column]
-    moved = replace(metatask, models=tuple(models), **arrays)
-    return moved.only(range(len(moved.tasks)), sorted(columns.values()))
 
 
 def add_models(metatask: MetaTask, models: Sequence[ModelInfo], library: Library | None, like: Embedding) -> MetaTask:

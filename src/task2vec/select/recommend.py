@@ -45,7 +45,6 @@ from task2vec.select.evidence import (
     list_library_errors,
     merge,
     metatask_from_library,
-    move_sizes,
 )
 from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
 from task2vec.select.strategies import Prediction, find_average_best
@@ -360,7 +359,7 @@ class Case:
             self._compare_sizes(library, sizes)
         if library is not None and self.errors and uses_library:
             own = metatask_from_library(library, errors=self.errors, like=self.embedding)
-            parts += [move_sizes(own.select(self.shots), sizes)] if own.tasks else []
+            parts += [own.select(self.shots)] if own.tasks else []
             if others := own.info["other_spaces"]:
                 self.notes.append(
                     f"Errors of {pluralize(others, 'task')} of your library are not used, for there is no embedding by "
@@ -368,7 +367,7 @@ class Case:
                 )
         if not parts:
             raise DataError(self.notes[0] if self.notes else _no_errors(library))
-        self.metatask = parts[0] if len(parts) == 1 else merge(*parts)
+        self.metatask = parts[0] if len(parts) == 1 else merge(*parts, sizes)
         new = [one for one in named or () if not any(_is_same(one, model) for model in self.metatask.models)]
         self.metatask = add_models(self.metatask, new, library, self.embedding)
         chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
@@ -378,7 +377,7 @@ class Case:
         """Sets apart errors of the library at image sizes that cannot be compared with the known `sizes` of networks.
 
         Those of the task at smaller images are kept in `smaller`, for `predict_conditioned`; those of other tasks are
-        moved to the known size by `move_sizes`.
+        moved to the known size by `merge`.
         """
         own, apart = self.embedding.provenance.get("task_fingerprint"), set()
         for expert in library.experts():
@@ -523,7 +522,14 @@ class Case:
         protocol = ErrorProtocol(int(self.shots) if self.shots.isdigit() else "half")
         entries = {model.name: make_entry(model, library) for model in models}
         names = {entry.name: name for name, entry in entries.items()}
-        done: list[Any] = []  # the errors of a model, or why it failed
+
+        def keep(cell: tuple[MeasuredError, ...] | CellFailure) -> None:
+            if isinstance(cell, CellFailure):
+                self.failures += (replace(cell, model=names[cell.model]),)
+                self.notes.append(f"'{names[cell.model]}' could not be measured: {cell.message}")
+            else:
+                name = names[cell[0].expert]
+                self.measured[name] = [*self.measured.get(name, ()), *cell]
 
         def keep_score(entry: str, task: "Task", features: Any) -> None:
             targets = torch.from_numpy(np.array(task.targets, dtype=np.int64)).to(features.device)
@@ -531,23 +537,15 @@ class Case:
             with suppress(Task2VecError):  # a model without a score is measured all the same
                 self.scores[names[entry]] = score_features(features, targets, **kind, which=[SCORE])[SCORE]
 
-        how = {"protocols": [protocol], "seeds": range(seeds), "library": library, "on_cell": done.append, **run}
+        how = {"protocols": [protocol], "seeds": range(seeds), "library": library, "on_cell": keep, **run}
         how |= {"on_features": keep_score, "on_images": self.budget and self.budget.check}
         try:
-            matrix = error_matrix([task], entries.values(), **how)
-            errors, failures = matrix.list_errors(), matrix.failures
+            error_matrix([task], entries.values(), **how)
         except OutOfTimeError:
             raise
         except KeyboardInterrupt:
-            matrix, failures = None, ()
-            errors = [error for cell in done if isinstance(cell, tuple) for error in cell]
-        for entry, name in names.items():
-            if own := [error for error in errors if error.expert == entry]:
-                self.measured[name] = own
-        failures = tuple(replace(one, model=names[one.model]) for one in failures)
-        self.failures += failures
-        self.notes += [f"'{one.model}' could not be measured: {one.message}" for one in failures]
-        return matrix is None
+            return True
+        return False
 
     def embed(self, run: Mapping[str, Any]) -> None:
         """Embeds the task in the space of what stood for its embedding."""
@@ -570,12 +568,12 @@ class Case:
             )
         order = self._predict(is_candidate)
         rows = tuple(self._describe(number, rank) for rank, number in enumerate(order, start=1))
-        choice, is_confident, verdict = self._decide(rows)
+        is_confident, verdict = self._decide(rows)
         near = np.argsort(self.distances, kind="stable")[:NEIGHBOURS].tolist()
         known = pluralize(int(np.isfinite(metatask.mean).any(0).sum()), "model")
         return Recommendation(
             self.embedding.task,
-            choice,
+            rows[0].model,
             verdict,
             is_confident,
             "" if self.average_best is None else models[self.average_best].name,
@@ -595,7 +593,7 @@ class Case:
             spent={} if self.budget is None else dict(self.budget.spent),
             measured_images=self.budget.images if self.budget and self.measured else None,
             is_embedded=self.is_embedded,
-            **self._read_curves(next(row for row in rows if row.model == choice)),
+            **self._read_curves(rows[0]),
         )
 
     def _read_curves(self, row: Row) -> dict[str, Any]:
@@ -738,29 +736,28 @@ class Case:
         where = "task" if len(near) == 1 else f"{len(near)} tasks"
         return f"On the nearest {where} its error {how} that of the average-best model."
 
-    def _decide(self, rows: tuple[Row, ...]) -> tuple[str, bool, str]:
-        """The model to start from, whether it is preferable to the average-best model, and the sentences."""
+    def _decide(self, rows: tuple[Row, ...]) -> tuple[bool, str]:
+        """Whether the first model is preferable to the average-best one, which it is otherwise, and the sentences."""
         first, best = rows[0], next((row for row in rows if row.is_average_best), None)
         start = f"Start from {first.model}: {format_error(first)}"
         if any(row.measured is not None for row in rows):
             is_confident = self.is_confident and best is not None and best is not first
-            return first.model, is_confident, f"{start}.{self._compare_measured(rows, best)}"
+            return is_confident, f"{start}.{self._compare_measured(rows, best)}"
         if best is None:
             words = f"No error of a linear classifier on any candidate is known: {first.model} is only the first."
-            return first.model, False, f"{words} Measure them on your images: --measure-top K."
+            return False, f"{words} Measure them on your images: --measure-top K."
         if self.is_confident and first.gain is not None:
             gain = f"{format_points(first.gain)} lower than the average-best model, {best.model}"
-            chance = f"better with probability {self.p_better:.2f}"
-            return first.model, True, f"{start}, {gain} ({chance}). {first.why}"
+            return True, f"{start}, {gain} (better with probability {self.p_better:.2f}). {first.why}"
         is_cut = len(rows) < sum(model.is_loadable for model in self.metatask.models)
         what = "the best of these candidates" if is_cut else "the best"
         tasks = pluralize(len(self.metatask.tasks), "known task")
-        words = f"Start from {best.model}, {what} on average over {tasks}: {format_error(best)}."
+        words = f"Start from {first.model}, {what} on average over {tasks}: {format_error(first)}."
         ahead = max(rows, key=lambda row: -1 if row.gain is None else row.gain)
         if ahead.gain is None or ahead.gain <= 0:
-            return best.model, False, f"{words} No other candidate has a lower predicted error."
+            return False, f"{words} No other candidate has a lower predicted error."
         ahead_by = f"{ahead.model} is predicted to be {format_points(ahead.gain)} better"
-        return best.model, False, f"{words} The evidence for another model is too weak ({ahead_by})."
+        return False, f"{words} The evidence for another model is too weak ({ahead_by})."
 
     def _compare_measured(self, rows: tuple[Row, ...], best: Row | None) -> str:
         """What was measured of the first model, the lowest and the average-best one, and which to measure next."""
