@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 BUNDLE, LIBRARY = "bundle", "library"
 # The transferability score that is computed from the features of models that are measured.
 SCORE = "logme"
-# Known tasks that are named as neighbours; a reason is taken from those at most so many times as far as the nearest.
-NEIGHBOURS, FARTHER = 5, 2
+# Known tasks that are named as neighbours, and that reasons are taken from.
+NEIGHBOURS = 5
 # With fewer images of its median class, the embedding of a task is mostly noise.
 FEWEST = 3
 # The lower error that labels are counted for: a third less, or 10 % if that is a tenth to a third less; none below 3 %.
@@ -729,7 +729,6 @@ class Case:
         if not len(both):
             return "It was never measured on the same task as the average-best model."
         near = both[np.argsort(self.distances[both], kind="stable")][:NEIGHBOURS]
-        near = near[self.distances[near] <= FARTHER * self.distances[near[0]]]
         gap = float((mean[near, best] - mean[near, number]).mean())
         points = format_points(abs(gap))
         how = f"is {points} {'lower' if gap >= 0 else 'higher'} than" if points != format_points(0) else "equals"
