@@ -181,24 +181,15 @@ def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
         assert line.startswith(one.model) and f" {100 * one.error:.1f} %" in line
         assert f"{100 * one.low:.0f} to {100 * one.high:.0f} %" in line and f"{one.params / 1e6:.1f} M" in line
     assert table[6] == f"    {advice.zoo[0].load}"
-    narrow = advice.to_text(width=60)
-    assert "ImageNet" not in narrow and advice.zoo[0].model[:12] in narrow
+    assert "ImageNet" not in advice.to_text(width=60)
     vit = next(one for one in advice.zoo if one.lora)
     *_, lora = advice.format_curves()
     assert f"LoRA on {vit.model}: predicted test error {100 * vit.lora.error:.1f} %" in lora
     assert f"probability {vit.lora.p_better:.2f}" in lora and lora[:30] in advice.to_text(width=120)
-    values = advice.to_dict()["zoo"]
-    assert [one["model"] for one in values] == [one.model for one in advice.zoo]
-    assert set(values[0]) == set(Suggestion.__dataclass_fields__)
-    free = recommend(embed("mine", 30), evidence=world, license="apache-2.0")
-    assert free.zoo and all(one.license == "apache-2.0" for one in (*free.rows, *free.zoo))
-    small = recommend(embed("mine", 30), evidence=world, max_params="10M")
-    assert small.zoo and all(one.params <= 10e6 for one in small.zoo)
-    bare = replace(world, info={})
-    assert (
-        recommend(embed("mine", 30), evidence=bare).zoo == ()
-        and "zoo" not in recommend(embed("mine", 30), evidence=bare).to_text()
-    )
+    small = recommend(embed("mine", 30), evidence=world, max_params="10M", license="apache-2.0")
+    assert small.zoo and all(one.params <= 10e6 and one.license == "apache-2.0" for one in (*small.rows, *small.zoo))
+    bare = recommend(embed("mine", 30), evidence=replace(world, info={}))
+    assert bare.zoo == () and "zoo" not in bare.to_text()
 
 
 def test_a_limit_of_time_holds_for_the_zoo_too(world, monkeypatch):  # noqa: F811

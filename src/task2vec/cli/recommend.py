@@ -86,7 +86,7 @@ def _find_task(
 
     Where a folder and a task of the library have one name, measuring takes the folder, for it needs the images.
     """
-    from task2vec.select import choose_space, find_embedding, find_metatask
+    from task2vec.select import choose_space, find_embedding
 
     origin = inputs.find_origin(query, library)
     needs_images = bool(how["budget"] or how["measure_top"])
@@ -95,14 +95,11 @@ def _find_task(
     if origin == inputs.FILE:
         return task2vec.load_embedding(query)
     if library is not None:
-        known = find_metatask(how["evidence"])
-        spaces = [choose_space("library", library)] if known is None else known.spaces.values()
         with suppress(NotInLibraryError, AmbiguousNameError):
             entry = library.task(query)
-            for like in spaces:
-                is_wanted = known is None or how["probe"] in (None, like.probe)
-                if is_wanted and (found := find_embedding(library, entry, like)) is not None:
-                    return found
+            like = choose_space(how["evidence"], library, how["probe"])
+            if (found := find_embedding(library, entry, like)) is not None:
+                return found
     if Path(query).is_dir():  # its name is in the library, by another probe or size: the folder is embedded
         return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
     return inputs.get_named(query, library)

@@ -17,7 +17,7 @@ task. A model is no candidate for its own source task, nor where `has_seen`, `sh
 score (`task2vec.select.SCORE_NAMES`) has that of the model on the task.
 
 A CSV table of distances has a row for each task and a column for each task, model or source task; its first column has
-the names of the tasks.
+the names of the tasks. Tasks without a distance in either direction count as far apart.
 """
 
 from collections import Counter
@@ -567,13 +567,10 @@ def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:
     first, *heads = rows[0][1]
     table = {row[first]: (line, row) for line, row in rows}
     names = [task.name for task in metatask.tasks]
-    if len(table) < len(rows):
-        raise DataError(f"'{path}' has two rows for the same name, so one would be lost. Keep one of them.")
-    if missing := [name for name in names if name not in table]:
-        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        raise DataError(
-            f"'{path}' has no row for the task '{missing[0]}'{more}, which has errors. Add it, or remove its errors."
-        )
+    missing = [name for name in names if name not in table]
+    if missing or len(table) < len(rows):
+        what = f"no row for the task '{missing[0]}', which has errors" if missing else "two rows for the same name"
+        raise DataError(f"'{path}' has {what}, so similarities are not known. Give every task with errors one row.")
     models = []
     for model in metatask.models:
         own = next((name for name in (model.source_task, model.name) if name in heads), model.source_task)
@@ -593,11 +590,5 @@ def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:
     between = whole[:count, :count]
     if set(heads) & set(names):
         between[np.eye(count, dtype=bool) & np.isnan(between)] = 0
-        if len(lacking := np.argwhere(np.isnan(between))):
-            one, other = (names[number] for number in lacking[0])
-            raise DataError(
-                f"'{path}' has no distance between the tasks '{one}' and '{other}', so their similarity is not known. "
-                "Fill that cell, or remove the errors of one of them."
-            )
     source_tasks = tuple(TaskInfo(own, fingerprint=own) for own in sources)
     return replace(metatask, models=tuple(models), source_tasks=source_tasks, distances={SYMMETRIC: whole})

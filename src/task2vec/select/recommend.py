@@ -188,12 +188,11 @@ def _check_limits(
     measure_top: int, budget: Any, seeds: int, max_params: str | float | None, max_time: float | None
 ) -> None:
     """Raise for what cannot be meant, before the minutes that an embedding takes."""
-    for what, value, least in (("measure_top", measure_top, 0), ("seeds", seeds, 1)):
-        if value < least:
-            option = f"--{what.replace('_', '-')}"
-            raise UsageError(
-                f"{what}={value} ({option}) is below {least}, so nothing can be measured. Give {least} or more."
-            )
+    if measure_top < 0 or seeds < 1:
+        raise UsageError(
+            f"measure_top={measure_top} (--measure-top) with seeds={seeds} (--seeds) cannot be measured. Give a number "
+            "of models, 0 or more, and at least one split."
+        )
     if measure_top and budget:
         raise UsageError("measure_top (--measure-top) and budget (--budget) both say what to measure. Leave one out.")
     if max_params is not None:
