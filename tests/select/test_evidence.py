@@ -236,12 +236,6 @@ def test_a_library_is_a_meta_task(library):
     assert found.to_sources(SYMMETRIC)[0, 2] == pytest.approx(slow_symmetric(vectors[0], vectors[1]), abs=1e-6)
 
 
-def test_a_library_without_errors_is_refused(library):
-    library.add(embed("task 0", 0))
-    with pytest.raises(NotInLibraryError, match=r"no measured errors.*task2vec error-matrix"):
-        metatask_from_library(library)
-
-
 def test_tasks_of_other_spaces_are_at_no_known_distance(library):
     fill(library)
     library.add(embed("task 3", 3, probe="other", weights="cd"), embed("task 4", 4, method="direct"))

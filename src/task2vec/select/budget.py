@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 # Another measurement must lower the expected error by at least this: 0.1 points.
 LEAST = 0.001
-# Share of the time in which models are timed.
-_TIMING = 0.2
 # Seconds of a measurement besides the features: it loads the weights and fits classifiers. Then, how long features
 # take in comparison with timed passes, until the first model was measured.
 _LOAD, _RATE = 2.0, 0.6
@@ -69,10 +67,9 @@ class Budget:
         return self.seconds + self._begin - clock()
 
     def time(self, models: Sequence[ModelInfo], device: str | None) -> None:
-        """Times models on a few images, one after the other, for a fifth of the time."""
-        for model in models:
-            if not self.passes or self.left > (1 - _TIMING) * self.seconds:
-                self.passes[model.name] = time_pass(model, device)
+        """Times models on a few images, each architecture once."""
+        timed = time_models(models, device=device, passes=1)
+        self.passes |= {name: (seconds or 1000) / 1000 for name, seconds in timed.items()}
 
     def expect(self, *models: str) -> float:
         """Seconds of measuring some models: those that were not timed take as long as the slowest that was."""
@@ -164,8 +161,10 @@ def embed_in_time(budget: Budget, case: "Case", run: Mapping[str, Any], *, reser
         return
     like, why = case.embedding, "no time was left."
     if budget.left > 0:
-        probe = ModelInfo(like.probe, location=PRETRAINED.get(like.probe, f"timm:{like.probe}"), size=image_size(like))
-        seconds = time_pass(probe, run["device"]) * (_EMBEDDING + _PER_IMAGE * case.counts["images"])
+        where = PRETRAINED.get(like.probe, f"timm:{like.probe}")
+        probe = ModelInfo(f"probe {like.probe}", location=where, size=image_size(like))
+        budget.time([probe], run["device"])
+        seconds = budget.passes[probe.name] * (_EMBEDDING + _PER_IMAGE * case.counts["images"])
         why = f"that takes about {seconds:.0f} s. Give it more time: {budget.suggest(seconds)}"
         if seconds + reserve <= budget.left:
             begin = clock()
@@ -178,8 +177,3 @@ def embed_in_time(budget: Budget, case: "Case", run: Mapping[str, Any], *, reser
     if not case.is_embedded and not reserve:
         more = "The task was not embedded, so models that were not measured are predicted by their average over tasks"
         case.notes.append(f"{more}: {why}")
-
-
-def time_pass(model: ModelInfo, device: str | None) -> float:
-    """Seconds of one image of the size that a model is measured at; one if it cannot be timed."""
-    return (time_models([model], device=device, passes=1)[model.name] or 1000) / 1000

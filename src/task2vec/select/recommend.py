@@ -217,11 +217,7 @@ def _find_candidates(
         )
     if candidates is None:
         return None
-    if isinstance(candidates, str | Path) or not len(candidates):
-        raise UsageError(
-            f"candidates={candidates!r} is not a list of names and files, or is empty, so there is nothing to choose "
-            "from. Give at least one, as in ['resnet34']."
-        )
+    candidates = [candidates] if isinstance(candidates, str | Path) else candidates
     known = [] if metatask is None else list(metatask.models)
     known += [] if library is None else [describe_entry(expert) for expert in library.experts()]
     return [find_model(name, known) for name in dict.fromkeys(map(str, candidates))]
@@ -729,8 +725,7 @@ class Case:
             return "It was never measured on the same task as the average-best model."
         near = both[np.argsort(self.distances[both], kind="stable")][:NEIGHBOURS]
         gap = float((mean[near, best] - mean[near, number]).mean())
-        points = format_points(abs(gap))
-        how = f"is {points} {'lower' if gap >= 0 else 'higher'} than" if points != format_points(0) else "equals"
+        how = f"is {format_points(abs(gap))} {'lower' if gap >= 0 else 'higher'} than"
         where = "task" if len(near) == 1 else f"{len(near)} tasks"
         return f"On the nearest {where} its error {how} that of the average-best model."
 
