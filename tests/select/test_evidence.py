@@ -155,7 +155,7 @@ def test_a_column_for_each_model(put):
         ("task,model,error,classes\nx,a,0.1,5.5\n", "line 2 of .*has 5.5 classes for 'x'"),
         ("task,model,error,seed\nx,a,0.1,first\n", "line 2 of .*seed 'first'"),
         ("task,model,error\n,a,0.1\n", "line 2 of .*has the task ''"),
-        ("task,model,error,error_a\nx,a,0.1,12\n", "line 2 of .*has the error '12'"),
+        ("task,model,error,error_a\nx,a,0.1,12\n", "line 2 of .*has the error_a '12'"),
         ("colour,a\nx,0.1\n", "line 1 of .*no column 'task'"),
         ("", "has no table"),
     ],

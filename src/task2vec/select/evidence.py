@@ -472,8 +472,8 @@ def metatask_from_csv(
                     "different seeds."
                 )
             for name, values in cells.items():
-                kind = (name, -np.inf) if name in SCORE_NAMES else ("error", 0, 1)
-                values[place] = _parse_number(row.get(name, ""), *kind)
+                limits = (-np.inf, np.inf) if name in SCORE_NAMES else (0, 1)
+                values[place] = _parse_number(row.get(name, ""), name, *limits)
             seen[place[:2]] += any(_parse_number(row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS)
             count = _parse_number(row.get("classes", ""), "number of classes")
             if np.isfinite(count) and (count != int(count) or classes.setdefault(task, int(count)) != count):

@@ -362,7 +362,7 @@ class Case:
                 )
         if not parts:
             raise DataError(self.notes[0] if self.notes else _no_errors(library))
-        self.metatask = parts[0] if len(parts) == 1 else merge(*parts, sizes)
+        self.metatask = parts[0] if len(parts) == 1 else merge(parts[0], parts[1], sizes)
         new = [one for one in named or () if not any(_is_same(one, model) for model in self.metatask.models)]
         self.metatask = add_models(self.metatask, new, library, self.embedding)
         chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
@@ -650,11 +650,11 @@ class Case:
         )
         best = self.average_best = find_average_best(metatask, is_candidate)
         smaller = {model.name: self.smaller[model.location] for model in models if model.location in self.smaller}
-        prediction = predict_conditioned(metatask, self.embedding, query, self.measured, self.shift, smaller)
+        prediction: Any = predict_conditioned(metatask, self.embedding, query, self.measured, self.shift, smaller)
         # Where most classes have so few images, nearness to other tasks is luck.
         is_luck = not self.measured and self.median_class < FEWEST
         self.is_confident, self.p_better = not prediction.abstains and not is_luck, prediction.p_better
-        errors: Any = prediction.errors
+        errors = prediction.errors
         gain = np.full(len(models), np.nan) if best is None else errors[best] - errors
         p_best = np.where(is_candidate, prediction.p_best, np.nan)
         self.values = {"error": errors, "low": prediction.low, "high": prediction.high, "p_best": p_best}

@@ -381,7 +381,7 @@ def load_zoo() -> Zoo:
 
 def read_zoo(folder: Path) -> Zoo:
     """The zoo in a folder."""
-    cells = [Cell(**row | {"error": float(row["error"])}) for row in read_rows(folder / CELLS)]
+    cells = [Cell(**{**row, "error": float(row["error"])}) for row in read_rows(folder / CELLS)]
     tables: dict[str, dict[str, None]] = defaultdict(dict)
     for cell in cells:
         tables[cell.model][cell.source] = None
