@@ -611,7 +611,7 @@ def test_the_best_of_those_that_are_here_are_measured(seen_world, task, networks
     assert row.model == BEST and row.splits == 2
     assert row.measured == pytest.approx(sum(error.error for error in own) / 2)
     assert row.measured_low <= row.measured <= row.measured_high and not advice.is_interrupted
-    assert "measured test error" in advice.verdict
+    assert "measured test error" in advice.verdict and not has_note(advice, "Not measured")
 
 
 def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task, networks, library):
@@ -630,6 +630,8 @@ def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task
     again, seen = recommend(task, measure_top=2, seeds=2, **options), recommend(task, **options)
     assert not networks and again.rows == first.rows == seen.rows
     assert len(library.tasks()) == 1 and library.tasks()[0].embeddings
+    more = recommend(task, measure_top=2, seeds=3, **options)  # one split more than is known
+    assert [row.splits for row in more.rows if row.measured is not None] == [3, 3]
     fetched = recommend(task, evidence=seen_world, measure_top=9, seeds=1, device="cpu", download=True)
     assert sum(row.measured is not None for row in fetched.rows) == 4 and networks[-1][2]
     assert not has_note(fetched, "models: the weights") and not fetched.failures  # there are no more than four

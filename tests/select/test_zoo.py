@@ -131,6 +131,7 @@ def test_the_tables_of_the_package_are_whole_and_small():
     assert all(model.pretraining in PRETRAINING for model in zoo.models)
     assert set(zoo.variances.noise) == {cell.table for cell in zoo.cells}
     assert {find_way(cell.protocol) for cell in zoo.cells} == set(WAYS)
+    assert zoo.find("resnet50.a1_in1k").cpu_speed < zoo.find("resnet50.a1_in1k").gpu_speed
     one = zoo.find("vit_base_patch16_siglip_224.webli")
     assert one.tables == ("MIEB", "OpenCLIP") and one.imagenet is None and one.pretraining == "image-text"
     files = t2v.select.zoo.resources.files("task2vec.select").joinpath("data").iterdir()
