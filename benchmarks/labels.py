@@ -32,7 +32,7 @@ from task2vec.select import curves, suggestions
 from task2vec.select.combined import predict_conditioned, scale_errors
 from task2vec.select.curves import Curves, count_train_images, fit_curves
 from task2vec.select.strategies import Prediction
-from task2vec.select.zoo import LORA, LORA_COLUMNS, read_rows
+from task2vec.select.zoo import LORA, read_rows
 
 SPACE = "tf_efficientnet_lite0 robust"
 FLAT, WIDTH = 0.85, 1.645
@@ -293,7 +293,7 @@ def measure_tuned(metatask: MetaTask) -> dict[str, float]:
 def measure_lora() -> dict[str, dict[str, float]]:
     """The test of LoRA, with 1,000 images and with all: each dataset is predicted from the others."""
     with resources.as_file(resources.files("task2vec.select") / "data") as folder:
-        rows = read_rows(folder / LORA, LORA_COLUMNS, lambda row: row, lambda row: row["dataset"])
+        rows = read_rows(folder / LORA)
     found = {}
     for images, train in (("1000", 1000), ("all", 10_000)):
         pairs = [(float(row["full"]), float(row["lora"])) for row in rows if row["images"] == images]

@@ -45,10 +45,8 @@ def test_a_saved_embedding_gets_a_recommendation(call, read, refuse, saved, own_
 def test_a_name_of_the_library_and_few_models(read, own_library):
     with Library.open(own_library) as opened:
         opened.add(make_known("mine"))
-    few = read("recommend", "mine", "--model", "resnet18, resnet34")
-    assert {row["model"] for row in few["rows"]} <= {"resnet18", "resnet34"} and few["library"] == own_library
-    small = read("recommend", "mine", "--max-params", "10M")
-    assert all(row["params"] <= 10_000_000 for row in small["rows"])
+    few = read("recommend", "mine", "--model", "resnet18, mobilenet_v2", "--max-params", "10M")
+    assert [row["model"] for row in few["rows"]] == ["mobilenet_v2"] and few["library"] == own_library
 
 
 def test_only_weights_of_some_licenses(read, refuse, saved):
@@ -87,9 +85,8 @@ def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, ad
 
 
 def test_mistakes_are_reported(refuse, saved, tmp_path):
-    for option, value in (("--strategy", "astrology"), ("--model", "resnet_thirty_four"), ("--shots", "most")):
-        refuse(value, "recommend", saved, "--no-library", option, value)
     refuse("many", "recommend", saved, "--no-library", "--max-params", "many")
+    refuse("most", "recommend", saved, "--no-library", "--shots", "most")
     refuse("(--measure-top) measures errors on images", "recommend", saved, "--no-library", "--measure-top", "2")
     refuse("(--budget) measures errors on images", "recommend", saved, "--no-library", "--budget", "60s")
     refuse("-k", "recommend", saved, "--no-library", "-k", "0")
@@ -106,8 +103,7 @@ def test_a_budget_is_spent_on_measuring(call, read, refuse, photos, own_library)
     assert report["measured_images"] == 16 and report["is_embedded"] is False and report["library"] == own_library
     shown = call(*args, "90")
     assert shown.exit_code == 0 and "on 16 of 16 images) of 90 s" in shown.stdout
-    for text in ("soon", "-1", "0"):
-        refuse("is not a time above 0", *args, text)
+    refuse("is not a time above 0", *args, "soon")
 
 
 FAILED = [CellFailure("mine", "", name, "ResourceError", "no network", code) for name, code in (("a", 3), ("b", 5))]

@@ -145,20 +145,19 @@ def test_a_column_for_each_model(put):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("task,a\nx,12.5\n", "line 2 of .*percent. Divide by 100"),
-        ("task,a\nx,-0.1\n", "line 2 of .*below 0"),
-        ("task,a\nx,many\n", "line 2 of .*'many', which is not a finite number"),
-        ("task,a\nx,0.1,0.2\n", "line 2 of .*3 cells where the heading has 2"),
-        ("task,a,a\nx,0.1,0.2\n", "line 1 of .*two columns 'a'"),
+        ("task,a\nx,12.5\n", r"line 2 of .*'12.5', which is no number from 0 to 1: divide percentages by 100"),
+        ("task,a\nx,-0.1\n", "line 2 of .*'-0.1', which is no number from 0 to 1"),
+        ("task,a\nx,many\n", "line 2 of .*'many', which is no number"),
+        ("task,a\nx,0.1,0.2\n", "line 2: 3 cells where the header has 2"),
         ("task,model,accuracy\nx,a,0.1\n", "line 1 of .*no column 'error'"),
         ("task,model,error\nx,a,0.1\n\nx,a,0.2\n", "line 4 of .*again, after line 2"),
         ("task,model,error,classes\nx,a,0.1,5\nx,b,0.1,6\n", "line 3 of .*has 6 classes for 'x'. Give the same whole"),
         ("task,model,error,classes\nx,a,0.1,5.5\n", "line 2 of .*has 5.5 classes for 'x'"),
         ("task,model,error,seed\nx,a,0.1,first\n", "line 2 of .*seed 'first'"),
-        ("task,model,error\n,a,0.1\n", "line 2 of .*no task or no model"),
+        ("task,model,error\n,a,0.1\n", "line 2 of .*has the task ''"),
+        ("task,model,error,error_a\nx,a,0.1,12\n", "line 2 of .*has the error_a '12'"),
         ("colour,a\nx,0.1\n", "line 1 of .*no column 'task'"),
-        ("", "so it is no table"),
-        (b"\xff\xfe\x00", "cannot be read as a table: it is not UTF-8"),
+        ("", "has no table"),
     ],
 )
 def test_what_cannot_be_read_is_reported_with_its_line(tmp_path, text, match):
@@ -172,7 +171,7 @@ def test_protocols_are_not_mixed(put):
     with pytest.raises(UsageError, match="linear-2, train 9; linear-2, train 5"):
         metatask_from_csv(put(text))
     assert metatask_from_csv(put(text), shots=5).mean.tolist() == [[0.3]]
-    with pytest.raises(DataError, match="cannot be read as a table"):
+    with pytest.raises(DataError, match="is not a file"):
         metatask_from_csv("nowhere.csv")
 
 
@@ -190,9 +189,8 @@ def test_distances_are_matched_by_name(put):
     np.testing.assert_array_equal(found.to_sources(SYMMETRIC), [[0.7, 0.2], [np.nan, 0.1]])
     for text, match in (
         ("task,x\nx,0\n", "no row for the task 'y', which"),
-        ("task,x\nz,0\n", r"no row for the task 'x' \(and 1 more\), which"),
         ("task,p,q\nx,0,1\ny,1,0\n", "has 'p' and no task"),
-        ("task,x,y\nx,0,-1\ny,1,0\n", "line 2 of .*below 0"),
+        ("task,x,y\nx,0,-1\ny,1,0\n", "line 2 of .*'-1', which is no number from 0"),
         ("task,x,y\nx,0,1\ny,1,0\ny,1,0\n", "two rows for the same name"),
     ):
         with pytest.raises(DataError, match=match):
@@ -204,8 +202,8 @@ def test_one_way_of_a_distance_is_enough(put):
     lacking = put("task,x,y\nx,0,0.3\ny,0.3,0\nz,0.5,0.7\n", "lacking.csv")
     whole = [[0, 0.3, 0.5], [0.3, 0, 0.7], [0.5, 0.7, 0]]
     assert metatask_from_csv(errors, lacking).between(SYMMETRIC).tolist() == whole
-    with pytest.raises(DataError, match="no distance between the tasks 'x' and 'z'"):
-        metatask_from_csv(errors, put("task,x,y\nx,0,0.3\ny,0.3,0\nz,,0.7\n", "hole.csv"))
+    hole = metatask_from_csv(errors, put("task,x,y\nx,0,0.3\ny,0.3,0\nz,,0.7\n", "hole.csv"))
+    np.testing.assert_array_equal(hole.between(SYMMETRIC), [[0, 0.3, np.nan], [0.3, 0, 0.7], [np.nan, 0.7, 0]])
     sources = metatask_from_csv(errors, put("task,a\nx,0.1\ny,0.3\nz,0.5\n", "sources.csv"))
     assert sources.to_sources(SYMMETRIC)[:, 1].tolist() == [0.1, 0.3, 0.5]
     assert "kernel symmetric" in evaluate(sources, ["average_best", "kernel symmetric"], resamples=9).left_out
@@ -236,12 +234,6 @@ def test_a_library_is_a_meta_task(library):
     vectors = [embed("", seed).vector for seed in range(3)]
     assert found.between(SYMMETRIC)[0, 2] == pytest.approx(slow_symmetric(vectors[0], vectors[2]), abs=1e-6)
     assert found.to_sources(SYMMETRIC)[0, 2] == pytest.approx(slow_symmetric(vectors[0], vectors[1]), abs=1e-6)
-
-
-def test_a_library_without_errors_is_refused(library):
-    library.add(embed("task 0", 0))
-    with pytest.raises(NotInLibraryError, match=r"no measured errors.*task2vec error-matrix"):
-        metatask_from_library(library)
 
 
 def test_tasks_of_other_spaces_are_at_no_known_distance(library):
@@ -285,8 +277,6 @@ def test_a_table_has_classes_halves_and_scores(put):
     np.testing.assert_array_equal(found.scores["logme"][:, :, 0], [[-1.5, 2], [0.5, np.nan]])
     np.testing.assert_array_equal(found.halves[0, 0, 0], [[0.1, 0.3], [0.2, 0.4]])
     assert np.isnan(found.halves[0, 1]).all() and metatask_from_csv(put(LONG)).halves is None
-    with pytest.raises(DataError, match=r"line 2 of .* has the error 12"):
-        metatask_from_csv(put(head + "x,a,0.2,0,4,12,0.3,1\n"))
 
 
 def test_shots_go_by_the_median_class_among_several_sizes():

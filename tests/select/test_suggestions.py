@@ -14,8 +14,8 @@ from task2vec.select import candidates, suggestions
 from task2vec.select.curves import Labels, Tuned
 from task2vec.select.recommend import recommend
 from task2vec.select.report import format_labels
-from task2vec.select.suggestions import SMALL, Suggestion, find_in_zoo, suggest_models
-from task2vec.select.zoo import Cell, Variances, Zoo, ZooModel, load_zoo
+from task2vec.select.suggestions import SMALL, Suggestion, suggest_models
+from task2vec.select.zoo import Cell, Variances, Zoo, ZooModel, find_in_zoo, load_zoo, look_up
 from tests.oracles.zoo import predict_densely
 from tests.select.material import embed
 from tests.select.test_curves import world  # noqa: F401
@@ -25,7 +25,19 @@ TABLE = "task2vec, fine-tuned, half"
 
 
 @pytest.fixture
-def zoo(monkeypatch):
+def take(monkeypatch):
+    """Let this zoo stand for that of the package."""
+
+    def patch(made):
+        monkeypatch.setattr(suggestions, "load_zoo", lambda: made)
+        monkeypatch.setattr("task2vec.select.zoo.load_zoo", lambda: made)
+        return made
+
+    return patch
+
+
+@pytest.fixture
+def zoo(take):
     """Ten models; the last two were never fine-tuned, and better ones the larger they are, up to one of 200 M."""
     rng = np.random.default_rng(0)
     params = [3e6, 5e6, 9e6, 20e6, 30e6, 50e6, 90e6, 200e6, 40e6, 8e6]
@@ -40,11 +52,8 @@ def zoo(monkeypatch):
         for n, model in enumerate(models)
         if n < 8 or protocol == "linear"
     ]
-    made = Zoo(
-        tuple(models), tuple(cells), Variances(0.05, 0.02, 0.03, 0.04, 0.01, {TABLE: 0.02, "other, linear": 0.03})
-    )
-    monkeypatch.setattr(suggestions, "load_zoo", lambda: made)
-    return made
+    noise = {TABLE: 0.02, "other, linear": 0.03}
+    return take(Zoo(tuple(models), tuple(cells), Variances(0.05, 0.02, 0.03, 0.04, 0.01, noise)))
 
 
 def compute_slowly(zoo, name, anchor, tuned):
@@ -106,7 +115,7 @@ def test_weights_of_other_licenses_are_not_suggested(zoo):
 
 
 @pytest.mark.parametrize(("is_gpu", "speeds"), [(False, [100, 50, 20, 10, 5]), (True, [50, 10, 5, 100, 20])])
-def test_times_are_those_of_timed_networks_by_the_speeds_of_timm(zoo, monkeypatch, is_gpu, speeds):
+def test_times_are_those_of_timed_networks_by_the_speeds_of_timm(zoo, take, is_gpu, speeds):
     """Networks of 100, 50 and 20 images per second that take 20, 30 and 80 s: the median is 1,600 images."""
     timed = dict(zip(["timm:m1", "timm:m2", "timm:m3", "timm:m9"], [20.0, 30.0, 80.0, 1.0], strict=True))
     by_model = dict(
@@ -117,8 +126,7 @@ def test_times_are_those_of_timed_networks_by_the_speeds_of_timm(zoo, monkeypatc
         for one in zoo.models
         for own in [by_model.get(one.name, (None, None))]
     ]
-    made = replace(zoo, models=tuple(models))
-    monkeypatch.setattr(suggestions, "load_zoo", lambda: made)
+    take(replace(zoo, models=tuple(models)))
     images = np.median([20 * speeds[0], 30 * speeds[1], 80 * speeds[2]])
     expected = {name: images / own[is_gpu] for name, own in by_model.items()}
     expected |= {"m1.in1k": 20, "m2.in1k": 30, "m3.in1k": 80}  # as they were timed
@@ -134,12 +142,10 @@ def test_times_are_those_of_timed_networks_by_the_speeds_of_timm(zoo, monkeypatc
 
 
 @pytest.mark.parametrize(("images", "kind"), [(300, "1000"), (2000, "1000"), (2001, "all")])
-def test_lora_moves_the_error_of_a_transformer_as_it_did_on_datasets_with_as_many_images(
-    zoo, monkeypatch, images, kind
-):
+def test_lora_moves_the_error_of_a_transformer_as_it_did_on_datasets_with_as_many_images(zoo, take, images, kind):
     named = [replace(model, name=model.name.replace("m6", "vit6")) for model in zoo.models]
     cells = [cell._replace(model=cell.model.replace("m6", "vit6")) for cell in zoo.cells]
-    monkeypatch.setattr(suggestions, "load_zoo", lambda: replace(zoo, models=tuple(named), cells=tuple(cells)))
+    take(replace(zoo, models=tuple(named), cells=tuple(cells)))
     vit, *others = suggest_models(TUNED, "timm:m1.in1k", train_images=images)
     assert vit.model == "vit6.in1k" and all(one.lora is None for one in others)
     file = resources.files("task2vec.select") / "data" / "lora.csv"
@@ -175,31 +181,22 @@ def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
         assert line.startswith(one.model) and f" {100 * one.error:.1f} %" in line
         assert f"{100 * one.low:.0f} to {100 * one.high:.0f} %" in line and f"{one.params / 1e6:.1f} M" in line
     assert table[6] == f"    {advice.zoo[0].load}"
-    narrow = advice.to_text(width=60)
-    assert "ImageNet" not in narrow and advice.zoo[0].model[:12] in narrow
+    assert "ImageNet" not in advice.to_text(width=60)
     vit = next(one for one in advice.zoo if one.lora)
-    (lora,) = advice.format_lora()
+    *_, lora = advice.format_curves()
     assert f"LoRA on {vit.model}: predicted test error {100 * vit.lora.error:.1f} %" in lora
     assert f"probability {vit.lora.p_better:.2f}" in lora and lora[:30] in advice.to_text(width=120)
-    values = advice.to_dict()["zoo"]
-    assert [one["model"] for one in values] == [one.model for one in advice.zoo]
-    assert set(values[0]) == set(Suggestion.__dataclass_fields__)
-    free = recommend(embed("mine", 30), evidence=world, license="apache-2.0")
-    assert free.zoo and all(one.license == "apache-2.0" for one in (*free.rows, *free.zoo))
-    small = recommend(embed("mine", 30), evidence=world, max_params="10M")
-    assert small.zoo and all(one.params <= 10e6 for one in small.zoo)
-    bare = replace(world, info={})
-    assert (
-        recommend(embed("mine", 30), evidence=bare).zoo == ()
-        and "zoo" not in recommend(embed("mine", 30), evidence=bare).to_text()
-    )
+    small = recommend(embed("mine", 30), evidence=world, max_params="10M", license="apache-2.0")
+    assert small.zoo and all(one.params <= 10e6 and one.license == "apache-2.0" for one in (*small.rows, *small.zoo))
+    bare = recommend(embed("mine", 30), evidence=replace(world, info={}))
+    assert bare.zoo == () and "zoo" not in bare.to_text()
 
 
 def test_a_limit_of_time_holds_for_the_zoo_too(world, monkeypatch):  # noqa: F811
     monkeypatch.setattr(candidates, "_build", lambda name, size: (name, size))
     monkeypatch.setattr(candidates, "time_network", lambda name, size, **_: 10.0)
     advice = recommend(embed("mine", 30), evidence=world, max_time=50)
-    speeds = [suggestions.look_up(model.location).cpu_speed for model in world.models if model.is_named]
+    speeds = [look_up(model.location).cpu_speed for model in world.models if model.is_named]
     images = 10 * np.median([speed for speed in speeds if speed])
     assert advice.zoo and all(one.seconds == pytest.approx(images / one.cpu_speed) for one in advice.zoo)
     assert all(one.seconds <= 50 for one in advice.zoo) and "estimated from" in " ".join(advice.notes)

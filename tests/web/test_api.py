@@ -16,7 +16,7 @@ import task2vec
 from task2vec import Library
 from task2vec.distance import asymmetric, find_floor, symmetric, with_error
 from task2vec.select.curves import Labels, Tuned
-from task2vec.select.report import format_labels, format_lora, format_tuned
+from task2vec.select.report import format_labels, format_tuned
 from task2vec.select.suggestions import suggest_models
 from task2vec.web import Limits, routes
 from tests.cli.material import FILTERS, make
@@ -134,7 +134,8 @@ def test_a_recommendation_has_the_sentences_of_the_command_line_and_the_zoo(libr
         found = ask(client, f"/tasks/{find_id(client, 'own 3')}/recommendation")
         fields = ask(client, "/openapi.json")["components"]["schemas"]
     vit = next(one for one in zoo if one.lora)
-    assert found["curves"] == [format_labels(labels), format_tuned(tuned), format_lora(vit.model, vit.lora)]
+    lora = format_tuned(vit.lora, f"LoRA on {vit.model}", "fine-tuning all its weights")
+    assert found["curves"] == [format_labels(labels), format_tuned(tuned), lora]
     assert all(sentence in " ".join(advice.to_text(width=400).split()) for sentence in found["curves"])
     assert json.dumps(found["zoo"]) == json.dumps([asdict(one) for one in zoo]) and len(zoo) >= 3
     assert {"curves", "zoo"} <= fields["Advice"]["properties"].keys() and "load" in fields["Suggestion"]["properties"]

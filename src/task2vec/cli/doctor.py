@@ -133,13 +133,11 @@ def models(
     """
     from task2vec.experts.metatask import has_weights
     from task2vec.select.candidates import read_count
-    from task2vec.select.zoo import SOURCES, ZooModel
+    from task2vec.select.zoo import SOURCES, ZooModel, look_up
 
     zoo, most = task2vec.load_zoo(), read_count(max_params) if max_params else math.inf
     found, sources = {model.name: model for model in zoo.models}, dict[str, str]()
     if offline:
-        from task2vec.select.suggestions import look_up  # imports scipy
-
         sources = {row["name"]: row["source"] for row in task2vec.list_probes() if row["is_local"]}
         found = {name: replace(look_up(ZooModel(name).location), name=name) for name in sources}
     wanted = pattern if pattern and any(sign in pattern for sign in "*?[") else f"*{pattern or ''}*"

@@ -31,7 +31,6 @@ def recommend(
     license: options.License = None,
     offline: options.Offline = False,
     evidence: options.Evidence = None,
-    strategy: Annotated[str | None, Option(help="Prediction strategy; see task2vec evaluate.")] = None,
     probe: options.AnyProbe = None,
     k: options.K = 10,
     out: options.OutFile = None,
@@ -51,7 +50,7 @@ def recommend(
     """
     inputs.check_output(out, is_forced=force)
     how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "budget": budget}
-    how |= {"seeds": seeds, "shots": shots, "strategy": strategy, "download": download}
+    how |= {"seeds": seeds, "shots": shots, "download": download}
     how |= {"max_params": max_params, "max_time": max_time, "license": license, "offline": offline}
     how["candidates"] = [one.strip() for text in models or () for one in text.split(",")] or None
     with ExitStack() as stack:
@@ -87,7 +86,7 @@ def _find_task(
 
     Where a folder and a task of the library have one name, measuring takes the folder, for it needs the images.
     """
-    from task2vec.select import choose_space, find_embedding, find_metatask
+    from task2vec.select import choose_space, find_embedding
 
     origin = inputs.find_origin(query, library)
     needs_images = bool(how["budget"] or how["measure_top"])
@@ -96,14 +95,11 @@ def _find_task(
     if origin == inputs.FILE:
         return task2vec.load_embedding(query)
     if library is not None:
-        known = find_metatask(how["evidence"])
-        spaces = [choose_space("library", library)] if known is None else known.spaces.values()
         with suppress(NotInLibraryError, AmbiguousNameError):
             entry = library.task(query)
-            for like in spaces:
-                is_wanted = known is None or how["probe"] in (None, like.probe)
-                if is_wanted and (found := find_embedding(library, entry, like)) is not None:
-                    return found
+            like = choose_space(how["evidence"], library, how["probe"])
+            if (found := find_embedding(library, entry, like)) is not None:
+                return found
     if Path(query).is_dir():  # its name is in the library, by another probe or size: the folder is embedded
         return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
     return inputs.get_named(query, library)

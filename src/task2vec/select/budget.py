@@ -1,14 +1,13 @@
 """A time budget of a recommendation: what is left of it, how long models take, and which are measured in it."""
 
-import re
 import time
 from collections.abc import Mapping, Sequence
-from math import ceil, inf, log
+from math import ceil, log
 from typing import TYPE_CHECKING, Any
 
 from task2vec.errors import Task2VecError, UsageError
 from task2vec.experts.metatask import PRETRAINED, ModelInfo
-from task2vec.select.candidates import time_models
+from task2vec.select.candidates import read_amount, time_models
 from task2vec.select.evidence import image_size
 from task2vec.select.report import Row
 from task2vec.text import pluralize
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
 # Another measurement must lower the expected error by at least this: 0.1 points.
 LEAST = 0.001
-# Share of the time in which models are timed.
-_TIMING = 0.2
 # Seconds of a measurement besides the features: it loads the weights and fits classifiers. Then, how long features
 # take in comparison with timed passes, until the first model was measured.
 _LOAD, _RATE = 2.0, 0.6
@@ -35,7 +32,6 @@ _LEARNING = 0.3
 _FIRST = 3
 # A measurement is stopped where all of the time is spent and so much of it again: the machine became busy.
 _LATE = 0.15
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 clock = time.perf_counter
 
 
@@ -46,9 +42,7 @@ def read_seconds(text: str | float) -> float:
         >>> read_seconds("60s"), read_seconds("1.5m"), read_seconds(90)
         (60.0, 90.0, 90.0)
     """
-    found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([smh]?)\s*", str(text), re.IGNORECASE)
-    seconds = float(found[1]) * _UNITS[found[2].lower()] if found else 0.0
-    if not 0 < seconds < inf:
+    if (seconds := read_amount(text, {"": 1, "s": 1, "m": 60, "h": 3600})) is None:
         raise UsageError(
             f"budget={text!r} (--budget) is not a time above 0, so nothing could be measured in it. Write it like 60s, "
             "2m or 90 (seconds)."
@@ -66,7 +60,6 @@ class Budget:
     def __init__(self, seconds: float):
         self.seconds, self.images, self.spent, self._begin = seconds, 0, dict[str, float](), clock()
         self._rate, self.passes = _RATE, dict[str, float]()  # seconds of an image, by model
-        self._gmacs: dict[str, float] = {}
 
     @property
     def left(self) -> float:
@@ -74,24 +67,14 @@ class Budget:
         return self.seconds + self._begin - clock()
 
     def time(self, models: Sequence[ModelInfo], device: str | None) -> None:
-        """Times models on a few images, the smallest first, for a fifth of the time."""
-        self._gmacs = {model.name: model.gmacs for model in models if model.gmacs is not None}
-        for model in sorted(models, key=lambda model: self._gmacs.get(model.name, inf)):
-            if not self.passes or self.left > (1 - _TIMING) * self.seconds:
-                timed, _ = time_models([model], device=device, is_measured=True)
-                self.passes[model.name] = (timed[model.name] or 1000) / 1000
+        """Times models on a few images, each architecture once."""
+        timed = time_models(models, device=device, passes=1)
+        self.passes |= {name: (seconds or 1000) / 1000 for name, seconds in timed.items()}
 
     def expect(self, *models: str) -> float:
-        """Seconds of measuring some models."""
-        return sum(_LOAD + self._rate * self._expect_pass(model) * self.images for model in models)
-
-    def _expect_pass(self, model: str) -> float:
-        """Seconds of an image: as timed, or by the operations of the slowest that was, or as long as that one."""
-        if model in self.passes or not self.passes:
-            return self.passes.get(model, 0.1)
-        slowest = max(self.passes, key=self.passes.__getitem__)
-        more = self._gmacs.get(model, 0.0) / self._gmacs.get(slowest, inf)
-        return self.passes[slowest] * max(more, 1.0)
+        """Seconds of measuring some models: those that were not timed take as long as the slowest that was."""
+        slowest = max(self.passes.values(), default=0.1)
+        return sum(_LOAD + self._rate * self.passes.get(model, slowest) * self.images for model in models)
 
     def suggest(self, more: float) -> str:
         """A budget that would be enough for so many seconds more."""
@@ -126,7 +109,6 @@ def spend(budget: Budget, case: "Case", rows: Sequence[Row], seeds: int, run: Ma
     case.budget, task, is_interrupted, why, start = budget, case.task, False, "", clock()
     budget.spent = {"embedding": 0.0, "measuring": 0.0}
     models = {model.name: model for model in case.list_ready(rows, "--budget", download=run["download"])}
-    case.note_lacking(rows, list(models.values()))
     ready = [name for name in models if name not in case.measured]
     budget.time([models[name] for name in ready], run["device"])
     budget.choose_images(ready, task, case.shots)
@@ -179,11 +161,10 @@ def embed_in_time(budget: Budget, case: "Case", run: Mapping[str, Any], *, reser
         return
     like, why = case.embedding, "no time was left."
     if budget.left > 0:
-        probe = ModelInfo(like.probe, location=PRETRAINED.get(like.probe, f"timm:{like.probe}"), size=image_size(like))
-        same = [one.name for one in case.metatask.models if (one.location, one.size or probe.size) == probe.key]
-        timed = next((budget.passes[name] for name in same if name in budget.passes), None)
-        timed = timed or (time_models([probe], device=run["device"], is_measured=True)[0][probe.name] or 1000) / 1000
-        seconds = timed * (_EMBEDDING + _PER_IMAGE * case.counts["images"])
+        where = PRETRAINED.get(like.probe, f"timm:{like.probe}")
+        probe = ModelInfo(f"probe {like.probe}", location=where, size=image_size(like))
+        budget.time([probe], run["device"])
+        seconds = budget.passes[probe.name] * (_EMBEDDING + _PER_IMAGE * case.counts["images"])
         why = f"that takes about {seconds:.0f} s. Give it more time: {budget.suggest(seconds)}"
         if seconds + reserve <= budget.left:
             begin = clock()

@@ -5,7 +5,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +14,11 @@ from task2vec.errors import UsageError
 from task2vec.experts.metatask import PRETRAINED, ModelInfo, find_free_name
 from task2vec.library import Expert, Library
 from task2vec.progress import Report, silent
+from task2vec.select.zoo import find_in_zoo, load_zoo, look_up
 
 if TYPE_CHECKING:
     from torch import nn
 
-_UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 # Images of a pass, and passes after a first one that only warms up: the median counts.
 BATCH, PASSES = 8, 3
 
@@ -32,9 +32,6 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
     for model in known:
         if model.name == name or (model.location is not None and model.location in (name, f"timm:{name}")):
             return model
-    from task2vec.select.suggestions import find_in_zoo
-    from task2vec.select.zoo import load_zoo
-
     if (in_zoo := find_in_zoo(load_zoo(), name)) is not None:  # it may have another name for the weights of a known one
         for model in known:
             if model.is_named and find_in_zoo(load_zoo(), model.location or "") is in_zoo:
@@ -53,11 +50,6 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
     for home, is_known in (("timm", is_timm_model), ("torchvision", is_torchvision_model)):
         if library in ("", home) and is_known(model):
             return ModelInfo(name, network=model, location=f"{home}:{model}")
-    if in_zoo is not None:
-        raise UsageError(
-            f"'{name}' is in the zoo, but only models of timm and torchvision can be loaded here, so it cannot be a "
-            f"candidate. What is known of it: task2vec models '{name}'"
-        )
     names = list(dict.fromkeys(one.name for one in known if one.location is not None))
     near = difflib.get_close_matches(name, [*names, *load_zoo().numbers], n=3, cutoff=0.5)
     mean = f" Did you mean {' or '.join(near)}?" if near else ""
@@ -74,11 +66,16 @@ def read_count(text: str | float) -> float:
         >>> read_count("10M"), read_count("800k"), read_count(2.5e6)
         (10000000.0, 800000.0, 2500000.0)
     """
-    found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?|\.\d+)\s*([kmgb]?)\s*", str(text), re.IGNORECASE)
-    count = float(found[1]) * _UNITS[found[2].upper()] if found else 0.0
-    if not 0 < count < math.inf:
+    if (count := read_amount(text, {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9})) is None:
         raise UsageError(f"'{text}' is not a number of parameters (--max-params). Write it like 10M, 800k or 2500000.")
     return count
+
+
+def read_amount(text: str | float, units: Mapping[str, float]) -> float | None:
+    """A number above 0 with one of the units; None for what is none."""
+    found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?|\.\d+)\s*([a-z]?)\s*", str(text).lower())
+    value = float(found[1]) * units.get(found[2], 0) if found else 0.0
+    return value if 0 < value < math.inf else None
 
 
 def make_entry(model: ModelInfo, library: Library | None) -> Expert:
@@ -99,36 +96,27 @@ def make_entry(model: ModelInfo, library: Library | None) -> Expert:
     return Expert(name, "hub", model.location, parameters=model.params, input_size=model.size, cost=model.gmacs)
 
 
-def count_model(model: ModelInfo) -> ModelInfo:
-    """The model with its parameters and multiplications, counted on a network with random weights."""
-    name = _name_network(model)
-    if model.params is not None or name is None:
-        return model
-    from task2vec.experts.checkpoint import count_gmacs, count_parameters
-
-    network, size = _build(name, model.size)
-    return replace(model, params=count_parameters(network), gmacs=count_gmacs(network, (size, size)))
+def count_params(model: ModelInfo) -> int | None:
+    """Its parameters, as timm counts them where the zoo has it: with the classifier of its pretraining."""
+    return look_up(model.location).params or model.params or look_up(_name_network(model)).params
 
 
 def time_models(
-    models: Sequence[ModelInfo], *, device: str | None = None, report: Report = silent, is_measured: bool = False
-) -> tuple[dict[str, float | None], int]:
-    """The seconds that each model takes for 1,000 images on this machine, and how many networks were timed.
+    models: Sequence[ModelInfo], *, device: str | None = None, passes: int = PASSES, report: Report = silent
+) -> dict[str, float | None]:
+    """The seconds that each model takes for 1,000 images of its size on this machine, by its name.
 
     Only the architecture and the size of the images count, so networks are built without their weights and see noise,
-    and models of one architecture are timed once, at its own size unless they are files of experts, or, if
-    `is_measured`, all at the size that they are measured at, in one pass. None where the network cannot be built.
+    and models of one architecture and size are timed once. None where the network cannot be built.
     """
-    files = {model.name for model in models if model.location is not None and not model.is_named}
-    sizes = {model.name: model.size for model in models if is_measured or model.name in files}
-    wanted = {model.name: (_name_network(model), sizes.get(model.name)) for model in models}
-    keys = dict.fromkeys((name, size) for name, size in wanted.values() if name is not None)
+    wanted = {model.name: (_name_network(model), model.size) for model in models}
     found: dict[tuple[str | None, int | None], float] = {}
-    step = report("timing", len(keys))
-    for name, size in keys:
-        found[name, size] = time_network(*_build(name, size), device=device, passes=1 if is_measured else PASSES)
+    step = report("timing", len(wanted))
+    for name, size in wanted.values():
+        if name is not None and (name, size) not in found:
+            found[name, size] = time_network(*_build(name, size), device=device, passes=passes)
         step(1)
-    return {name: found.get(key) for name, key in wanted.items()}, len(keys)
+    return {name: found.get(key) for name, key in wanted.items()}
 
 
 def time_network(network: "nn.Module", size: int, *, device: str | None = None, passes: int = PASSES) -> float:

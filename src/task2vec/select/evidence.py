@@ -17,11 +17,9 @@ task. A model is no candidate for its own source task, nor where `has_seen`, `sh
 score (`task2vec.select.SCORE_NAMES`) has that of the model on the task.
 
 A CSV table of distances has a row for each task and a column for each task, model or source task; its first column has
-the names of the tasks.
+the names of the tasks. Tasks without a distance in either direction count as far apart.
 """
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -61,7 +59,7 @@ from task2vec.experts.metatask import (
 from task2vec.library import EmbeddingEntry, Expert, Library, MeasuredError, TaskEntry
 from task2vec.select.combined import SIZE_SHIFT, scale_errors, unscale
 from task2vec.select.strategies import SCORE_NAMES
-from task2vec.text import pluralize
+from task2vec.tasks.table import read_columns
 
 # With so many images per class or fewer, errors by few shots are the better prediction: between the 5 of the bundle's
 # few-shot errors and the 20 or so that half of a class has there, in the middle of the logarithms.
@@ -69,6 +67,8 @@ FEW = 10
 HALF = "half"
 # Classifier and measure of the errors that are comparable.
 _USUAL = "logistic, usual"
+# Arrays of errors of a meta-task.
+_ERRORS = ("errors", "low", "high")
 
 
 # --- shots -----------------------------------------------------------------------------------------------------------
@@ -348,19 +348,23 @@ def list_library_errors(library: Library, shots: str) -> list[MeasuredError]:
 # --- merging ---------------------------------------------------------------------------------------------------------
 
 
-def merge(one: MetaTask, other: MetaTask) -> MetaTask:
+def merge(one: MetaTask, other: MetaTask, sizes: Mapping[str, int] | None = None) -> MetaTask:
     """Two selected meta-tasks in one space as one. Models that are the same network at the same size become one.
 
     Errors of the tasks of one on the models of the other are unknown; symmetric distances are measured, other kinds are
-    dropped. `other` may have models and source tasks only.
+    dropped. `other` may have models and source tasks only. Its networks that `sizes` has by location, and that were
+    measured at smaller images, count as if at that size: errors move by `SIZE_SHIFT`. If a network was measured at
+    several sizes, each task keeps its errors at the largest.
     """
     keys = {model.key: number for number, model in enumerate(one.models) if model.key is not None}
-    models, columns = list(one.models), []
+    models, columns, halvings = list(one.models), [], []
     for model in other.models:
-        columns.append(len(models) if model.key is None else keys.get(model.key, len(models)))
+        moved = replace(model, size=(sizes or {}).get(model.location or "", model.size))
+        halvings.append(np.log2(moved.size / model.size) if moved.size and model.size else 0.0)
+        columns.append(len(models) if moved.key is None else keys.setdefault(moved.key, len(models)))
         if columns[-1] == len(models):
-            name = find_free_name(model.name, [known.name for known in models], size=model.size)
-            models.append(replace(model, name=name))
+            name = find_free_name(model.name, [known.name for known in models], size=moved.size)
+            models.append(replace(moved, name=name))
     tasks, count = (*one.tasks, *other.tasks), len(one.tasks)
 
     def join(name: str, blank: float) -> np.ndarray:
@@ -368,10 +372,15 @@ def merge(one: MetaTask, other: MetaTask) -> MetaTask:
         more = np.maximum(first.shape[2:], second.shape[2:]).astype(int)
         whole = np.full((len(tasks), len(models), *more), blank, dtype=first.dtype)
         whole[(slice(count), slice(len(one.models)), *map(slice, first.shape[2:]))] = first
-        whole[(slice(count, None), columns, *map(slice, second.shape[2:]))] = second
+        for number in np.argsort(halvings, kind="stable").tolist():  # the largest images first
+            values, rows = second[:, number], whole[(slice(count, None), columns[number])]
+            if halvings[number] and name in _ERRORS:
+                values = unscale(scale_errors(values) - SIZE_SHIFT * halvings[number])
+            is_new = ((rows == blank) | np.isnan(rows)).all(tuple(range(1, rows.ndim)))
+            rows[(is_new, *map(slice, second.shape[2:]))] = values[is_new]
         return whole
 
-    fields: dict[str, Any] = {name: join(name, np.nan) for name in ("errors", "low", "high")}
+    fields: dict[str, Any] = {name: join(name, np.nan) for name in _ERRORS}
     fields |= {name: join(name, 0) for name in ("shares_images", "shares_labels")}
     own, others = (part.embeddings.get(one.space or "", []) for part in (one, other))
     distances = one.distances[SYMMETRIC]
@@ -392,27 +401,6 @@ def merge(one: MetaTask, other: MetaTask) -> MetaTask:
         source_tasks=(*one.source_tasks, *other.source_tasks),
         **fields,
     )
-
-
-def move_sizes(metatask: MetaTask, sizes: Mapping[str, int]) -> MetaTask:
-    """Networks that were measured at smaller images, by their location, as if at the size that `sizes` has for them.
-
-    Errors move by `SIZE_SHIFT`. If a network was measured at several sizes, each task keeps its errors at the largest.
-    """
-    models, columns = list(metatask.models), {}
-    arrays = {name: getattr(metatask, name).copy() for name in ("errors", "low", "high")}
-    for column in sorted(range(len(models)), key=lambda one: -(models[one].size or 0)):
-        model, size = models[column], sizes.get(models[column].location or "")
-        if size and model.size:
-            models[column] = replace(model, size=size)
-            for each in arrays.values():
-                each[:, column] = unscale(scale_errors(each[:, column]) - SIZE_SHIFT * np.log2(size / model.size))
-        first = columns.setdefault(models[column].key or column, column)
-        is_new = np.isnan(arrays["errors"][:, first]).all((1, 2))
-        for each in arrays.values():
-            each[is_new, first] = each[is_new, column]
-    moved = replace(metatask, models=tuple(models), **arrays)
-    return moved.only(range(len(moved.tasks)), sorted(columns.values()))
 
 
 def add_models(metatask: MetaTask, models: Sequence[ModelInfo], library: Library | None, like: Embedding) -> MetaTask:
@@ -464,83 +452,69 @@ def metatask_from_csv(
     rows = _read_errors(Path(errors))
     protocols = list(dict.fromkeys(row.get("protocol", "") for _, row in rows))
     protocol = protocols[find_protocol(protocols, shots, of=f"the table '{errors}'")]
-    found: dict[tuple[str, str, int], tuple[int, float]] = {}
-    seen: set[tuple[str, str]] = set()
-    datasets: dict[str, str] = {}
-    sources: dict[str, str] = {}
-    classes: dict[str, int] = {}
-    more: dict[tuple[str, str, int], dict[str, float]] = {}
-    for line, row in rows:
-        if row.get("protocol", "") != protocol:
-            continue
-        task, model, seed = row["task"], row["model"], row.get("seed", "0")
+    rows = [(line, row) for line, row in rows if row.get("protocol", "") == protocol]
+    keys = [(row["task"], row["model"], row.get("seed", "0")) for _, row in rows]
+    tasks, models, seeds = (list(dict.fromkeys(axis)) for axis in zip(*keys, strict=True))
+    names = ("error", *_HALVES, *(name for name in SCORE_NAMES if name in rows[0][1]))
+    cells = {name: np.full((len(tasks), len(models), 1, len(seeds)), np.nan) for name in names}
+    seen, lines = np.zeros((len(tasks), len(models))), dict[tuple[int, ...], int]()
+    datasets, sources, classes = dict[str, str](), dict[str, str](), dict[str, int]()
+    for (line, row), (task, model, seed) in zip(rows, keys, strict=True):
+        place = (tasks.index(task), models.index(model), 0, seeds.index(seed))
         with _at_line(errors, line):
-            if not task or not model:
-                raise ValueError("has no task or no model. Name both.")
-            if not seed.isascii() or not seed.isdigit():
-                raise ValueError(f"has the seed '{seed}', which is not a whole number. Give 0, 1, ...")
-            first, _ = found.setdefault((task, model, int(seed)), (line, _parse_error(row["error"])))
-            if first != line:
+            if not task or not model or not (seed.isascii() and seed.isdigit()):
+                raise ValueError(
+                    f"has the task '{task}', the model '{model}', the seed '{seed}'. Give two names and a whole number."
+                )
+            if (first := lines.setdefault(place, line)) != line:
                 raise ValueError(
                     f"has the error of '{model}' on '{task}' again, after line {first}. Keep one of them, or give them "
                     "different seeds."
                 )
-            if any(_parse_number(row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS):
-                seen.add((task, model))
+            for name, values in cells.items():
+                limits = (-np.inf, np.inf) if name in SCORE_NAMES else (0, 1)
+                values[place] = _parse_number(row.get(name, ""), name, *limits)
+            seen[place[:2]] += any(_parse_number(row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS)
             count = _parse_number(row.get("classes", ""), "number of classes")
             if np.isfinite(count) and (count != int(count) or classes.setdefault(task, int(count)) != count):
                 raise ValueError(f"has {count:g} classes for '{task}'. Give the same whole number in all its lines.")
-            halves = {name: _parse_error(row.get(name, "")) for name in _HALVES}
-            scores = {name: _parse_number(row[name], name, is_signed=True) for name in SCORE_NAMES if name in row}
-            more[task, model, int(seed)] = halves | scores
         datasets[task] = row.get("dataset") or datasets.get(task, task)
-        sources[model] = row.get("source_task") or sources.get(model, "")
-    sources = {model: source or (model if model in datasets else "") for model, source in sources.items()}
-    models = [
-        ModelInfo(model, source_task=own or None, source_fingerprint=own or None, source_dataset=datasets.get(own))
-        for model, own in sources.items()
-    ]
+        sources[model] = row.get("source_task") or sources.get(model, "") or (model if model in tasks else "")
     metatask = build_metatask(
         Path(errors).stem,
         [TaskInfo(task, "", one, task, classes=classes.get(task, 0)) for task, one in datasets.items()],
-        mark_generic(models),
+        mark_generic(
+            [
+                ModelInfo(
+                    model, source_task=own or None, source_fingerprint=own or None, source_dataset=datasets.get(own)
+                )
+                for model, own in sources.items()
+            ]
+        ),
         [protocol],
-        list(dict.fromkeys(seed for _, _, seed in found)),
-        errors=[
-            MeasuredError(task, model, error, protocol, seed)
-            for (task, model, seed), (_, error) in found.items()
-            if not np.isnan(error)
-        ],
-        has_seen={*seen, *((source, model) for model, source in sources.items())},
+        [int(seed) for seed in seeds],
+        has_seen={(source, model) for model, source in sources.items()},
         space="",
     )
-    metatask = _add_columns(metatask, more)
+    halves = np.stack([cells.pop(name) for name in _HALVES], axis=-1)
+    metatask = replace(
+        metatask,
+        errors=cells.pop("error"),
+        shares_images=metatask.shares_images + seen,
+        halves=halves if np.isfinite(halves).any() else None,
+        scores={name: values[..., 0] for name, values in cells.items()},
+    )
     return metatask if distances is None else _add_distances(metatask, Path(distances))
-
-
-def _add_columns(metatask: MetaTask, columns: Mapping[tuple[str, str, int], Mapping[str, float]]) -> MetaTask:
-    """The meta-task with halves and scores, where a table has them; a score is that of the first seed."""
-    names = [[one.name for one in metatask.tasks], [one.name for one in metatask.models], metatask.seeds]
-    found: dict[str, np.ndarray] = {}
-    for (task, model, seed), values in columns.items():
-        place = (names[0].index(task), names[1].index(model), 0, names[2].index(seed))
-        for name, value in values.items():
-            found.setdefault(name, np.full(metatask.errors.shape, np.nan))[place] = value
-    halves = np.stack([found.pop(name) for name in _HALVES], axis=-1) if found else None
-    scores = {name: each[..., 0] for name, each in found.items()}
-    is_known = halves is not None and np.isfinite(halves).any()
-    return replace(metatask, scores=scores, halves=halves if is_known else None)
 
 
 def _read_errors(path: Path) -> list[_Row]:
     """One error in a row, also where the table has a column for each model."""
     rows = _read_rows(path)
     heads = rows[0][1]
-    missing = "error" if "task" in heads else "task"
     if "task" not in heads or ("model" in heads and "error" not in heads):
         raise DataError(
-            f"line 1 of '{path}' has no column '{missing}'. Use the columns task, model and error, or task and one "
-            "column for each model."
+            f"line 1 of '{path}' has no column '{'error' if 'task' in heads else 'task'}'. Use the columns task, model "
+            "and error, or task and one column for each model."
         )
     if "model" in heads:
         return rows
@@ -553,31 +527,15 @@ def _read_errors(path: Path) -> list[_Row]:
 
 
 def _read_rows(path: Path) -> list[_Row]:
-    """The rows of a file with commas, semicolons or tabs between cells; empty lines do not count."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise DataError(f"'{path}' cannot be read as a table: {reason}. Give a CSV file in UTF-8.") from error
-    reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=text.split("\n", 1)[0].count))
-    try:
-        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(cells)]
-    except csv.Error as error:
-        raise DataError(f"line {reader.line_num} of '{path}' is not valid CSV: {error}. Fix that line.") from error
-    if len(lines) < 2 or len(lines[0][1]) < 2:
+    """The rows of a table, and their lines."""
+    columns = read_columns(path)
+    if len(columns) < 2 or not columns.lines:
         raise DataError(
-            f"'{path}' has {pluralize(len(lines), 'line')} and {len(lines[0][1]) if lines else 0} columns, so it is no "
-            "table. Give a heading and a row for each task, comma-separated."
+            f"'{path}' has no table: it needs two columns and a row below the heading. Add the missing ones."
         )
-    heads = lines[0][1]
-    for line, cells in lines:
-        with _at_line(path, line):
-            if cells is heads and len(set(heads)) < len(heads):
-                twice = next(head for head in heads if heads.count(head) > 1)
-                raise ValueError(f"has two columns '{twice}'. Rename or remove one.")
-            if len(cells) != len(heads):
-                raise ValueError(f"has {len(cells)} cells where the heading has {len(heads)}. Fix that line.")
-    return [(line, dict(zip(heads, cells, strict=True))) for line, cells in lines[1:]]
+    cells = zip(*([cell.strip() for cell in column] for column in columns.values()), strict=True)
+    heads = [head.strip() for head in columns]
+    return [(line, dict(zip(heads, row, strict=True))) for line, row in zip(columns.lines, cells, strict=True)]
 
 
 @contextmanager
@@ -589,28 +547,18 @@ def _at_line(path: str | Path, line: int) -> Iterator[None]:
         raise DataError(f"line {line} of '{path}' {error}") from error
 
 
-def _parse_number(text: str, what: str, *, is_signed: bool = False) -> float:
-    """A number, of 0 or more unless it may have a sign; NaN for what is unknown."""
+def _parse_number(text: str, what: str, least: float = 0.0, most: float = np.inf) -> float:
+    """A number between two; NaN for what is unknown."""
     if text.lower() in _UNKNOWN:
         return np.nan
-    try:
+    with suppress(ValueError):
         value = float({"true": "1", "false": "0"}.get(text.lower(), text))
-    except ValueError:
-        value = np.inf
-    if not np.isfinite(value):
-        raise ValueError(f"has the {what} '{text}', which is not a finite number. Correct it, or leave it empty.")
-    if value < 0 and not is_signed:
-        raise ValueError(f"has '{text}', and no {what} is below 0. Give 0 or more, or leave it empty.")
-    return value
-
-
-def _parse_error(text: str) -> float:
-    value = _parse_number(text.removesuffix("%").rstrip(), "error")
-    if text.endswith("%") or value > 1:
-        raise ValueError(
-            f"has the error {text}, and errors are shares from 0 to 1: this looks like percent. Divide by 100."
-        )
-    return value
+        if np.isfinite(value) and least <= value <= most:
+            return value
+    share = ": divide percentages by 100" if most == 1 else ""
+    raise ValueError(
+        f"has the {what} '{text}', which is no number from {least:g} to {most:g}{share}. Correct it, or leave it empty."
+    )
 
 
 def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:
@@ -619,13 +567,10 @@ def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:
     first, *heads = rows[0][1]
     table = {row[first]: (line, row) for line, row in rows}
     names = [task.name for task in metatask.tasks]
-    if len(table) < len(rows):
-        raise DataError(f"'{path}' has two rows for the same name, so one would be lost. Keep one of them.")
-    if missing := [name for name in names if name not in table]:
-        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        raise DataError(
-            f"'{path}' has no row for the task '{missing[0]}'{more}, which has errors. Add it, or remove its errors."
-        )
+    missing = [name for name in names if name not in table]
+    if missing or len(table) < len(rows):
+        what = f"no row for the task '{missing[0]}', which has errors" if missing else "two rows for the same name"
+        raise DataError(f"'{path}' has {what}, so similarities are not known. Give every task with errors one row.")
     models = []
     for model in metatask.models:
         own = next((name for name in (model.source_task, model.name) if name in heads), model.source_task)
@@ -645,11 +590,5 @@ def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:
     between = whole[:count, :count]
     if set(heads) & set(names):
         between[np.eye(count, dtype=bool) & np.isnan(between)] = 0
-        if len(lacking := np.argwhere(np.isnan(between))):
-            one, other = (names[number] for number in lacking[0])
-            raise DataError(
-                f"'{path}' has no distance between the tasks '{one}' and '{other}', so their similarity is not known. "
-                "Fill that cell, or remove the errors of one of them."
-            )
     source_tasks = tuple(TaskInfo(own, fingerprint=own) for own in sources)
     return replace(metatask, models=tuple(models), source_tasks=source_tasks, distances={SYMMETRIC: whole})

@@ -2,10 +2,11 @@
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query, find_shots
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import show_progress
 from task2vec.select.budget import Budget, OutOfTimeError, read_seconds, spend
-from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
+from task2vec.select.candidates import BATCH, PASSES, count_params, find_model, make_entry, read_count, time_models
 from task2vec.select.combined import (
     MOST_HALVINGS,
     SURE,
@@ -44,23 +45,22 @@ from task2vec.select.evidence import (
     list_library_errors,
     merge,
     metatask_from_library,
-    move_sizes,
 )
 from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
-from task2vec.select.strategies import Prediction, find_average_best, find_strategy
-from task2vec.select.suggestions import look_up, suggest_models
-from task2vec.select.zoo import load_zoo
+from task2vec.select.strategies import Prediction, find_average_best
+from task2vec.select.suggestions import suggest_models
+from task2vec.select.zoo import load_zoo, look_up
 from task2vec.tasks import to_task
-from task2vec.text import format_percent, pluralize
+from task2vec.text import pluralize
 
 if TYPE_CHECKING:
     from task2vec.tasks import Task
 
-BUNDLE, LIBRARY, COMBINED = "bundle", "library", "combined"
+BUNDLE, LIBRARY = "bundle", "library"
 # The transferability score that is computed from the features of models that are measured.
 SCORE = "logme"
-# Known tasks that are named as neighbours; a reason is taken from those at most so many times as far as the nearest.
-NEIGHBOURS, FARTHER = 5, 2
+# Known tasks that are named as neighbours, and that reasons are taken from.
+NEIGHBOURS = 5
 # With fewer images of its median class, the embedding of a task is mostly noise.
 FEWEST = 3
 # The lower error that labels are counted for: a third less, or 10 % if that is a tenth to a third less; none below 3 %.
@@ -80,7 +80,6 @@ def recommend(
     budget: str | float | None = None,
     seeds: int = 3,
     shots: str | int | None = None,
-    strategy: str | None = None,
     probe: str | None = None,
     max_params: str | float | None = None,
     max_time: float | None = None,
@@ -115,7 +114,6 @@ def recommend(
         seeds: number of splits to measure on.
         shots: "half" of the images, or a number of images per class, that classifiers are trained on. None goes by the
             median class: with up to ten images it is the most that leave half of them for testing, else "half".
-        strategy: by which errors are predicted; None takes "combined".
         probe: of the spaces that errors are known in, the one of this probe; None takes the first.
         max_params: leave out models with more parameters, such as "10M".
         max_time: leave out models that take longer for 1,000 images on this machine, in seconds; they are timed.
@@ -148,9 +146,10 @@ def recommend(
     with ExitStack() as stack:
         if isinstance(library, str | Path):
             library = stack.enter_context(Library.open(library))
-        _check_limits(measure_top, limit, seeds, strategy or COMBINED, max_params, max_time)
+        _check_limits(measure_top, limit, seeds, max_params, max_time)
         allowed = None if license is None else load_zoo().read_licenses(license)
-        named = _find_candidates(evidence, library, candidates, shots)
+        whole = find_metatask(evidence)
+        named = _find_candidates(whole, library, candidates, shots)
         if isinstance(what, Embedding):
             task, embedding = None, what
             if measure_top or limit:
@@ -161,53 +160,41 @@ def recommend(
         else:
             task = to_task(what, num_workers=num_workers, progress=progress)
             if embedding is None:
-                like = choose_space(evidence, library, probe)
+                like = choose_space(whole or LIBRARY, library, probe)
                 embedding = _find_embedding(task, like, library)
                 is_embedded = embedding is not None or limit is None
                 if embedding is None:
                     embedding = _stand_in(task, like) if limit else _embed_like(task, like, library, run)
         begin = time.perf_counter()
-        case = Case(embedding, task, library, strategy or COMBINED)
+        case = Case(embedding, task, library)
         case.is_embedded = is_embedded
-        case.gather(evidence, shots, named)
+        case.gather(whole, shots, named, uses_library=evidence != BUNDLE)
         case.leave_out_seen()
         case.limit(max_params, max_time, allowed, offline=offline, device=device, progress=progress)
-        found = case.rank()
-        is_interrupted = False
-        if measure_top:
-            is_interrupted = case.measure_top(found.rows, measure_top, seeds, run)
+        found, is_interrupted = case.rank(), False
+        if task is not None and measure_top:
+            ready = case.list_ready(found.rows, "--measure-top", measure_top, download=download)
+            is_interrupted = case.measure(ready, task, seeds, run)
         elif limit:
             is_interrupted = spend(limit, case, found.rows, seeds, run)
-        found = replace(case.rank(), is_interrupted=is_interrupted) if measure_top or limit else found
-        return replace(found, seconds=time.perf_counter() - begin)
+        found = case.rank() if measure_top or limit else found
+        return replace(found, is_interrupted=is_interrupted, seconds=time.perf_counter() - begin)
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------
 
 
 def _check_limits(
-    measure_top: int, budget: Any, seeds: int, strategy: str, max_params: str | float | None, max_time: float | None
+    measure_top: int, budget: Any, seeds: int, max_params: str | float | None, max_time: float | None
 ) -> None:
     """Raise for what cannot be meant, before the minutes that an embedding takes."""
-    if needs := find_strategy(strategy).needs:
+    if measure_top < 0 or seeds < 1:
         raise UsageError(
-            f"strategy='{strategy}' (--strategy) needs {needs}, which `recommend` does not compute, so it would know "
-            f"nothing of your task. Use '{COMBINED}', and --measure-top K (measure_top=K) to measure models on your "
-            f"images. How well it selects for known tasks: task2vec evaluate --strategy '{strategy}'"
+            f"measure_top={measure_top} (--measure-top) with seeds={seeds} (--seeds) cannot be measured. Give a number "
+            "of models, 0 or more, and at least one split."
         )
-    for what, value, least in (("measure_top", measure_top, 0), ("seeds", seeds, 1)):
-        if value < least:
-            option = f"--{what.replace('_', '-')}"
-            raise UsageError(
-                f"{what}={value} ({option}) is below {least}, so nothing can be measured. Give {least} or more."
-            )
     if measure_top and budget:
         raise UsageError("measure_top (--measure-top) and budget (--budget) both say what to measure. Leave one out.")
-    if (measure_top or budget) and strategy != COMBINED:
-        raise UsageError(
-            f"strategy='{strategy}' (--strategy) has no model of noise, so it cannot use measured errors "
-            f"(--measure-top, --budget). Use '{COMBINED}', or leave one of the two out."
-        )
     if max_params is not None:
         read_count(max_params)
     if max_time is not None and not max_time > 0:
@@ -215,10 +202,12 @@ def _check_limits(
 
 
 def _find_candidates(
-    evidence: Evidence, library: Library | None, candidates: Sequence[str | Path] | None, shots: str | int | None
+    metatask: MetaTask | None,
+    library: Library | None,
+    candidates: Sequence[str | Path] | None,
+    shots: str | int | None,
 ) -> list[ModelInfo] | None:
     """The models that are named, None for all, after checking that there is such evidence."""
-    metatask = find_metatask(evidence)
     if metatask is not None:
         choose_shots((), metatask.protocols, shots)
     elif library is None:
@@ -228,11 +217,7 @@ def _find_candidates(
         )
     if candidates is None:
         return None
-    if isinstance(candidates, str | Path) or not len(candidates):
-        raise UsageError(
-            f"candidates={candidates!r} is not a list of names and files, or is empty, so there is nothing to choose "
-            "from. Give at least one, as in ['resnet34']."
-        )
+    candidates = [candidates] if isinstance(candidates, str | Path) else candidates
     known = [] if metatask is None else list(metatask.models)
     known += [] if library is None else [describe_entry(expert) for expert in library.experts()]
     return [find_model(name, known) for name in dict.fromkeys(map(str, candidates))]
@@ -334,8 +319,8 @@ def _no_errors(library: Library | None) -> str:
 class Case:
     """A task, the errors of known tasks, the candidates, and what was measured on the task itself."""
 
-    def __init__(self, embedding: Embedding, task: "Task | None", library: Library | None, strategy: str):
-        self.embedding, self.task, self.library, self.strategy = embedding, task, library, strategy
+    def __init__(self, embedding: Embedding, task: "Task | None", library: Library | None):
+        self.embedding, self.task, self.library = embedding, task, library
         self.counts: Mapping[str, Any] = embedding.provenance.get("counts", {})
         self.per_class = self.counts.get("per_class") or ()
         is_multilabel = task is not None and task.is_multilabel
@@ -344,87 +329,67 @@ class Case:
         self.notes: list[str] = []
         self.seconds: dict[str, float | None] = {}
         self.measured: dict[str, list[MeasuredError]] = {}
-        # Errors on the task at smaller images, and how often these are halved, by the key of the model as it is known.
-        self.smaller: dict[tuple[str, int | None] | None, tuple[Sequence[MeasuredError], float]] = {}
+        # Errors on the task at smaller images, and how often these are halved, by the location of the network.
+        self.smaller: dict[str | None, tuple[Sequence[MeasuredError], float]] = {}
         self.scores: dict[str, float] = {}  # of the features that errors were measured on, by model
         self.failures: tuple[CellFailure, ...] = ()
         self.budget: Budget | None = None
         self.is_embedded, self.shift = True, 0.0  # of a stand-in it is not; of errors on a sample, see `spend`
 
-    def gather(self, evidence: Evidence, shots: str | int | None, named: Sequence[ModelInfo] | None) -> None:
+    def gather(
+        self, whole: MetaTask | None, shots: str | int | None, named: Sequence[ModelInfo] | None, *, uses_library: bool
+    ) -> None:
         """Finds the known errors by the shots that suit the task, in the space of its embedding; adds named models."""
-        self.whole = whole = find_metatask(evidence)
-        library = self.library
+        self.whole, library = whole, self.library
         keys = whole.protocols if whole is not None else [error.protocol for error in library.errors()]  # type: ignore[union-attr]
         self.shots = choose_shots(self.per_class, keys, shots)
         half = np.ceil(self.median_class / 2)  # the other one is for testing
         self.train_images = int(half) if self.shots.isdigit() and half < int(self.shots) else None
         parts = [] if whole is None else [select_space(whole, self.shots, find_space(self.embedding, whole.spaces))]
         self.errors = [] if library is None else list_library_errors(library, self.shots)
-        keys = {model.key for model in whole.models if model.key is not None} if whole is not None else set()
-        counts = Counter(location for location, _ in keys)
-        sizes = {location: size for location, size in keys if isinstance(size, int) and counts[location] == 1}
-        if library is not None and keys:
-            self._compare_sizes(library, keys, sizes)
-        if library is not None and self.errors and evidence != BUNDLE:
+        networks = {model.key for model in whole.models if model.key is not None} if whole is not None else set()
+        counts = Counter(location for location, _ in networks)
+        sizes = {location: size for location, size in networks if isinstance(size, int) and counts[location] == 1}
+        if library is not None:
+            self._compare_sizes(library, sizes)
+        if library is not None and self.errors and uses_library:
             own = metatask_from_library(library, errors=self.errors, like=self.embedding)
-            parts += [move_sizes(own.select(self.shots), sizes)] if own.tasks else []
+            parts += [own.select(self.shots)] if own.tasks else []
             if others := own.info["other_spaces"]:
-                has, them = ("has", "it") if others == 1 else ("have", "them")
                 self.notes.append(
-                    f"{pluralize(others, 'task')} of your library {has} errors but no embedding by "
-                    f"{format_space(self.embedding)}, so nothing could be learned from {them}. Embed {them}: "
-                    f"{format_embed_command(self.embedding)}"
+                    f"Errors of {pluralize(others, 'task')} of your library are not used, for there is no embedding by "
+                    f"{format_space(self.embedding)}. Embed what they are of: {format_embed_command(self.embedding)}"
                 )
         if not parts:
             raise DataError(self.notes[0] if self.notes else _no_errors(library))
-        self.metatask = parts[0] if len(parts) == 1 else merge(*parts)
-        if len(parts) == 2 and parts[0].protocols != parts[1].protocols:
-            self.notes.append(
-                f"The errors of your library were measured by '{parts[1].protocols[0]}', those of '{parts[0].name}' by "
-                f"'{parts[0].protocols[0]}': similar, not the same."
-            )
-        if len({*sizes.values()}) == 1:  # networks that are new are measured at the size of the known errors
-            size = next(iter(sizes.values()))
-            named = named and [replace(one, size=one.size or size) if one.is_named else one for one in named]
+        self.metatask = parts[0] if len(parts) == 1 else merge(parts[0], parts[1], sizes)
         new = [one for one in named or () if not any(_is_same(one, model) for model in self.metatask.models)]
-        self.metatask = add_models(self.metatask, [count_model(one) for one in new], library, self.embedding)
+        self.metatask = add_models(self.metatask, new, library, self.embedding)
         chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
         self.is_allowed, self.is_named = np.array(chosen, dtype=bool), named is not None
 
-    def _compare_sizes(self, library: Library, keys: Collection[tuple], sizes: Mapping[str, int]) -> None:
+    def _compare_sizes(self, library: Library, sizes: Mapping[str, int]) -> None:
         """Sets apart errors of the library at image sizes that cannot be compared with the known `sizes` of networks.
 
         Those of the task at smaller images are kept in `smaller`, for `predict_conditioned`; those of other tasks are
-        moved to the known size by `move_sizes`. Networks with one of the `keys` are known as they are; those of which
-        nothing else is known count at their own size and at sizes of others.
+        moved to the known size by `merge`.
         """
-        usual = {size for _, size in keys}
-        own, apart, lost = self.embedding.provenance.get("task_fingerprint"), set(), []
+        own, apart = self.embedding.provenance.get("task_fingerprint"), set()
         for expert in library.experts():
             model = describe_entry(expert)
-            where = model.location or ""
-            size = sizes.get(where) or look_up(where).size
-            is_usual = model.size == size or (where not in sizes and model.size in usual) or model.key in keys
-            if not (model.is_named and model.size and size) or is_usual:
-                continue
+            size = sizes.get(model.location or "")
+            halvings = float(np.log2(size / model.size)) if size and model.size else 0.0
             here = [error for error in self.errors if (error.expert, error.task) == (expert.name, own)]
-            halvings = float(np.log2(size / model.size))
-            if where in sizes and 0 < halvings <= MOST_HALVINGS:
-                if here and halvings < self.smaller.get((where, size), ((), np.inf))[1]:
-                    self.smaller[where, size] = here, halvings
-                continue
-            apart.add(expert.name)
-            if here:
-                lost.append(f"{expert.name} {format_percent(mean_errors(here)[0])}")
-        is_apart = [error.expert in apart for error in self.errors]
-        if any(is_apart):
-            there = f" On this task they are: {', '.join(sorted(lost))}." if lost else ""
+            if not 0 <= halvings <= MOST_HALVINGS:
+                apart.add(expert.name)
+            elif here and 0 < halvings < self.smaller.get(model.location, ((), np.inf))[1]:
+                self.smaller[model.location] = here, halvings
+        if lost := sorted({error.expert for error in self.errors} & apart):
             self.notes.append(
-                "Errors of your library at another image size than the network's own are not used, unless images are "
-                f"smaller, by at most a half, and the network is known at one size.{there}"
+                f"Errors of {', '.join(lost)} in your library are not used: they are at another image size than the "
+                "known ones. Those at smaller images count, down to a half."
             )
-        self.errors = [error for error, one in zip(self.errors, is_apart, strict=True) if not one]
+        self.errors = [error for error in self.errors if error.expert not in apart]
 
     def leave_out_seen(self) -> None:
         """Takes the errors of the task out of the evidence, and models that have seen it out of the candidates."""
@@ -440,9 +405,7 @@ class Case:
             )
         self.metatask = known.only(np.flatnonzero(~is_own)) if is_own.any() else known
         errors = [error for error in self.errors if error.task == own]
-        if errors and self.strategy != COMBINED:
-            self.notes.append(f"Errors measured on this task are not used: only strategy '{COMBINED}' uses them.")
-        elif errors and self.library is not None:
+        if errors and self.library is not None:
             for expert in self.library.experts():
                 mine = [error for error in errors if error.expert == expert.name]
                 same = [model.name for model in known.models if mine and _is_same(describe_entry(expert), model)]
@@ -477,79 +440,65 @@ class Case:
         self.limits: dict[str, Any] = {"max_params": max_params, "max_time": max_time, "offline": offline}
         self.limits["license"] = None if licenses is None else sorted(licenses)
         if offline:
-            here = {model.name: 0.0 if model.is_available else None for model in models}
-            self._keep(here, 0, "whose weights are not on this machine", "--offline", 1, "")
+            here = [model.is_available for model in models]
+            self._keep(here, "whose weights are not on this machine", "--offline")
         if licenses is not None:
-            stated = {model.name: 0.0 if look_up(model.location).license in licenses else None for model in models}
+            stated = [look_up(model.location).license in licenses for model in models]
             why = f"whose weights are not known to have one of the licences {', '.join(sorted(licenses))}"
-            self._keep(stated, 0, why, "--license", 1, "")
+            self._keep(stated, why, "--license")
         if max_params is not None:
-            params = {model.name: _count_params(model) for model in models}
-            why = f"with more than {max_params} parameters, or an unknown number"
-            self._keep(params, read_count(max_params), why, "--max-params", 1e6, "M")
+            most = read_count(max_params)
+            is_small = [(count_params(model) or np.inf) <= most for model in models]
+            self._keep(is_small, f"with more than {max_params} parameters, or an unknown number", "--max-params")
         if max_time is not None:
             from task2vec.embedding.batching import choose_device
 
             allowed = [model for model, is_allowed in zip(models, self.is_allowed, strict=True) if is_allowed]
+            # Networks are loaded at their own size, files of experts at theirs.
+            loaded = [replace(one, size=None) if one.is_named or one.location is None else one for one in allowed]
             with show_progress(progress) as report:
-                self.seconds, timed = time_models(allowed, device=device, report=report)
+                self.seconds = time_models(loaded, device=device, report=report)
             self.limits["is_gpu"] = choose_device(device).type == "cuda"
             self.notes.append(
-                f"{pluralize(timed, 'network')} timed on this machine (--max-time): the median of {PASSES} passes "
-                f"over {BATCH} images of noise, without reading images. Times of models of the zoo are estimated from "
-                "these and from speeds that timm measured."
+                f"Networks were timed on this machine (--max-time): the median of {PASSES} passes over {BATCH} images "
+                "of noise, without reading images. Times of models of the zoo are estimated from these and from speeds "
+                "that timm measured."
             )
+            is_fast = [(self.seconds.get(model.name) or np.inf) <= max_time for model in models]
             why = f"taking more than {max_time:g} s for 1,000 images, or impossible to time"
-            self._keep(self.seconds, max_time, why, "--max-time", 1, " s")
+            self._keep(is_fast, why, "--max-time")
 
-    def _keep(
-        self, values: Mapping[str, float | None], most: float, why: str, option: str, factor: float, unit: str
-    ) -> None:
-        """Keeps the models whose values are known and at most `most`; a note gives the number of the others."""
-        found = [values.get(model.name) for model in self.metatask.models]
-        sizes = np.array([np.inf if value is None else value for value in found])
-        before, fits = self.is_candidate, sizes <= most
-        gone = int((before & ~fits).sum())
-        if before.any() and not (before & fits).any():
-            least = int(np.argmin(np.where(before, sizes, np.inf)))
-            kind = "fastest" if option == "--max-time" else "smallest"
-            smallest = f"The {kind} is {self.metatask.models[least].name}: {sizes[least] / factor:.1f}{unit}."
-            fix = smallest if np.isfinite(sizes[least]) else f"Drop {option}, or name other models: --model NAME"
-            raise UsageError(f"there are only candidates {why} ({option}), so none is left to recommend. {fix}")
-        if gone:
-            self.notes.append(f"Left out: {pluralize(gone, 'candidate')} {why}.")
+    def _keep(self, fits: Sequence[bool], why: str, option: str) -> None:
+        """Keeps the models that fit; a note gives the number of the others."""
+        before = self.is_candidate
         self.is_allowed = self.is_allowed & fits
+        if before.any() and not self.is_candidate.any():
+            raise UsageError(
+                f"there are only candidates {why} ({option}), so none is left to recommend. Change or drop {option}, "
+                "or name other models: --model NAME"
+            )
+        if gone := int((before & ~self.is_candidate).sum()):
+            self.notes.append(f"Left out: {pluralize(gone, 'candidate')} {why}.")
 
-    def list_ready(self, rows: Sequence[Row], option: str, *, download: bool) -> list[ModelInfo]:
-        """The candidates whose weights can be loaded here, in their order."""
+    def list_ready(
+        self, rows: Sequence[Row], option: str, count: int | None = None, *, download: bool
+    ) -> list[ModelInfo]:
+        """The first candidates whose weights can be loaded here, in their order; a note names those that cannot."""
         models = {model.name: model for model in self.metatask.models}
         ready = [models[row.model] for row in rows if row.is_available or (download and models[row.model].is_named)]
         if not ready:
             names = ", ".join(row.model for row in rows[:3])
             raise UsageError(
                 f"none of the {len(rows)} candidates ({names}) has its weights on this machine, so nothing can be "
-                f"measured ({option}). "
-                + ("Name files of experts: --model FILE" if download else "Download them: --download (download=True)")
+                f"measured ({option}). Download them: --download (download=True); or name files: --model FILE"
             )
-        return ready
-
-    def measure_top(self, rows: Sequence[Row], count: int, seeds: int, run: Mapping[str, Any]) -> bool:
-        """Measures the best candidates whose weights can be loaded here; returns whether that was interrupted."""
-        assert self.task is not None
-        ready = self.list_ready(rows, "--measure-top", download=run["download"])
-        is_interrupted = self.measure(ready[:count], self.task, seeds, run)
-        if len(ready) < min(count, len(rows)):
-            self.note_lacking(rows[:count], ready)
-        return is_interrupted
-
-    def note_lacking(self, rows: Sequence[Row], ready: Sequence[ModelInfo]) -> None:
-        """Names the candidates that cannot be measured, because their weights are not on this machine."""
         here = {*self.measured, *(model.name for model in ready)}
-        if lacking := [row.model for row in rows if row.model not in here]:
+        if lacking := [row.model for row in rows[:count] if row.model not in here]:
             self.notes.append(
                 f"Not measured, for weights are not on this machine: {', '.join(lacking)}. Download them: --download "
                 "(download=True)"
             )
+        return ready[:count]
 
     def measure(self, models: Sequence[ModelInfo], task: "Task", seeds: int, run: Mapping[str, Any]) -> bool:
         """Measures models on the task, or a sample of it; returns whether that was interrupted.
@@ -564,11 +513,18 @@ class Case:
         from task2vec.select.scores import score_features
 
         is_kept = self.library is not None and not self.library.is_read_only and task is self.task  # no samples
-        library, known = self.library if is_kept else None, self.metatask.protocols[0]
+        library = self.library if is_kept else None
         protocol = ErrorProtocol(int(self.shots) if self.shots.isdigit() else "half")
         entries = {model.name: make_entry(model, library) for model in models}
         names = {entry.name: name for name, entry in entries.items()}
-        done: list[Any] = []  # the errors of a model, or why it failed
+
+        def keep(cell: tuple[MeasuredError, ...] | CellFailure) -> None:
+            if isinstance(cell, CellFailure):
+                self.failures += (replace(cell, model=names[cell.model]),)
+                self.notes.append(f"'{names[cell.model]}' could not be measured: {cell.message}")
+            else:
+                name = names[cell[0].expert]
+                self.measured[name] = [*self.measured.get(name, ()), *cell]
 
         def keep_score(entry: str, task: "Task", features: Any) -> None:
             targets = torch.from_numpy(np.array(task.targets, dtype=np.int64)).to(features.device)
@@ -576,28 +532,15 @@ class Case:
             with suppress(Task2VecError):  # a model without a score is measured all the same
                 self.scores[names[entry]] = score_features(features, targets, **kind, which=[SCORE])[SCORE]
 
-        how = {"protocols": [protocol], "seeds": range(seeds), "library": library, "on_cell": done.append, **run}
+        how = {"protocols": [protocol], "seeds": range(seeds), "library": library, "on_cell": keep, **run}
         how |= {"on_features": keep_score, "on_images": self.budget and self.budget.check}
         try:
-            matrix = error_matrix([task], entries.values(), **how)
-            errors, failures = matrix.list_errors(), matrix.failures
+            error_matrix([task], entries.values(), **how)
         except OutOfTimeError:
             raise
         except KeyboardInterrupt:
-            matrix, failures = None, ()
-            errors = [error for cell in done if isinstance(cell, tuple) for error in cell]
-        for entry, name in names.items():
-            if own := [error for error in errors if error.expert == entry]:
-                self.measured[name] = own
-        failures = tuple(replace(one, model=names[one.model]) for one in failures)
-        self.failures += failures
-        self.notes += [f"'{one.model}' could not be measured: {one.message}" for one in failures]
-        if matrix is None:
-            self.notes.append(f"Interrupted: {pluralize(len(self.measured), 'model')} measured.")
-        note = f"Measured by '{protocol.key}'; the known errors by '{known}': similar, not the same."
-        is_similar = protocol.key != known and protocol.key.split(", ")[1:] == known.split(", ")[1:]
-        self.notes += [note] if is_similar and note not in self.notes else []
-        return matrix is None
+            return True
+        return False
 
     def embed(self, run: Mapping[str, Any]) -> None:
         """Embeds the task in the space of what stood for its embedding."""
@@ -620,12 +563,12 @@ class Case:
             )
         order = self._predict(is_candidate)
         rows = tuple(self._describe(number, rank) for rank, number in enumerate(order, start=1))
-        choice, is_confident, verdict = self._decide(rows)
+        is_confident, verdict = self._decide(rows)
         near = np.argsort(self.distances, kind="stable")[:NEIGHBOURS].tolist()
         known = pluralize(int(np.isfinite(metatask.mean).any(0).sum()), "model")
         return Recommendation(
             self.embedding.task,
-            choice,
+            rows[0].model,
             verdict,
             is_confident,
             "" if self.average_best is None else models[self.average_best].name,
@@ -635,7 +578,6 @@ class Case:
             shots=self.shots,
             train_images=self.train_images,
             protocol=metatask.protocols[0],
-            strategy=self.strategy,
             probe=format_space(self.embedding) if self.is_embedded else "",
             known=f"errors of {known} on {pluralize(len(metatask.tasks), 'task')} ({metatask.name})",
             images=self.counts.get("images"),
@@ -646,7 +588,7 @@ class Case:
             spent={} if self.budget is None else dict(self.budget.spent),
             measured_images=self.budget.images if self.budget and self.measured else None,
             is_embedded=self.is_embedded,
-            **self._read_curves(next(row for row in rows if row.model == choice)),
+            **self._read_curves(rows[0]),
         )
 
     def _read_curves(self, row: Row) -> dict[str, Any]:
@@ -690,17 +632,13 @@ class Case:
             found["zoo"] = suggest_models(found["tuned"], model.location or "", **about)
         return found if is_known else {"zoo": found.get("zoo", ())}
 
-    def _list_scores(self, is_candidate: np.ndarray) -> dict[str, np.ndarray]:
-        """The score of all models on the task, once every candidate was measured and has one."""
-        found = np.array([self.scores.get(model.name, np.nan) for model in self.metatask.models])
-        return {SCORE: found} if np.isfinite(found[is_candidate]).all() else {}
-
     def _predict(self, is_candidate: np.ndarray) -> list[int]:
         """The candidates, the best first, by predictions that are moved by what was measured on the task itself."""
         metatask, models = self.metatask, self.metatask.models
         found, count = metatask.distances_from(self.embedding), len(metatask.tasks)
         to_sources = metatask.pick_sources(found if self.is_embedded else np.full_like(found, np.nan))
         self.distances = found[:count] if self.is_embedded else np.full(count, np.inf)
+        scores = np.array([self.scores.get(model.name, np.nan) for model in models])
         query = Query(
             self.embedding.task,
             is_candidate,
@@ -708,35 +646,25 @@ class Case:
             to_sources={SYMMETRIC: to_sources},
             vector=self.embedding.vector,
             classes=self.counts.get("classes"),
-            scores=self._list_scores(is_candidate),
+            scores={SCORE: scores} if np.isfinite(scores[is_candidate]).all() else {},
         )
         best = self.average_best = find_average_best(metatask, is_candidate)
-        if self.strategy == COMBINED:
-            smaller = {model.name: self.smaller[model.key] for model in models if model.key in self.smaller}
-            prediction = predict_conditioned(metatask, self.embedding, query, self.measured, self.shift, smaller)
-        else:
-            prediction = find_strategy(self.strategy).fit(metatask)(query)
-        if best is not None and np.isnan(prediction.loss[is_candidate]).all():
-            raise UsageError(
-                f"strategy='{self.strategy}' (--strategy) goes by the source tasks of models, and no candidate has one "
-                f"that is embedded, so all would be equal. Use '{COMBINED}', or name experts: candidates=, --model"
-            )
+        smaller = {model.name: self.smaller[model.location] for model in models if model.location in self.smaller}
+        prediction: Any = predict_conditioned(metatask, self.embedding, query, self.measured, self.shift, smaller)
         # Where most classes have so few images, nearness to other tasks is luck.
-        is_luck = self.strategy == COMBINED and not self.measured and self.median_class < FEWEST
-        self.is_confident, self.p_better = prediction.abstains is False and not is_luck, prediction.p_better
-        unknown = np.full(len(models), np.nan)
-        found = {name: getattr(prediction, name) for name in ("errors", "low", "high", "p_best")}
-        found = {name: unknown if each is None else each for name, each in found.items()}
-        errors = found.pop("errors")
-        gain = unknown if best is None else errors[best] - errors
-        self.values = found | {"error": errors, "distance": to_sources, "gain": gain}
-        self.values["p_best"] = np.where(is_candidate, found["p_best"], np.nan)
-        promises = np.nan_to_num([self.values["p_best"], unknown if prediction.gains is None else prediction.gains])
-        self.promises = dict(zip([model.name for model in models], promises.T, strict=True))
+        is_luck = not self.measured and self.median_class < FEWEST
+        self.is_confident, self.p_better = not prediction.abstains and not is_luck, prediction.p_better
+        errors = prediction.errors
+        gain = np.full(len(models), np.nan) if best is None else errors[best] - errors
+        p_best = np.where(is_candidate, prediction.p_best, np.nan)
+        self.values = {"error": errors, "low": prediction.low, "high": prediction.high, "p_best": p_best}
+        self.values |= {"distance": to_sources, "gain": gain}
+        promises = np.nan_to_num([p_best, prediction.gains]).T
+        self.promises = dict(zip([model.name for model in models], promises, strict=True))
         loss = prediction.loss.copy()
         if best is not None and is_luck:
             loss[best] = np.nanmin(loss[is_candidate]) - 1e-6
-        ranked = Prediction(loss, fallback=prediction.fallback)
+        ranked = Prediction(loss)
         places = ranked.places()
         order = sorted(ranked.order(is_candidate).tolist(), key=lambda one: (places[one], not models[one].is_available))
         return order[:1] + sorted(order[1:], key=lambda one: models[one].name not in self.measured)  # these first
@@ -761,7 +689,7 @@ class Case:
             nearest_distance=None if nearest is None else float(self.distances[nearest]),
             seconds=self.seconds.get(model.name),
             is_average_best=number == self.average_best,
-            params=_count_params(model),
+            params=count_params(model),
             license=look_up(model.location).license,
             why=self._explain(number),
             **{name: getattr(model, name) for name in same},
@@ -796,43 +724,33 @@ class Case:
         if not len(both):
             return "It was never measured on the same task as the average-best model."
         near = both[np.argsort(self.distances[both], kind="stable")][:NEIGHBOURS]
-        near = near[self.distances[near] <= FARTHER * self.distances[near[0]]]
         gap = float((mean[near, best] - mean[near, number]).mean())
-        points = format_points(abs(gap))
-        how = f"is {points} {'lower' if gap >= 0 else 'higher'} than" if points != format_points(0) else "equals"
+        how = f"is {format_points(abs(gap))} {'lower' if gap >= 0 else 'higher'} than"
         where = "task" if len(near) == 1 else f"{len(near)} tasks"
         return f"On the nearest {where} its error {how} that of the average-best model."
 
-    def _decide(self, rows: tuple[Row, ...]) -> tuple[str, bool, str]:
-        """The model to start from, whether it is preferable to the average-best model, and the sentences."""
+    def _decide(self, rows: tuple[Row, ...]) -> tuple[bool, str]:
+        """Whether the first model is preferable to the average-best one, which it is otherwise, and the sentences."""
         first, best = rows[0], next((row for row in rows if row.is_average_best), None)
         start = f"Start from {first.model}: {format_error(first)}"
         if any(row.measured is not None for row in rows):
             is_confident = self.is_confident and best is not None and best is not first
-            return first.model, is_confident, f"{start}.{self._compare_measured(rows, best)}"
+            return is_confident, f"{start}.{self._compare_measured(rows, best)}"
         if best is None:
             words = f"No error of a linear classifier on any candidate is known: {first.model} is only the first."
-            return first.model, False, f"{words} Measure them on your images: --measure-top K."
-        if len(rows) == 1:
-            return first.model, False, f"{first.model} is the only candidate: {format_error(first)}."
-        if self.p_better is None:  # it does not compare with the average-best model
-            words = f"Start from {first.model}, first by '{self.strategy}': {format_error(first)}."
-            return first.model, False, f"{words} The average-best model is {best.model}."
+            return False, f"{words} Measure them on your images: --measure-top K."
         if self.is_confident and first.gain is not None:
-            chance = f" (better with probability {self.p_better:.2f})"
-            why = first.why
-            why = f"But it is a close call: {why[:1].lower()}{why[1:]}" if "higher" in why else why
-            gain = f"{format_points(first.gain)} lower than the average-best model, {best.model}{chance}"
-            return first.model, True, f"{start}, {gain}. {why}"
+            gain = f"{format_points(first.gain)} lower than the average-best model, {best.model}"
+            return True, f"{start}, {gain} (better with probability {self.p_better:.2f}). {first.why}"
         is_cut = len(rows) < sum(model.is_loadable for model in self.metatask.models)
         what = "the best of these candidates" if is_cut else "the best"
         tasks = pluralize(len(self.metatask.tasks), "known task")
-        words = f"Start from {best.model}, {what} on average over {tasks}: {format_error(best)}."
+        words = f"Start from {first.model}, {what} on average over {tasks}: {format_error(first)}."
         ahead = max(rows, key=lambda row: -1 if row.gain is None else row.gain)
         if ahead.gain is None or ahead.gain <= 0:
-            return best.model, False, f"{words} No other candidate has a lower predicted error."
+            return False, f"{words} No other candidate has a lower predicted error."
         ahead_by = f"{ahead.model} is predicted to be {format_points(ahead.gain)} better"
-        return best.model, False, f"{words} The evidence for another model is too weak ({ahead_by})."
+        return False, f"{words} The evidence for another model is too weak ({ahead_by})."
 
     def _compare_measured(self, rows: tuple[Row, ...], best: Row | None) -> str:
         """What was measured of the first model, the lowest and the average-best one, and which to measure next."""
@@ -844,22 +762,13 @@ class Case:
         if lowest is not first:
             words += f" {lowest.model} has a {format_measured(lowest)}, the lowest of {len(measured)} measured."
         if best is not None and best is not first:
-            if best.measured is None or first.measured is None:
-                lacks = ", which was not measured" if first.measured is not None else ""
-                words += f" The average-best model is {best.model}{lacks}: {format_error(best)}"
-            else:
-                own, others = ({one.seed: one.error for one in self.measured[row.model]} for row in (first, best))
-                shared = own.keys() & others.keys()
-                ahead = sum(own[seed] < others[seed] for seed in shared)
-                words += f" The average-best model, {best.model}, has {format_percent(best.measured)}; "
-                words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
-            words += f" ({first.model} is better with probability {self.p_better:.2f})."
-            if best.measured is None and first.measured is not None:
-                words += f" A model that was not measured is recommended if it is better with probability {SURE}."
+            has = format_error(best) if best.measured is None else format_measured(best)
+            words += f" The average-best model is {best.model}: {has} ({first.model} is better with probability "
+            words += f"{self.p_better:.2f})."
         for row in rows:
             if row.measured is None and (row.p_best or 0) >= LIKELY:
-                more = 0.0 if self.budget is None else self.budget.expect(row.model)
-                option = self.budget.suggest(more) if self.budget else f"--measure-top {row.rank}"
+                option = f"--measure-top {row.rank}"
+                option = self.budget.suggest(self.budget.expect(row.model)) if self.budget else option
                 option += "" if row.is_available else " --download"
                 return f"{words} Measure {row.model} next ({option}): it is the best with probability {row.p_best:.2f}."
         return words
@@ -875,16 +784,17 @@ class Case:
                     f"known task is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions rely on the "
                     "average task."
                 )
-        told = []
-        for model in self.metatask.models:
-            if model.key in self.smaller and model.name not in self.measured:
-                errors, halvings = self.smaller[model.key]
-                pixels = f"{(model.size or 0) / 2**halvings:.0f} pixels"
-                told.append(f"{errors[0].expert} {format_percent(mean_errors(errors)[0])} at {pixels}")
-        if told and self.strategy == COMBINED:
+        every = self.metatask.models
+        if told := [one.name for one in every if one.location in self.smaller and one.name not in self.measured]:
             yield (
-                f"Errors on this task at smaller images count, too: {', '.join(told)}. They are lowered by what larger "
-                "images gain on average."
+                f"Errors on this task at smaller images count, too ({', '.join(told)}). They are lowered by what "
+                "larger images gain on average."
+            )
+        used = {error.protocol for error in chain(self.errors, *self.measured.values())}
+        if others := sorted(used - {*self.metatask.protocols}):
+            yield (
+                f"Errors of your library, or on this task, were measured by '{others[0]}', the known ones by "
+                f"'{self.metatask.protocols[0]}': similar, not the same."
             )
         if self.is_multilabel:
             measure = "" if self.measured else ", and measure: --measure-top K"
@@ -893,16 +803,6 @@ class Case:
                 f"ranking, not as figures{measure}."
             )
         models = [self.metatask.models[number] for number in order]
-        sized = [model for model in models if model.is_named and model.size is not None]
-        if odd := [model for model in sized if model.size != look_up(model.location).size]:
-            what, first = "Predicted and measured errors" if self.measured else "Predicted errors", odd[0]
-            sizes = " or ".join(sorted({str(model.size) for model in odd}))
-            expert = str(first.location).removeprefix("timm:") + ("" if first.is_available else " --download")
-            yield (
-                f"{what} are those at {sizes} pixels. The line above loads the model at its own input "
-                "size: larger images have lower errors as a rule, and that often matters more than the choice of the "
-                f"model. To measure a model at its own size: task2vec error-matrix FOLDER --expert {expert}"
-            )
         if self.median_class < FEWEST and not self.measured:
             measure = "" if self.failures else ", or measure: --measure-top K"
             yield (
@@ -920,11 +820,6 @@ class Case:
                 f"No error of a linear classifier on {', '.join(new)} is known, so none is predicted. --measure-top "
                 f"{len(models)} measures all candidates on your images."
             )
-
-
-def _count_params(model: ModelInfo) -> int | None:
-    """Its parameters, as timm counts them where the zoo has it: with the classifier of its pretraining."""
-    return look_up(model.location).params or model.params
 
 
 def _is_same(one: ModelInfo, other: ModelInfo) -> bool:

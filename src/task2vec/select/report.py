@@ -118,7 +118,7 @@ class Recommendation:
     shots: str = "half"
     train_images: int | None = None
     protocol: str = ""
-    strategy: str = ""
+    strategy: str = "combined"
     probe: str = ""
     known: str = ""
     images: int | None = None
@@ -187,7 +187,6 @@ class Recommendation:
                 f"{format_shots(self.shots)}:"
             )
             parts.append(f"{_fold(head, width)}\n\n{_draw_zoo(self.zoo, width)}\n\n    {printable(self.zoo[0].load)}")
-            parts += [_fold(sentence, width) for sentence in self.format_lora()]
         parts += [_fold(note, width) for note in self.notes]
         return "\n\n".join(parts) + "\n"
 
@@ -207,12 +206,11 @@ class Recommendation:
         return "\n".join(lines)
 
     def format_curves(self) -> list[str]:
-        """What is known of labels and of fine-tuning, a sentence each."""
-        return [*map(format_labels, filter(None, [self.labels])), *map(format_tuned, filter(None, [self.tuned]))]
-
-    def format_lora(self) -> list[str]:
-        """What is known of LoRA on the best transformer of the zoo, in a sentence."""
-        return [format_lora(one.model, one.lora) for one in self.zoo if one.lora is not None][:1]
+        """What is known of labels, of fine-tuning, and of LoRA on the best transformer of the zoo, a sentence each."""
+        lora = [(one.lora, f"LoRA on {one.model}", "fine-tuning all its weights") for one in self.zoo if one.lora][:1]
+        words = [] if self.labels is None else [format_labels(self.labels)]
+        words += [] if self.tuned is None else [format_tuned(self.tuned)]
+        return words + [format_tuned(*one) for one in lora]
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -272,18 +270,11 @@ def format_labels(labels: Labels) -> str:
     return f"{words}; there {'is' if labels.present == 1 else 'are'} {labels.present} now."
 
 
-def format_tuned(tuned: Tuned) -> str:
-    """The predicted error of fine-tuning, in words."""
+def format_tuned(tuned: Tuned, what: str = "Fine-tuning the whole network", than: str = "a linear head") -> str:
+    """The predicted error of fine-tuning, or of another way to train, in words."""
     ends = f"(90 % interval {100 * tuned.low:.1f} to {format_percent(tuned.high)})"
-    words = f"Fine-tuning the whole network: predicted test error {format_percent(tuned.error)} {ends}, "
-    return f"{words}better than a linear head with probability {tuned.p_better:.2f}."
-
-
-def format_lora(model: str, lora: Tuned) -> str:
-    """The predicted error of LoRA, in words."""
-    ends = f"(90 % interval {100 * lora.low:.1f} to {format_percent(lora.high)})"
-    words = f"LoRA on {model}: predicted test error {format_percent(lora.error)} {ends}, "
-    return f"{words}better than fine-tuning all its weights with probability {lora.p_better:.2f}."
+    words = f"{what}: predicted test error {format_percent(tuned.error)} {ends}, "
+    return f"{words}better than {than} with probability {tuned.p_better:.2f}."
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from importlib import resources
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from task2vec.experts.metatask import PRETRAINED, has_weights
+from task2vec.experts.metatask import has_weights
 from task2vec.select.candidates import read_count
 from task2vec.select.combined import COVERAGE, scale_errors, unscale
 from task2vec.select.curves import Tuned
-from task2vec.select.zoo import LORA, LORA_COLUMNS, Zoo, ZooModel, find_way, load_zoo, read_rows
+from task2vec.select.zoo import LORA, ZooModel, find_in_zoo, find_way, load_zoo, look_up, read_rows
 
 BEST, WAY = 3, "fine-tuned"
 # Parameters of models that are suggested without a limit, and of a small one.
@@ -134,7 +134,7 @@ def suggest_models(
         size = (model.params or 0, model.size, model.imagenet, model.cpu_speed)
         texts = (model.license, model.tables, model.load)
         odds = (float(level + mean[place]), float(half[place]))
-        lora = predict_lora(*odds, train_images) if is_transformer(model.name) else None
+        lora = predict_lora(*odds, train_images) if model.name.startswith(_TRANSFORMERS) else None
         found.append(Suggestion(model.name, error, low, high, p_better, *size, *texts, lora, seconds[model.name]))
     return tuple(found)
 
@@ -155,11 +155,6 @@ def estimate_seconds(
     return estimated | {name: measured[name] for name in estimated if name in measured}
 
 
-def is_transformer(name: str) -> bool:
-    """Whether a model of timm is one, by its name."""
-    return name.startswith(_TRANSFORMERS)
-
-
 def predict_lora(level: float, half: float, train_images: float) -> Tuned:
     """The error of LoRA, given that of fine-tuning all weights and half its interval on the scale of log-odds."""
     shifts = read_lora_shifts()["1000" if train_images <= _FEW else "all"]
@@ -178,28 +173,8 @@ def read_lora_shifts() -> dict[str, np.ndarray]:
         {'all': (5, 1), '1000': (19, 15)}
     """
     with resources.as_file(resources.files("task2vec.select") / "data") as folder:
-        rows = read_rows(folder / LORA, LORA_COLUMNS, lambda *row: row, lambda row: row[0])
-    pairs = {number: [(lora, full) for _, images, full, lora in rows if images == number] for number in ("all", "1000")}
+        rows = read_rows(folder / LORA)
+    pairs = {
+        number: [(row["lora"], row["full"]) for row in rows if row["images"] == number] for number in ("all", "1000")
+    }
     return {images: -np.diff(scale_errors(np.array(each, dtype=float)))[:, 0] for images, each in pairs.items()}
-
-
-def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
-    """The network of a location, which may lack the tag of its weights: then those that the library loads."""
-    library, _, name = location.partition(":")
-    names = [location, name]
-    if library == "torchvision":
-        names += [f"{name}.tv2_in1k", f"{name}.tv_in1k"]
-    elif location in PRETRAINED.values():  # without importing timm
-        names.append(f"{name}.in1k")
-    elif library == "timm" and not zoo.numbers.keys() & names:
-        from timm.models import get_pretrained_cfg
-
-        config = get_pretrained_cfg(name, allow_unregistered=True)
-        names.append(f"{name}.{(config and config.tag) or 'in1k'}")
-    known = next((one for one in names if one in zoo.numbers), None)
-    return None if known is None else zoo.find(known)
-
-
-def look_up(location: str | None) -> ZooModel:
-    """What the zoo knows of a network; of a file or a network that it does not have, nothing."""
-    return find_in_zoo(load_zoo(), location or "") or ZooModel(location or "")

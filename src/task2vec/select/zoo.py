@@ -19,9 +19,8 @@ import difflib
 import gzip
 import io
 import json
-import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
@@ -31,13 +30,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from task2vec.errors import DataError, UsageError
+from task2vec.errors import UsageError
+from task2vec.experts.metatask import PRETRAINED
 
 MODEL_COLUMNS = (
     "name", "size", "params", "gmacs", "imagenet", "real", "r", "sketch", "cpu", "gpu", "license", "pretraining"
 )  # fmt: skip
 CELL_COLUMNS = ("source", "protocol", "dataset", "model", "error")
-LORA_COLUMNS = ("dataset", "images", "full", "lora")
 MODELS, CELLS, VARIANCES, LORA = "zoo.csv", "published.csv.gz", "variances.json", "lora.csv"
 WAYS = ("linear", "fine-tuned", "zero-shot")
 UNKNOWN = "unknown"
@@ -342,6 +341,28 @@ class Zoo:
         return mean[own] - mean[others].mean(), covariance - cross[:, None] - cross
 
 
+def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
+    """The network of a location, which may lack the tag of its weights: then those that the library loads."""
+    library, _, name = location.partition(":")
+    names = [location, name]
+    if library == "torchvision":
+        names += [f"{name}.tv2_in1k", f"{name}.tv_in1k"]
+    elif location in PRETRAINED.values():  # without importing timm
+        names.append(f"{name}.in1k")
+    elif library == "timm" and not zoo.numbers.keys() & names:
+        from timm.models import get_pretrained_cfg
+
+        config = get_pretrained_cfg(name, allow_unregistered=True)
+        names.append(f"{name}.{(config and config.tag) or 'in1k'}")
+    known = next((one for one in names if one in zoo.numbers), None)
+    return None if known is None else zoo.find(known)
+
+
+def look_up(location: str | None) -> ZooModel:
+    """What the zoo knows of a network; of a file or a network that it does not have, nothing."""
+    return find_in_zoo(load_zoo(), location or "") or ZooModel(location or "")
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -359,66 +380,23 @@ def load_zoo() -> Zoo:
 
 
 def read_zoo(folder: Path) -> Zoo:
-    """The zoo in a folder; a DataError for a wrong header, a share above 1, or a model listed twice has the line."""
-
-    def make_cell(source: str, protocol: str, dataset: str, model: str, error: str) -> Cell:
-        return Cell(source, protocol, dataset, model, _read_number(error or "nothing", "error") or 0.0)
-
-    cells = read_rows(folder / CELLS, CELL_COLUMNS, make_cell, lambda cell: cell[:4])
-    known: dict[str, dict[str, None]] = defaultdict(dict)
+    """The zoo in a folder."""
+    cells = [Cell(**{**row, "error": float(row["error"])}) for row in read_rows(folder / CELLS)]
+    tables: dict[str, dict[str, None]] = defaultdict(dict)
     for cell in cells:
-        known[cell.model][cell.source] = None
-
-    def make_model(*cells: str) -> ZooModel:
-        row = dict(zip(MODEL_COLUMNS, cells, strict=True))
-        values: dict[str, Any] = {name: _read_number(row[name], name) for name in MODEL_COLUMNS[1:8]}
+        tables[cell.model][cell.source] = None
+    models = []
+    for row in read_rows(folder / MODELS):
+        values: dict[str, Any] = {name: float(row[name]) if row[name] else None for name in MODEL_COLUMNS[1:10]}
         values |= {name: values[name] and int(values[name]) for name in ("size", "params")}
-        values |= {f"{name}_speed": _read_number(row[name], name) for name in ("cpu", "gpu")}
+        values |= {f"{name}_speed": values.pop(name) for name in ("cpu", "gpu")}
         values |= {name: row[name] for name in ("name", "license", "pretraining")}
-        return ZooModel(**values, tables=tuple(known.pop(row["name"], ())))
-
-    models = read_rows(folder / MODELS, MODEL_COLUMNS, make_model, lambda model: model.name)
-    if known:
-        raise DataError(
-            f"'{folder / CELLS}' has errors of '{next(iter(known))}', which is not in '{folder / MODELS}', so they say "
-            "nothing about a model that can be loaded. Add the model, or remove its errors."
-        )
+        models.append(ZooModel(**values, tables=tuple(tables.get(row["name"], ()))))
     return Zoo(tuple(models), tuple(cells), Variances(**json.loads((folder / VARIANCES).read_text("utf-8"))))
 
 
-def _read_number(text: str, column: str) -> float | None:
-    if not text:
-        return None
-    value = float(text)
-    if column in (*_ACCURACIES, "error") and not 0 <= value <= 1:
-        why = ", which looks like percent" if 1 < value <= 100 else ""
-        raise ValueError(f"{column} is {text}, not between 0 and 1{why}")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{column} is {text}")
-    return value
-
-
-def read_rows(
-    path: Path, columns: tuple[str, ...], make: Callable[..., Any], identify: Callable[[Any], Any]
-) -> list[Any]:
-    """What is made of the cells of each row of a CSV file, checked; a mistake is reported with file and line."""
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a CSV file of the package by their headings; tests check its tables."""
     content = path.read_bytes()
     text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
-    reader = csv.reader(io.StringIO(text))
-    found: dict[Any, Any] = {}
-    try:
-        if (header := tuple(next(reader, ()))) != columns:
-            raise ValueError(f"the header is {','.join(header)}, not {','.join(columns)}")
-        for row in reader:
-            if len(row) != len(columns):
-                raise ValueError(f"there are {len(row)} values for {len(columns)} columns")
-            made = make(*row)
-            if (key := identify(made)) in found:
-                raise ValueError(f"{' / '.join(key) if isinstance(key, tuple) else key} is listed twice")
-            found[key] = made
-    except ValueError as error:
-        raise DataError(
-            f"'{path}', line {reader.line_num}: {error}, so the table cannot be trusted. Correct this line, or restore "
-            "the file that was installed: pip install --force-reinstall task2vec"
-        ) from error
-    return list(found.values())
+    return list(csv.DictReader(io.StringIO(text)))

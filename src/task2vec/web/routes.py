@@ -256,7 +256,7 @@ def recommend_model(state: Here, view: Now, task: TaskId, shots: Shots = None) -
     """Models with their predicted test errors, and whether there is evidence for another than the average-best one."""
     library = state.open_library() if view.has_errors else None  # without errors it adds nothing
     found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, shots=shots)
-    changed: dict[str, Any] = {"task": task, "curves": (*found.format_curves(), *found.format_lora())}
+    changed: dict[str, Any] = {"task": task, "curves": tuple(found.format_curves())}
     for part in ("rows", "others"):
         changed[part] = tuple(replace(row, load=hide_paths(row.load)) for row in getattr(found, part))
     return schemas.Advice(**vars(found) | changed)
