@@ -136,7 +136,6 @@ def test_what_does_not_belong_together_is_refused():
         (lambda: pairwise_from_logs(np.log([[1.0, math.nan]])), DataError, "NaN or infinity"),
         (lambda: pairwise_from_logs(np.zeros(3)), DataError, r"shape \(3,\)"),
         (lambda: pairwise_from_logs(logs, others=np.zeros((2, 4))), DataError, "of 3 and of 4 filters"),
-        (lambda: pairwise_from_logs(logs, dead=np.zeros(3, dtype=bool)), DataError, "'dead' has shape"),
         (lambda: pairwise_from_logs(logs, "asymmetric"), UsageError, "prior of every source"),
         (lambda: DistanceMatrix(np.zeros((2, 3)), ("a", "b"), ("a", "b"), "kl"), DataError, r"shape \(2, 3\)"),
     ):

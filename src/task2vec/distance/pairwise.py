@@ -16,7 +16,8 @@ logarithm. Exceptions:
 The other distances are computed by their formulas in blocks of pairs. Memory is that of input, result and one block.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +32,6 @@ from task2vec.progress import Report, silent
 from task2vec.storage import write_rows
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 # Numbers of a block that fit into a processor's cache or keep a GPU busy: of sums and, in float64, of formulas.
@@ -46,9 +46,6 @@ SMALLEST_SHARE, SMALLEST_SQUARES, SMALLEST_DISTANCE = 1 / 8, 1e-25, 1e-6
 # The rows of a table, and its columns unless they are the rows: log-embeddings (tasks, filters) in float64, and which
 # filters are dead.
 Sides = list[tuple["Tensor", "Tensor"]]
-# Some filters of the rows and of the columns: values in float32, and HUGE where they are dead, if some are dead on
-# both sides.
-Chunk = tuple[list["Tensor"], list["Tensor"]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -217,9 +214,6 @@ def pairwise_from_logs(
         found = _measure_by_formula(given, kind, is_once=is_once, step=step)
     values = found.cpu().numpy()
     for row, column in np.argwhere(np.isnan(values)):
-        if is_once and row > column:
-            values[row, column] = values[column, row]
-            continue
         counted = ~(sides[0][1][row] & sides[-1][1][column])
         values[row, column] = kind.from_counted(sides[0][0][row], sides[-1][0][column], counted)
     if others is None:
@@ -235,10 +229,7 @@ def _check_side(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, 
             f"{'' if np.isfinite(logs).all() else ' and contains NaN or infinity'}. Take the log of Embedding.vector, "
             "which is positive."
         )
-    dead = np.zeros(logs.shape, dtype=bool) if dead is None else np.ascontiguousarray(dead, dtype=bool)
-    if dead.shape != logs.shape:
-        raise DataError(f"'dead' has shape {dead.shape} and the logs {logs.shape}: one entry per filter is needed.")
-    return logs, dead
+    return logs, np.array(np.broadcast_to(False if dead is None else dead, logs.shape), dtype=bool)
 
 
 def _measure_by_formula(sides: Sides, kind: Distance, *, is_once: bool, step: Callable[[int], None]) -> "Tensor":
@@ -272,20 +263,50 @@ def _measure_by_sums(sides: Sides, step: Callable[[int], None]) -> "Tensor | Non
     places = list(range(len(places))) if is_square else places
     is_shared = sides[0][1].any(0) & sides[-1][1].any(0)
     dead = [each[:, is_shared].float() for _, each in sides]
-    chunks = _make_chunks(sides, is_shared, middle)
+    # Some filters of the rows and of the columns: values in float32, and HUGE where they are dead, if some are dead on
+    # both sides.
+    chunks: list[tuple[list[Tensor], list[Tensor]]] = []
+    for some in is_shared.int().argsort(stable=True).split(CHUNK):
+        values = [(logs[:, some] - middle[some]).exp_().float() for logs, _ in sides]
+        chunks.append((values, [(each[:, some] * HUGE).float() for _, each in sides] if is_shared[some].any() else []))
     found = torch.empty(len(means[0]), len(means[-1]), dtype=torch.float64, device=device)
 
     def fill(group: slice) -> int:
+        """Writes the distances of some rows; of a square table those before their places are none."""
         buffer = torch.empty(SUM_BLOCK.get(device.type, SUM_BLOCK["cpu"]), dtype=torch.float32, device=device)
-        sums = found.new_zeros(2, group.stop - group.start, found.shape[1])
-        for chunk in chunks:
-            sums += _sum_chunk(chunk, group, places, buffer, found.shape[1])
+        totals = found.new_zeros(2, group.stop - group.start, found.shape[1])
+        for values, masks in chunks:
+            sums = torch.zeros_like(totals, dtype=torch.float32)
+            for rows in _slices(group.start, group.stop, ROWS.get(device.type, ROWS["cpu"])):
+                a, own = values[0][rows, None], slice(rows.start - group.start, rows.stop - group.start)
+                place = places[rows.start if is_square else (rows.start + rows.stop) // 2]
+                width = max(1, len(buffer) // a.numel())
+                after = [(some, False) for some in _slices(place, found.shape[1], width)]
+                before = [(some, True) for some in _slices(0, 0 if is_square else place, width)]
+                for some, is_row_smaller in after + before:
+                    b = values[-1][None, some]
+                    shape = (len(a), b.shape[1], a.shape[2])
+                    q = torch.add(a, b, out=buffer[: math.prod(shape)].view(shape))
+                    if masks:
+                        q.addcmul_(masks[0][rows, None], masks[-1][None, some])
+                    torch.div(a if is_row_smaller else b, q, out=q)
+                    torch.sum(q, -1, out=sums[0, own, some])
+                    torch.linalg.vector_norm(q, dim=-1, out=sums[1, own, some])
+            totals += torch.stack([sums[0].double(), sums[1].double().square()])
         shared = dead[0][group] @ dead[-1].T  # small whole numbers, exact in float32
-        found[group] = _finish(sums[0], sums[1], filters - shared.double())
+        found[group] = _finish(totals[0], totals[1], filters - shared.double())
         return group.stop - group.start
 
-    for done in run_side_by_side(fill, _slices(0, len(found), GROUP), device):
-        step(done)
+    parts = _slices(0, len(found), GROUP)
+    if device.type == "cpu":
+        # The blocks are small. If each one were shared between the threads, these would wait for each other most of the
+        # time, and endlessly on a busy machine: so every group has one thread.
+        with ThreadPoolExecutor(torch.get_num_threads(), initializer=_use_one_thread) as pool:
+            for done in pool.map(fill, parts):
+                step(done)
+    else:
+        for part in parts:
+            step(fill(part))
     if is_square:
         found = found.triu_(1)
         found += found.T.clone()
@@ -294,74 +315,12 @@ def _measure_by_sums(sides: Sides, step: Callable[[int], None]) -> "Tensor | Non
     return result
 
 
-def run_side_by_side(work: Callable[[slice], int], parts: Iterable[slice], device: "torch.device") -> Iterator[int]:
-    """What `work` returns for every part; on a CPU each part has one thread, and as many run as torch would use.
-
-    The blocks are small. If each one were shared between the threads, these would wait for each other most of the time,
-    and endlessly on a busy machine.
-    """
-    if device.type != "cpu":
-        yield from map(work, parts)
-        return
+def _use_one_thread() -> None:
     import torch
     from threadpoolctl import threadpool_limits
 
-    def work_alone(part: slice) -> int:
-        torch.get_num_threads()  # a thread's first call sets its number, so it comes before the limit
-        with threadpool_limits(1, "openmp"):
-            return work(part)
-
-    pool = ThreadPoolExecutor(torch.get_num_threads())
-    try:
-        yield from pool.map(work_alone, parts)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _make_chunks(sides: Sides, is_shared: "Tensor", middle: "Tensor") -> list[Chunk]:
-    """The filters that are dead on both sides for some tasks, and the others, each in pieces of at most CHUNK."""
-    chunks = []
-    for shared in (False, True):
-        members = (is_shared == shared).nonzero().flatten()
-        for some in members.split(CHUNK) if len(members) else ():
-            values = [(logs[:, some] - middle[some]).exp_().float() for logs, _ in sides]
-            chunks.append((values, [(dead[:, some] * HUGE).float() for _, dead in sides] if shared else []))
-    return chunks
-
-
-def _sum_chunk(chunk: Chunk, group: slice, places: Sequence[int], buffer: "Tensor", columns: int) -> "Tensor":
-    """The chunk's part of the two sums of some rows (2, rows, columns); of a square table zero before their places."""
-    values = chunk[0]
-    is_square = len(values) == 1
-    sums = values[0].new_zeros(2, group.stop - group.start, columns)
-    for rows in _slices(group.start, group.stop, ROWS.get(buffer.device.type, 1)):
-        own = sums[:, rows.start - group.start : rows.stop - group.start]
-        width = max(1, len(buffer) // ((rows.stop - rows.start) * values[0].shape[1]))
-        place = places[rows.start if is_square else (rows.start + rows.stop) // 2]
-        for some in _slices(place, columns, width):
-            _sum_block(chunk, rows, some, is_row_smaller=False, buffer=buffer, sums=own[:, :, some])
-        for some in () if is_square else _slices(0, place, width):
-            _sum_block(chunk, rows, some, is_row_smaller=True, buffer=buffer, sums=own[:, :, some])
-    sums = sums.double()
-    sums[1].square_()
-    return sums
-
-
-def _sum_block(
-    chunk: Chunk, rows: slice, columns: slice, *, is_row_smaller: bool, buffer: "Tensor", sums: "Tensor"
-) -> None:
-    """Writes the chunk's sums of q and roots of the sums of q^2, for `rows` with `columns`, to `sums`."""
-    import torch
-
-    values, masks = chunk
-    a, b = values[0][rows, None], values[-1][None, columns]
-    shape = (len(a), b.shape[1], a.shape[2])
-    q = torch.add(a, b, out=buffer[: shape[0] * shape[1] * shape[2]].view(shape))
-    if masks:
-        q.addcmul_(masks[0][rows, None], masks[-1][None, columns])
-    torch.div(a if is_row_smaller else b, q, out=q)
-    torch.sum(q, -1, out=sums[0])
-    torch.linalg.vector_norm(q, dim=-1, out=sums[1])
+    torch.get_num_threads()  # a thread's first call sets its number, so it comes before the limit
+    threadpool_limits(1, "openmp")
 
 
 def _finish(s: "Tensor", v: "Tensor", count: "Tensor") -> "Tensor":
