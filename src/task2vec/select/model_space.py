@@ -176,7 +176,7 @@ def _train(
         distances = _finish(*_Sums.apply(tasks, places), places.shape[1]) + added  # type: ignore[misc]
         if trivial is None:
             return distances
-        q = torch.sigmoid(places - trivial)
+        q = torch.sigmoid(trivial - places)  # the smaller share: sums of the larger one would cancel
         return distances - ALPHA * _finish(q.sum(1), q.square().sum(1), places.shape[1])
 
     with torch.no_grad():
