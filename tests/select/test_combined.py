@@ -8,9 +8,8 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from task2vec.errors import UndefinedScoreError
-from task2vec.experts import bundled_metatask
 from task2vec.library import MeasuredError
-from task2vec.select import Prediction, combined, fit_combined, learn_bundled_scales
+from task2vec.select import Prediction, combined, fit_combined
 from task2vec.select.combined import Posterior, estimate_noise, fit_with_heads, predict_conditioned, scale_errors, solve
 from task2vec.select.evaluate import evaluate
 from task2vec.select.strategies import fit_average_best
@@ -225,13 +224,11 @@ def test_little_or_extreme_evidence_gives_sane_predictions(shape):
         fit_combined(with_errors(metatask, np.full_like(metatask.errors[:, :, 0], np.nan)))
 
 
-def test_a_query_without_the_score_is_predicted_without_it():
-    metatask = draw(10, 5, missing=0)
-    fitted, query = ask(metatask, 0, score="logme")
-    plain, _ = ask(metatask, 0)
-    silent = replace(query, scores={})
-    np.testing.assert_array_equal(fitted.predict(silent).errors, plain.predict(silent).errors)
-    assert not np.allclose(fitted.predict(query).errors, plain.predict(query).errors)
+def test_scores_that_are_odd_or_missing_are_borne():
+    fitted, query = ask(draw(10, 5, missing=0), 0, score="logme")
+    equal = replace(query, scores={"logme": np.ones(5)})
+    np.testing.assert_array_equal(*(fitted.predict(one).errors for one in (replace(query, scores={}), equal)))
+    assert not np.allclose(fitted.predict(query).errors, fitted.predict(equal).errors)
     odd = replace(query, scores={"logme": np.array([1.0, 3.0, 99.0, np.nan, -1e9])}, is_candidate=np.arange(5) < 2)
     np.testing.assert_allclose(combined._measure_drifts(odd, np.zeros(5), "logme")[:, 1], [-1, 1, 4, 0, -4])
 
@@ -258,7 +255,7 @@ def measure(errors, *, task="another sample"):
 def test_with_scores_of_the_features_the_prediction_is_that_of_one_dense_solve():
     known, own, query = ask_conditioned(draw(), 3)
     bare = fit_combined(known, score="logme")
-    plain = bare.describe(query, replace(bare.posterior(query), noise=0.0))
+    plain = bare.describe(replace(bare.posterior(query), noise=0.0), query.is_candidate)
     found = predict_conditioned(known, own, query, {})
     for name in ("errors", "low", "high"):
         np.testing.assert_allclose(getattr(found, name), getattr(plain, name), atol=1e-6)
@@ -306,24 +303,6 @@ def test_a_new_task_is_lifted_as_the_known_ones_are():
     np.testing.assert_allclose(posterior.own, alone - taken, atol=1e-12)
     flat = rescale(fitted, scales(width=4.0, near=0.0)).posterior(replace(query, distances=far))
     assert posterior.common > flat.common + given.near * (1 + solution.lift) / 2
-
-
-def test_the_scales_that_ship_are_those_learned_on_the_bundle():
-    learned, known = learn_bundled_scales(), combined.read_scales()
-    assert learned.keys() == known.keys() and len(known) == 14
-    for key, values in learned.items():
-        np.testing.assert_allclose(known[key], values, rtol=1e-3)
-
-
-def test_other_evidence_than_the_bundle_has_scales_of_its_own():
-    metatask = replace(bundled_metatask(), domains={}).select("half")
-    whole, fewer = fit_with_heads(metatask), fit_with_heads(metatask.only(range(20, 60)))
-    assert whole.scales in combined.read_scales().values() and fewer.scales == combined.learn_scales(fewer.cells)
-    errors = metatask.errors.copy()
-    errors[3, 2, 0, 1] += 1e-3
-    changed = fit_with_heads(replace(metatask, errors=errors))
-    assert changed.scales not in combined.read_scales().values() and changed.scales != fewer.scales
-    np.testing.assert_allclose(changed.scales, whole.scales, rtol=0.05)  # nearly the same evidence
 
 
 # --- where the truth is known ----------------------------------------------------------------------------------------
