@@ -74,8 +74,9 @@ def test_single_precision_suffices_for_long_vectors(crowd):
 def test_the_quick_way_is_taken_where_it_can_be(monkeypatch):
     alone = []
     monkeypatch.setattr(Distance, "from_counted", lambda *pair: alone.append(pair) or 0)
+    threads = torch.get_num_threads()
     pairwise(make_many(10, 200, scales=4.0, dead=0.2, priors=2.0), device="cpu")
-    assert not alone
+    assert not alone and torch.get_num_threads() == threads
     pairwise(make_many(10, 200, scales=11.0), device="cpu")
     assert alone
 
@@ -109,20 +110,6 @@ def test_asymmetric_rows_are_sources():
     tasks, mine = make_many(6, 40, scales=2.0, dead=0.1), replace(asymmetric, alpha=0.7)
     found = pairwise(tasks, mine, device="cpu").values
     assert found == pytest.approx(one_by_one(tasks, tasks, mine), abs=1e-6) and abs(found[1, 4] - found[4, 1]) > 1e-4
-
-
-def test_every_pair_is_reported_once_and_threads_are_as_before():
-    seen, threads = [], torch.get_num_threads()
-
-    def report(stage, total):
-        seen.append((stage, total))
-        return seen.append
-
-    pairwise(make_many(70, 5), device="cpu", report=report)
-    pairwise(make_many(70, 5), "cosine", device="cpu", report=report)
-    assert seen[0] == ("distances", 70)
-    assert sum(step for step in seen[1:] if isinstance(step, int)) == 140
-    assert torch.get_num_threads() == threads
 
 
 def test_what_does_not_belong_together_is_refused():

@@ -62,7 +62,7 @@ def test_constant_features_do_not_make_noise_count():
 def test_domains_that_cannot_be_compared_are_refused(pair):
     a, unknown = make(pair[0], task="birds"), make(pair[0], fingerprint="unknown")
     for one, other, kind, error, words in (
-        (a, make(pair[1], probe="x", fingerprint="q"), "cosine", ProbeMismatchError, "'birds' with .* 'a'.*net and x"),
+        (a, make(pair[1], probe="x", fingerprint="q"), "cosine", ProbeMismatchError, "'birds' with 'a'.*net and x"),
         (unknown, unknown, "cosine", ProbeMismatchError, "probes"),
         (a, make(pair[1], dtype="bfloat16"), "cosine", SettingsMismatchError, "dtype=float32 and dtype=bfloat16"),
         (a, a, "euclidean", UsageError, "kind='euclidean'.*cosine, standardised"),

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from task2vec.embedding import Embedding, trivial
+from task2vec.embedding import DomainEmbedding, Embedding, trivial
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError, UsageError
 
 ALPHA = 0.15
@@ -112,6 +112,11 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
             raise UsageError(
                 f"a {type(one).__name__} is not a task embedding. Pass what embed() or load_embedding() returns."
             )
+    check_provenance(a, b, "task2vec embed")
+
+
+def check_provenance(a: Embedding | DomainEmbedding, b: Embedding | DomainEmbedding, command: str) -> None:
+    """Refuses what was embedded by different probes or with different settings; `command` embeds one again."""
     if a.probe_fingerprint != b.probe_fingerprint or a.probe_fingerprint == "unknown":
         same_name = " under the same name but with other weights or another image size" if a.probe == b.probe else ""
         size = a.provenance.get("image_size")
@@ -119,13 +124,13 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
         raise ProbeMismatchError(
             f"cannot compare '{a.task}' with '{b.task}': they were embedded by different probes, or by unknown "
             f"ones ({a.probe} and {b.probe}{same_name}), so their coordinates mean different filters. Embed one again: "
-            f"task2vec embed --probe {a.probe}{at} {b.task}"
+            f"{command} --probe {a.probe}{at} {b.task}"
         )
     for name in SCALING:
         one, other = (e.provenance.get("settings", {}).get(name) for e in (a, b))
         if one != other:
             classes = {"balance": "EmbedSettings", "head": "VariationalSettings"}
-            fix = f"{classes[name]}({name}={one!r})" if name in classes else f"task2vec embed --{name} {one} {b.task}"
+            fix = f"{classes[name]}({name}={one!r})" if name in classes else f"{command} --{name} {one} {b.task}"
             raise SettingsMismatchError(
                 f"cannot compare '{a.task}' with '{b.task}': they were embedded with {name}={one} and {name}={other}, "
                 f"which changes the numbers themselves. Embed one again: {fix}"

@@ -17,7 +17,7 @@ The other distances are computed by their formulas in blocks of pairs. Memory is
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,6 @@ import numpy as np
 from task2vec.distance.distances import BELOW_ONE, Distance, check_comparable, find_kind, symmetric
 from task2vec.embedding import Embedding, trivial
 from task2vec.errors import DataError, UsageError
-from task2vec.progress import Report, silent
 from task2vec.storage import write_rows
 
 if TYPE_CHECKING:
@@ -126,7 +125,6 @@ def pairwise(
     *,
     others: Sequence[Embedding] | None = None,
     device: str | None = None,
-    report: Report = silent,
 ) -> DistanceMatrix:
     """The distances of all embeddings from each other, or from `others`.
 
@@ -138,7 +136,6 @@ def pairwise(
         kind: a name from `KINDS`, or a distance: `replace(asymmetric, alpha=0.3)`.
         others: the columns, if they are not the rows.
         device: "cpu", "cuda"; None uses a GPU if there is one.
-        report: opens a progress bar, see `task2vec.progress`.
 
     Example:
         >>> from task2vec.probe import FilterLayer
@@ -158,7 +155,7 @@ def pairwise(
     logs, dead = stack_logs(embeddings)
     other_logs, other_dead = (None, None) if others is None else stack_logs(columns)
     sides = {"others": other_logs, "dead": dead, "others_dead": other_dead}
-    values = pairwise_from_logs(logs, replace(kind, alpha=0.0), **sides, device=device, report=report)
+    values = pairwise_from_logs(logs, replace(kind, alpha=0.0), **sides, device=device)
     if kind.alpha:
         values = values - kind.alpha * np.array([[symmetric(one, trivial(one))] for one in embeddings])
     names, other_names = (tuple(one.task for one in side) for side in (embeddings, columns))
@@ -178,7 +175,6 @@ def pairwise_from_logs(
     dead: np.ndarray | None = None,
     others_dead: np.ndarray | None = None,
     device: str | None = None,
-    report: Report = silent,
 ) -> np.ndarray:
     """The distances (rows, columns) of log-embeddings (tasks, filters), without names or provenance.
 
@@ -207,11 +203,9 @@ def pairwise_from_logs(
         raise DataError(f"{what}: they come from different probes. Embed all tasks with one.")
     where = choose_device(device)
     given = [(torch.from_numpy(one).to(where), torch.from_numpy(is_dead).to(where)) for one, is_dead in sides]
-    is_once = others is None and kind.is_symmetric
-    step = report("distances", len(logs))
-    found = _measure_by_sums(given, step) if kind.from_logs is symmetric.from_logs else None
+    found = _measure_by_sums(given) if kind.from_logs is symmetric.from_logs else None
     if found is None:
-        found = _measure_by_formula(given, kind, is_once=is_once, step=step)
+        found = _measure_by_formula(given, kind, is_once=others is None and kind.is_symmetric)
     values = found.cpu().numpy()
     for row, column in np.argwhere(np.isnan(values)):
         counted = ~(sides[0][1][row] & sides[-1][1][column])
@@ -232,7 +226,7 @@ def _check_side(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, 
     return logs, np.array(np.broadcast_to(False if dead is None else dead, logs.shape), dtype=bool)
 
 
-def _measure_by_formula(sides: Sides, kind: Distance, *, is_once: bool, step: Callable[[int], None]) -> "Tensor":
+def _measure_by_formula(sides: Sides, kind: Distance, *, is_once: bool) -> "Tensor":
     """The formula on all pairs, above the diagonal and mirrored if once is enough."""
     (logs, dead), (others, others_dead) = sides[0], sides[-1]
     width = max(1, FORMULA_BLOCK.get(logs.device.type, FORMULA_BLOCK["cpu"]) // logs.shape[1])
@@ -243,11 +237,10 @@ def _measure_by_formula(sides: Sides, kind: Distance, *, is_once: bool, step: Ca
             counted = ~(dead[row] & others_dead[some]) if has_shared_dead else None
             found = kind.from_logs(logs[row][None], others[some], counted)
             result[row, some] = found if counted is None else found.masked_fill(~counted.any(-1), 0)
-        step(1)
     return result + result.T if is_once else result
 
 
-def _measure_by_sums(sides: Sides, step: Callable[[int], None]) -> "Tensor | None":
+def _measure_by_sums(sides: Sides) -> "Tensor | None":
     """The symmetric distance of all pairs, tasks being taken from the largest to the smallest; None beyond float32."""
     import torch
 
@@ -271,7 +264,7 @@ def _measure_by_sums(sides: Sides, step: Callable[[int], None]) -> "Tensor | Non
         chunks.append((values, [(each[:, some] * HUGE).float() for _, each in sides] if is_shared[some].any() else []))
     found = torch.empty(len(means[0]), len(means[-1]), dtype=torch.float64, device=device)
 
-    def fill(group: slice) -> int:
+    def fill(group: slice) -> None:
         """Writes the distances of some rows; of a square table those before their places are none."""
         buffer = torch.empty(SUM_BLOCK.get(device.type, SUM_BLOCK["cpu"]), dtype=torch.float32, device=device)
         totals = found.new_zeros(2, group.stop - group.start, found.shape[1])
@@ -295,18 +288,15 @@ def _measure_by_sums(sides: Sides, step: Callable[[int], None]) -> "Tensor | Non
             totals += torch.stack([sums[0].double(), sums[1].double().square()])
         shared = dead[0][group] @ dead[-1].T  # small whole numbers, exact in float32
         found[group] = _finish(totals[0], totals[1], filters - shared.double())
-        return group.stop - group.start
 
     parts = _slices(0, len(found), GROUP)
     if device.type == "cpu":
         # The blocks are small. If each one were shared between the threads, these would wait for each other most of the
         # time, and endlessly on a busy machine: so every group has one thread.
         with ThreadPoolExecutor(torch.get_num_threads(), initializer=_use_one_thread) as pool:
-            for done in pool.map(fill, parts):
-                step(done)
+            list(pool.map(fill, parts))
     else:
-        for part in parts:
-            step(fill(part))
+        list(map(fill, parts))
     if is_square:
         found = found.triu_(1)
         found += found.T.clone()
