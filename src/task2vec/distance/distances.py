@@ -339,17 +339,18 @@ def symmetric_to_rows(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         >>> symmetric_to_rows(np.float32([1, 2]), np.float32([[2, 1], [1, 2]])).round(6)
         array([0.2, 0. ])
     """
-    sizes, dead = np.abs(query), np.flatnonzero(query < 0)
-    # Divided by infinity, a filter that is dead in the query is zero in p and q; the few of them are added below.
-    below, sums = np.where(query < 0, math.inf, sizes), np.empty((3, len(rows)))
+    sizes, dead, sums = np.abs(query), np.flatnonzero(query < 0), np.zeros((3, len(rows)))
     step = max(1, _BLOCK // len(query))
     for at in range(0, len(rows), step):
-        q = np.abs(rows[at : at + step])
-        share = 1 / (below + q)
-        sums[:, at : at + step] = _sum_products(sizes * share, q * share)
-    others = rows[:, dead]
-    share = np.where(others < 0, 0, 1 / (sizes[dead] + np.abs(others)))
-    pp, qq, pq = sums + _sum_products(sizes[dead] * share, others * share)
+        some = rows[at : at + step]
+        p, q = sizes, np.abs(some)
+        share = 1 / (p + q)
+        share[:, dead] *= some[:, dead] > 0
+        p, q = p * share, q * share
+        for start in range(0, len(query), _FILTERS):  # in float64 over some thousand filters each
+            one, other = p[:, start : start + _FILTERS], q[:, start : start + _FILTERS]
+            sums[:, at : at + step] += np.vecdot(one, one), np.vecdot(other, other), np.vecdot(one, other)
+    pp, qq, pq = sums
     with np.errstate(invalid="ignore", divide="ignore"):
         found = np.minimum(1 - pq / np.sqrt(pp * qq), BELOW_ONE)
     is_exact = (np.minimum(pp, qq) > _SMALLEST_SQUARES) & (found > _SMALLEST_DISTANCE)
@@ -357,12 +358,3 @@ def symmetric_to_rows(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         log_a, log_b = (np.log(np.abs(one.astype(np.float64))) for one in (query, rows[at]))
         found[at] = symmetric.from_counted(log_a, log_b, (query > 0) | (rows[at] > 0))
     return found
-
-
-def _sum_products(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """(3, rows) sums of p^2, q^2 and p q, in float64 over some thousand filters each."""
-    sums = np.zeros((3, len(p)))
-    for at in range(0, p.shape[1], _FILTERS):
-        one, other = p[:, at : at + _FILTERS], q[:, at : at + _FILTERS]
-        sums += np.vecdot(one, one), np.vecdot(other, other), np.vecdot(one, other)
-    return sums
