@@ -38,9 +38,8 @@ def one_by_one(rows, columns, kind):
 def small_blocks(monkeypatch):
     """Blocks so small that few tasks need many."""
     module = importlib.import_module("task2vec.distance.pairwise")  # `task2vec.distance.pairwise` is the function
-    for table in (module.SUM_BLOCK, module.FORMULA_BLOCK):
-        for device in DEVICES:
-            monkeypatch.setitem(table, device, 150)
+    for device in DEVICES:
+        monkeypatch.setitem(module.BLOCK, device, 150)
     for name, size in (("CHUNK", 20), ("GROUP", 4)):
         monkeypatch.setattr(module, name, size)
 

@@ -13,7 +13,7 @@ logarithm. Exceptions:
 - a pair for which p.p is still small, or q.q vanishes, or whose distance is less than rounding is computed by the
   formula itself in float64.
 
-The other distances are computed by their formulas in blocks of pairs. Memory is that of input, result and one block.
+The other distances are computed pair by pair with NumPy. Memory is that of input, result and one block.
 """
 
 import math
@@ -33,18 +33,14 @@ from task2vec.storage import write_rows
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Numbers of a block that fit into a processor's cache or keep a GPU busy: of sums and, in float64, of formulas.
-SUM_BLOCK = {"cpu": 1 << 19, "cuda": 1 << 24}
-FORMULA_BLOCK = {"cpu": 1 << 18, "cuda": 1 << 23}
+# Numbers of a block that fit into a processor's cache or keep a GPU busy.
+BLOCK = {"cpu": 1 << 19, "cuda": 1 << 24}
 # Rows whose sums are held at a time, rows of one block, and filters that are summed in float32.
 GROUP, ROWS, CHUNK = 64, {"cpu": 1, "cuda": 16}, 2048
 WIDEST = 30.0
 # The product of two is the largest power of ten in float32.
 HUGE = 1e19
 SMALLEST_SHARE, SMALLEST_SQUARES, SMALLEST_DISTANCE = 1 / 8, 1e-25, 1e-6
-# The rows of a table, and its columns unless they are the rows: log-embeddings (tasks, filters) in float64, and which
-# filters are dead.
-Sides = list[tuple["Tensor", "Tensor"]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,7 +131,7 @@ def pairwise(
         embeddings: the rows; sources, if the distance has a direction.
         kind: a name from `KINDS`, or a distance: `replace(asymmetric, alpha=0.3)`.
         others: the columns, if they are not the rows.
-        device: "cpu", "cuda"; None uses a GPU if there is one.
+        device: of the symmetric and the asymmetric distance: "cpu", "cuda"; None uses a GPU if there is one.
 
     Example:
         >>> from task2vec.probe import FilterLayer
@@ -186,10 +182,6 @@ def pairwise_from_logs(
         array([[0. , 0.2],
                [0.2, 0. ]])
     """
-    import torch
-
-    from task2vec.embedding.batching import choose_device
-
     kind = find_kind(kind)
     if kind.alpha:
         raise UsageError(
@@ -201,18 +193,17 @@ def pairwise_from_logs(
     if filters != other_filters:
         what = f"log-embeddings of {filters} and of {other_filters} filters cannot be compared"
         raise DataError(f"{what}: they come from different probes. Embed all tasks with one.")
-    where = choose_device(device)
-    given = [(torch.from_numpy(one).to(where), torch.from_numpy(is_dead).to(where)) for one, is_dead in sides]
-    found = _measure_by_sums(given) if kind.from_logs is symmetric.from_logs else None
-    if found is None:
-        found = _measure_by_formula(given, kind, is_once=others is None and kind.is_symmetric)
-    values = found.cpu().numpy()
+    values = np.full((len(sides[0][0]), len(sides[-1][0])), np.nan)
+    if kind.from_logs is symmetric.from_logs:
+        values = _measure_by_sums(sides, device)
+    is_once = others is None and kind.is_symmetric
     for row, column in np.argwhere(np.isnan(values)):
-        counted = ~(sides[0][1][row] & sides[-1][1][column])
-        values[row, column] = kind.from_counted(sides[0][0][row], sides[-1][0][column], counted)
+        if not is_once or row < column:
+            counted = ~(sides[0][1][row] & sides[-1][1][column])
+            values[row, column] = kind.from_counted(sides[0][0][row], sides[-1][0][column], counted)
     if others is None:
         np.fill_diagonal(values, 0)
-    return values
+    return np.where(np.isnan(values), values.T, values) if is_once else values
 
 
 def _check_side(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -226,31 +217,27 @@ def _check_side(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, 
     return logs, np.array(np.broadcast_to(False if dead is None else dead, logs.shape), dtype=bool)
 
 
-def _measure_by_formula(sides: Sides, kind: Distance, *, is_once: bool) -> "Tensor":
-    """The formula on all pairs, above the diagonal and mirrored if once is enough."""
-    (logs, dead), (others, others_dead) = sides[0], sides[-1]
-    width = max(1, FORMULA_BLOCK.get(logs.device.type, FORMULA_BLOCK["cpu"]) // logs.shape[1])
-    result = logs.new_zeros(len(logs), len(others))
-    has_shared_dead = bool((dead.any(0) & others_dead.any(0)).any())
-    for row in range(len(result)):
-        for some in _slices(row + 1 if is_once else 0, len(others), width):
-            counted = ~(dead[row] & others_dead[some]) if has_shared_dead else None
-            found = kind.from_logs(logs[row][None], others[some], counted)
-            result[row, some] = found if counted is None else found.masked_fill(~counted.any(-1), 0)
-    return result + result.T if is_once else result
+def _measure_by_sums(tables: list[tuple[np.ndarray, np.ndarray]], wanted: str | None) -> np.ndarray:
+    """The symmetric distance of all pairs on a device; NaN where float32 does not suffice.
 
-
-def _measure_by_sums(sides: Sides) -> "Tensor | None":
-    """The symmetric distance of all pairs, tasks being taken from the largest to the smallest; None beyond float32."""
+    Args:
+        tables: the rows, and the columns unless they are the rows: log-embeddings, and which filters are dead.
+        wanted: the device.
+    """
     import torch
 
+    from task2vec.embedding.batching import choose_device
+
+    device = choose_device(wanted)
+    sides = [tuple(torch.from_numpy(each).to(device) for each in table) for table in tables]
     middle = torch.stack([logs.sum(0) for logs, _ in sides]).sum(0) / sum(len(logs) for logs, _ in sides)
     if max(float((logs - middle).abs_().max()) for logs, _ in sides) > WIDEST:
-        return None
+        return np.full((len(sides[0][0]), len(sides[-1][0])), np.nan)
+    # Tasks are taken from the largest to the smallest.
     means = [logs.mean(1) for logs, _ in sides]
     orders = [mean.argsort(descending=True) for mean in means]
     sides = [(logs[order], dead[order]) for (logs, dead), order in zip(sides, orders, strict=True)]
-    is_square, device, filters = len(sides) == 1, means[0].device, sides[0][0].shape[1]
+    is_square, filters = len(sides) == 1, sides[0][0].shape[1]
     # For every row, the columns before its place belong to larger tasks; of a square table they are mirrored.
     places = torch.searchsorted(-means[-1][orders[-1]], -means[0][orders[0]]).tolist()
     places = list(range(len(places))) if is_square else places
@@ -266,7 +253,7 @@ def _measure_by_sums(sides: Sides) -> "Tensor | None":
 
     def fill(group: slice) -> None:
         """Writes the distances of some rows; of a square table those before their places are none."""
-        buffer = torch.empty(SUM_BLOCK.get(device.type, SUM_BLOCK["cpu"]), dtype=torch.float32, device=device)
+        buffer = torch.empty(BLOCK.get(device.type, BLOCK["cpu"]), dtype=torch.float32, device=device)
         totals = found.new_zeros(2, group.stop - group.start, found.shape[1])
         for values, masks in chunks:
             sums = torch.zeros_like(totals, dtype=torch.float32)
@@ -302,7 +289,7 @@ def _measure_by_sums(sides: Sides) -> "Tensor | None":
         found += found.T.clone()
     result = torch.empty_like(found)
     result[orders[0][:, None], orders[-1]] = found
-    return result
+    return result.cpu().numpy()
 
 
 def _use_one_thread() -> None:
