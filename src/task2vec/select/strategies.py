@@ -12,11 +12,11 @@ import numpy as np
 from scipy.sparse import bmat
 from scipy.sparse.csgraph import connected_components
 
+from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC, MetaTask, Query
 
-# Weight of the source task's complexity in the asymmetric distance, as in the paper.
-ALPHA = 0.15
+# Weights of the source task's complexity in the asymmetric distance that are tried; the paper's is 0.15.
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 # Kernel widths that are tried, in parts of the median distance.
 WIDTHS = tuple(2.0**power for power in range(-6, 3))
