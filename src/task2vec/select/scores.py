@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.errors import DataError, NotFiniteError, UndefinedScoreError, UsageError
+from task2vec.errors import NotFiniteError, UndefinedScoreError, UsageError
 from task2vec.select.strategies import SCORE_NAMES
+from task2vec.tasks.task import check_labels
 
 # Deviations from the mean below this part of the largest value of a column are rounding.
 _ROUNDING = 1e-13
@@ -618,8 +619,12 @@ def score_features(
                 "one row per image in both."
             )
     prepared, result = Features(features, seed=seed), FeatureScores()
-    _check_targets(targets, classes, is_multilabel)
-    targets = targets.to(features.device)
+    if targets.ndim != 1 + is_multilabel:
+        raise UsageError(
+            f"targets of shape {tuple(targets.shape)} do not fit. Pass (n,) class indices for one class per image, or "
+            f"(n, {classes}) zeros and ones with is_multilabel=True for {classes} attributes per image."
+        )
+    targets = torch.from_numpy(check_labels(targets.cpu().numpy(), classes, "image {}".format)).to(features.device)
     columns = list(targets.T) if is_multilabel else [targets]
     result.left_out = tuple(i for i, column in enumerate(columns) if is_multilabel and (column == column[0]).all())
     tasks = [column for i, column in enumerate(columns) if i not in result.left_out]
@@ -650,19 +655,3 @@ def _check_probabilities(probabilities: Tensor | None) -> Tensor:
             "not logits or probabilities of independent attributes."
         )
     return theta / sums[:, None]
-
-
-def _check_targets(targets: Tensor, classes: int, is_multilabel: bool) -> None:
-    if targets.ndim != 1 + is_multilabel or (is_multilabel and targets.shape[1] != classes):
-        raise UsageError(
-            f"targets of shape {tuple(targets.shape)} do not fit. Pass (n,) class indices for one class per image, or "
-            f"(n, {classes}) zeros and ones with is_multilabel=True for {classes} attributes per image."
-        )
-    low, high, limit = float(targets.min()), float(targets.max()), 1 if is_multilabel else classes - 1
-    if torch.is_floating_point(targets) and not bool((targets == targets.round()).all()):
-        raise DataError("the targets are not whole numbers, so they are not class indices. Pass class indices.")
-    if low < 0 or high > limit:
-        raise DataError(
-            f"the targets run from {low:g} to {high:g}, and a task of {classes} classes has only 0 to {limit}. Check "
-            "the labels, or pass the right number of classes."
-        )
