@@ -192,9 +192,6 @@ def compute_figures(folder: Path) -> dict[str, object]:
         noisy = [t2v.distance.with_error(*pair) for pair in own]
         figures[f"noise floor of two draws, from {noisy[0].basis}"] = np.median([one.floor for one in noisy])
         figures[f"corrected distance of two draws, from {noisy[0].basis}"] = np.median([one.corrected for one in noisy])
-    if pairs[0][0].halves is not None:
-        shaped = [np.asarray(t2v.distance.pairwise_corrected(list(d.values()), device="cpu")) for d in draws]
-        figures["rank correlation of neighbours, pairwise_corrected"] = np.mean([correlate(m, other) for m in shaped])
     return {key: value if isinstance(value, int) else float(value) for key, value in figures.items()}
 
 

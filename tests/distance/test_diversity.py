@@ -76,13 +76,6 @@ def test_twins_count_as_batches_of_both_collections():
     assert found.own.value == pytest.approx(np.mean(alone), abs=1e-6)
 
 
-def test_the_error_is_the_spread_over_new_draws():
-    found = [measure(draw(10, seed, between=0.4)[0]) for seed in range(40)]
-    spread = np.std([one.coefficient.value for one in found], ddof=1)
-    reported = math.sqrt(np.mean([one.coefficient.stderr**2 for one in found]))
-    assert 0.85 * spread < reported < 1.35 * spread
-
-
 def test_one_kind_and_two_draws_of_one_collection_have_no_excess_and_others_do():
     kind = [measure(*draw(6, seed, between=0.0)) for seed in range(20)]
     draws = [measure_cross(draw(6, seed)[0], draw(6, seed + 1000)[0]) for seed in range(20)]

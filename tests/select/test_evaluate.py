@@ -14,7 +14,6 @@ from task2vec.select import Prediction
 from task2vec.select import evaluate as room
 from task2vec.select.combined import predict_conditioned
 from task2vec.select.evaluate import compare_groups, compare_paired, draw_weights, evaluate, find_interval
-from task2vec.select.strategies import find_strategy
 from tests.select.material import build, make_metatask, make_world, with_errors
 
 NAMES = ["chance", "average_best", "symmetric", "kernel symmetric"]
@@ -267,12 +266,6 @@ def test_intervals_come_from_samples_of_tasks_or_of_datasets():
     assert compare_paired(few) == (np.abs(signs @ ranks) >= abs(np.sign(few[20:]) @ ranks)).mean()
     many = np.random.default_rng(0).normal(-0.2, 1, 30)
     assert compare_paired(many) == pytest.approx(stats.wilcoxon(many)[1])
-
-
-def test_ones_own_strategy_that_measures_needs_halves():
-    measuring = replace(find_strategy("average_best"), name="mine", measures=1)
-    found = evaluate(replace(make_metatask(), halves=None), ["symmetric", measuring], resamples=9)
-    assert list(found.outcomes) == ["symmetric"] and "halves of the test images" in found.left_out["mine"]
 
 
 def test_rows_are_the_formulas():

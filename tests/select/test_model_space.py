@@ -87,8 +87,11 @@ def test_the_same_meta_task_gives_the_same_bytes_and_probabilities_of_candidates
     assert found.p_best.argmax() == found.order(query.is_candidate)[0]
 
 
-def test_without_trivial_embeddings_complexity_does_not_count():
-    metatask = replace(make_metatask(), trivial_vectors=None, trivial_distances={}, distances={})
+def test_trivial_embeddings_may_be_far_away_or_missing():
+    metatask = make_metatask()
+    far = fit_model_space(replace(metatask, trivial_vectors=np.full_like(metatask.vectors, 1e-12)), epochs=1)
+    assert np.isfinite(far.places).all() and np.isfinite(far.loss)
+    metatask = replace(metatask, trivial_vectors=None, trivial_distances={}, distances={})
     space = fit_model_space(metatask, epochs=4)
     assert not space.simplicity.any() and np.isfinite(space.predict(metatask.query(0)).loss).all()
 

@@ -54,7 +54,7 @@ CASES = {
 
 def prepare(x, y):
     """What scores of features are computed from."""
-    return Features.of(torch.as_tensor(x)), Labels.of(torch.as_tensor(y))
+    return Features(torch.as_tensor(x)), Labels(torch.as_tensor(y))
 
 
 def draw_probabilities(images=40, classes=3, sources=7, *, sure=2.0, seed=0):
@@ -111,7 +111,7 @@ def test_logme_is_the_largest_evidence_where_the_papers_iteration_ends(case):
 @pytest.mark.parametrize(("sources", "sure"), [(60, 1.0), (2, 20.0)])
 def test_leep_and_nce_equal_their_definitions(sources, sure):
     theta, y = draw_probabilities(sources=sources, sure=sure)
-    given = torch.from_numpy(theta), Labels.of(torch.from_numpy(y))
+    given = torch.from_numpy(theta), Labels(torch.from_numpy(y))
     assert leep(*given) == pytest.approx(slow_scores.leep(theta, y), abs=1e-12)
     assert nce(*given) == pytest.approx(slow_scores.nce(theta, y), abs=1e-12)
 
@@ -145,8 +145,8 @@ def test_nleep_is_leep_on_the_components():
 
 def test_small_tasks_get_fewer_components_and_the_seed_decides():
     x, y = map(torch.from_numpy, draw(40, 6, 3))
-    prepared = Features.of(x, seed=1)
-    found = nleep(prepared, Labels.of(y))
+    prepared = Features(x, seed=1)
+    found = nleep(prepared, Labels(y))
     assert [members.shape for members in prepared._mixtures.values()] == [(40, 8)]
     again, other = (score_features(x, y, classes=3, which=["nleep"], seed=seed)["nleep"] for seed in (1, 2))
     assert again == found != other
@@ -168,9 +168,9 @@ def test_every_score_is_the_one_of_its_function():
     x, y, theta = make_scored()
     found = score_features(x, y, source_probabilities=theta, classes=3)
     assert list(found) == list(SCORES) and not found.reasons
-    labels = Labels.of(y)
+    labels = Labels(y)
     for name, score in SCORES.items():
-        assert found[name] == score(theta if name in SOURCE_SCORES else Features.of(x), labels)
+        assert found[name] == score(theta if name in SOURCE_SCORES else Features(x), labels)
 
 
 def test_what_is_no_probability_leaves_the_two_scores_undefined_and_the_others_be():
@@ -210,12 +210,16 @@ def test_nothing_to_distinguish():
     ("change", "error", "words"),
     [
         ({"which": ["logm"]}, UsageError, r"'logm'.*logme"),
-        ({"classes": 2}, DataError, "from 0 to 2, and a task of 2 classes has only 0 to 1"),
-        ({"targets": make_scored()[1] - 1}, DataError, "from -1 to"),
-        ({"targets": make_scored()[1] + 0.5, "classes": 4}, DataError, "not whole numbers"),
+        ({"classes": 2}, DataError, "is 2, not a class index, an integer from 0 to 1"),
+        ({"targets": make_scored()[1] - 1}, DataError, "is -1, not a class index"),
+        ({"targets": make_scored()[1] + 0.5, "classes": 4}, DataError, r"\.5, not a class index"),
         ({"targets": make_scored()[1][:, None]}, UsageError, "one class per image"),
         ({"targets": make_scored()[1][1:]}, UsageError, "60 rows of features and 59 of targets"),
-        ({"targets": torch.full((60, 2), 2), "classes": 2, "is_multilabel": True}, DataError, "has only 0 to 1"),
+        (
+            {"targets": torch.full((60, 2), 2), "classes": 2, "is_multilabel": True},
+            DataError,
+            "2 values that are 0 or 1",
+        ),
         ({"features": make_scored()[0][:, 0]}, UsageError, r"shape \(60,\) are not one row per image"),
         ({"features": make_scored()[0].numpy()}, UsageError, r"torch.as_tensor\(features\)"),
         ({"features": make_scored()[0].index_fill(0, torch.tensor(7), torch.nan)}, NotFiniteError, "image 7"),

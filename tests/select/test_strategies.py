@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError
 from task2vec.experts import wilson_interval
 from task2vec.experts.metatask import SPLITS, SYMMETRIC
@@ -107,7 +108,7 @@ def test_alpha_is_the_best_for_the_others():
     assert losses[int(np.argmin(np.abs(np.array(strategies.ALPHAS) - chosen)))] == pytest.approx(min(losses))
     assert min(losses) < max(losses)
     unknown = replace(known, trivial_distances={SYMMETRIC: np.full(18, np.nan)})
-    both = [fit_asymmetric(unknown, alpha)(query).loss for alpha in (None, strategies.ALPHA)]
+    both = [fit_asymmetric(unknown, alpha)(query).loss for alpha in (None, ALPHA)]
     np.testing.assert_array_equal(*both)
 
 

@@ -31,7 +31,6 @@ from task2vec.distance.diversity import diversity as diversity
 from task2vec.distance.noise import NoisyDistance as NoisyDistance
 from task2vec.distance.noise import find_basis as find_basis
 from task2vec.distance.noise import find_floor as find_floor
-from task2vec.distance.noise import pairwise_corrected as pairwise_corrected
 from task2vec.distance.noise import with_error as with_error
 from task2vec.distance.pairwise import DistanceMatrix as DistanceMatrix
 from task2vec.distance.pairwise import pairwise as pairwise

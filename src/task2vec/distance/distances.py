@@ -1,7 +1,6 @@
-"""The ten distances between task embeddings. Every formula exists once, for one pair and for blocks of pairs.
+"""The ten distances between task embeddings. Every formula exists once.
 
-A formula takes log-embeddings (..., filters) in float64, as NumPy arrays or torch tensors that broadcast against each
-other, and which filters count (None: all); it returns one number per pair. Logarithms keep extreme scales finite.
+A formula takes two log-embeddings (filters,) in float64 and returns a number. Logarithms keep extreme scales finite.
 
 Two embeddings are compared on the filters that have Fisher information in at least one of them. A filter that is dead
 in both holds only the priors, which depend on the number of images and not on the task: counted in, such filters would
@@ -30,14 +29,12 @@ Example:
 """
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from task2vec.embedding import Embedding, trivial
+from task2vec.embedding import DomainEmbedding, Embedding, trivial
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError, UsageError
 
 ALPHA = 0.15
@@ -55,9 +52,6 @@ _SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-20, 1e-4
 # Within these, neither a sum of two nor its reciprocal leaves the normal numbers of float32.
 _LOWEST, _HIGHEST = 1e-37, 1e37
 
-# A NumPy array or a torch tensor.
-Array = Any
-
 
 @dataclass(frozen=True)
 class Distance:
@@ -65,7 +59,7 @@ class Distance:
 
     Attributes:
         name: its key in `task2vec.distance.KINDS`.
-        from_logs: the formula: log-embeddings, log-embeddings, which filters count.
+        from_logs: the formula, of the logarithms of the filters that count.
         is_symmetric: d(a, b) equals d(b, a), to the last bit.
         is_metric: it obeys the triangle inequality among tasks without dead filters (a filter that is left out for one
             pair and counted for another can break it).
@@ -74,7 +68,7 @@ class Distance:
     """
 
     name: str
-    from_logs: Callable[..., Array]
+    from_logs: Callable[[np.ndarray, np.ndarray], float]
     is_symmetric: bool = True
     is_metric: bool = False
     highest: float = math.inf
@@ -96,7 +90,7 @@ class Distance:
 
     def from_counted(self, log_a: np.ndarray, log_b: np.ndarray, counted: np.ndarray) -> float:
         """The formula for one pair, over the filters that count; 0 if there are none."""
-        return float(self.from_logs(log_a[counted], log_b[counted])) if counted.any() else 0.0
+        return self.from_logs(log_a[counted], log_b[counted]) if counted.any() else 0.0
 
 
 def find_counted(a: Embedding, b: Embedding) -> np.ndarray:
@@ -112,6 +106,11 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
             raise UsageError(
                 f"a {type(one).__name__} is not a task embedding. Pass what embed() or load_embedding() returns."
             )
+    check_provenance(a, b, "task2vec embed")
+
+
+def check_provenance(a: Embedding | DomainEmbedding, b: Embedding | DomainEmbedding, command: str) -> None:
+    """Refuses what was embedded by different probes or with different settings; `command` embeds one again."""
     if a.probe_fingerprint != b.probe_fingerprint or a.probe_fingerprint == "unknown":
         same_name = " under the same name but with other weights or another image size" if a.probe == b.probe else ""
         size = a.provenance.get("image_size")
@@ -119,13 +118,13 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
         raise ProbeMismatchError(
             f"cannot compare '{a.task}' with '{b.task}': they were embedded by different probes, or by unknown "
             f"ones ({a.probe} and {b.probe}{same_name}), so their coordinates mean different filters. Embed one again: "
-            f"task2vec embed --probe {a.probe}{at} {b.task}"
+            f"{command} --probe {a.probe}{at} {b.task}"
         )
     for name in SCALING:
         one, other = (e.provenance.get("settings", {}).get(name) for e in (a, b))
         if one != other:
             classes = {"balance": "EmbedSettings", "head": "VariationalSettings"}
-            fix = f"{classes[name]}({name}={one!r})" if name in classes else f"task2vec embed --{name} {one} {b.task}"
+            fix = f"{classes[name]}({name}={one!r})" if name in classes else f"{command} --{name} {one} {b.task}"
             raise SettingsMismatchError(
                 f"cannot compare '{a.task}' with '{b.task}': they were embedded with {name}={one} and {name}={other}, "
                 f"which changes the numbers themselves. Embed one again: {fix}"
@@ -135,134 +134,93 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
 # --- formulas ---------------------------------------------------------------------------------------------------------
 
 
-def _module_of(array: Array) -> Any:
-    """NumPy or torch, whichever made the array; the functions used here have the same names in both."""
-    return np if isinstance(array, np.ndarray) else sys.modules["torch"]
+def _direction(logs: np.ndarray) -> np.ndarray:
+    """The unit vector along exp(logs), scaled by the largest value first."""
+    values = np.exp(logs - logs.max())
+    return values / np.sqrt((values * values).sum())
 
 
-def _mask(values: Array, counted: Array | None, fill: float) -> Array:
-    return values if counted is None else _module_of(values).where(counted, values, fill)
-
-
-def _mean(values: Array, counted: Array | None) -> Array:
-    return values.mean(-1) if counted is None else _mask(values, counted, 0.0).sum(-1) / counted.sum(-1)
-
-
-def _is_flat(values: Array, counted: Array | None) -> Array:
-    """Whether all values that count are the same."""
-    xp = _module_of(values)
-    return xp.amax(_mask(values, counted, -math.inf), -1) == xp.amin(_mask(values, counted, math.inf), -1)
-
-
-def _direction(logs: Array) -> Array:
-    """The unit vector along exp(logs), scaled by the largest value first; -inf stands for what does not count."""
-    xp = _module_of(logs)
-    values = xp.exp(logs - xp.amax(logs, -1)[..., None])
-    return values / (values * values).sum(-1)[..., None] ** 0.5
-
-
-def _half_square(difference: Array, highest: float) -> Array:
+def _half_square(difference: np.ndarray, highest: float) -> float:
     """1 - cos of two unit vectors is |x - y|^2 / 2: no cancellation for vectors that are nearly the same."""
-    return _module_of(difference).clip((difference * difference).sum(-1) / 2, 0, highest)
+    return min(float((difference * difference).sum()) / 2, highest)
 
 
-def _split_shares(log_a: Array, log_b: Array, counted: Array | None) -> Array:
+def _split_shares(log_a: np.ndarray, log_b: np.ndarray) -> np.ndarray:
     """Difference of the unit vectors along a / (a + b) and b / (a + b): half of its squares sum to the distance."""
-    xp = _module_of(log_a)
     u = log_a - log_b
-    zero = xp.zeros_like(u)
-    p, q = (_direction(_mask(-xp.logaddexp(zero, sign * u), counted, -math.inf)) for sign in (-1, 1))
-    return p - q
+    return _direction(-np.logaddexp(0, -u)) - _direction(-np.logaddexp(0, u))
 
 
-def symmetric_from_logs(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+def symmetric_from_logs(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """The cosine distance between a / (a + b) and b / (a + b)."""
-    return _half_square(_split_shares(log_a, log_b, counted), BELOW_ONE)
+    return _half_square(_split_shares(log_a, log_b), BELOW_ONE)
 
 
-def _cosine(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+def _cosine(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """1 - cos(a, b), between 0 and 1 since all entries are positive."""
-    a, b = (_direction(_mask(each, counted, -math.inf)) for each in (log_a, log_b))
-    return _half_square(a - b, 1.0)
+    return _half_square(_direction(log_a) - _direction(log_b), 1.0)
 
 
-def _euclidean(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+def _euclidean(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """|a - b|. The largest filters dominate; the paper warns of it for that reason."""
-    xp = _module_of(log_a)
-    log_a, log_b = (_mask(each, counted, -math.inf) for each in (log_a, log_b))
-    largest = xp.maximum(xp.amax(log_a, -1), xp.amax(log_b, -1))
-    difference = xp.abs(xp.exp(log_a - largest[..., None]) - xp.exp(log_b - largest[..., None]))
-    scale = xp.amax(difference, -1)
-    scaled = difference / (scale + (scale == 0))[..., None]
-    return (scaled * scaled).sum(-1) ** 0.5 * scale * xp.exp(largest)
+    largest = max(log_a.max(), log_b.max())
+    difference = np.exp(log_a - largest) - np.exp(log_b - largest)
+    scale = np.abs(difference).max()
+    return float(np.sqrt(np.square(difference / scale).sum()) * scale * np.exp(largest)) if scale else 0.0
 
 
-def _kl(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+def _kl(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """KL(N(0, 1/a) || N(0, 1/b)) = (b/a - 1 - log(b/a)) / 2: an embedding holds precisions. Mean over the filters."""
-    xp = _module_of(log_a)
-    ratio = xp.clip(log_b - log_a, None, _LARGEST_LOG_RATIO)
-    return xp.clip(_mean((xp.expm1(ratio) - ratio) / 2, counted), 0, None)
+    ratio = np.minimum(log_b - log_a, _LARGEST_LOG_RATIO)
+    return max(float(np.mean(np.expm1(ratio) - ratio)) / 2, 0.0)
 
 
-def _jeffreys(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+def _jeffreys(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """KL in both directions, cosh(u) - 1 with u = log a - log b. Mean over the filters."""
-    xp = _module_of(log_a)
-    half = xp.sinh(xp.clip(log_a - log_b, -_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO) / 2)
-    return _mean(2 * half * half, counted)
+    half = np.sinh(np.clip(log_a - log_b, -_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO) / 2)
+    return float(np.mean(2 * half * half))
 
 
-def _jensen_shannon(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+def _jensen_shannon(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """Root of the Jensen-Shannon divergence in bits between a / sum(a) and b / sum(b): between 0 and 1.
 
     The root, and not the divergence, is a metric (Endres and Schindelin 2003).
     """
-    xp = _module_of(log_a)
-    masked = (_mask(each, counted, -math.inf) for each in (log_a, log_b))
-    log_p, log_q = (each - _log_sum(each)[..., None] for each in masked)
-    v = _mask(xp.abs(log_p - log_q), counted, 0.0)
+    log_p, log_q = (logs - logs.max() - np.log(np.exp(logs - logs.max()).sum()) for logs in (log_a, log_b))
+    v = np.abs(log_p - log_q)
     # With t = (p - q) / (p + q) a filter adds (p + q) / 4 ((1 + t) log(1 + t) + (1 - t) log(1 - t)). In v = 2 atanh(t)
     # this is (p + q) / 4 (v t - 2 log cosh(v / 2)), whose first form does not cancel for small v.
-    t = xp.tanh(v / 2)
-    small = xp.clip(t, None, 0.5)
-    near, far = xp.log1p(-small * small), 2 * math.log(2) - v - 2 * xp.log1p(xp.exp(-v))
-    parts = (xp.exp(log_p) + xp.exp(log_q)) / 4 * (v * t + xp.where(t < 0.5, near, far))
-    return xp.clip(parts.sum(-1) / math.log(2), 0, 1) ** 0.5
+    t = np.tanh(v / 2)
+    near, far = np.log1p(-np.square(np.minimum(t, 0.5))), 2 * math.log(2) - v - 2 * np.log1p(np.exp(-v))
+    parts = (np.exp(log_p) + np.exp(log_q)) / 4 * (v * t + np.where(t < 0.5, near, far))
+    return math.sqrt(min(max(float(parts.sum()) / math.log(2), 0.0), 1.0))
 
 
-def _log_sum(logs: Array) -> Array:
-    xp = _module_of(logs)
-    largest = xp.amax(logs, -1)
-    return largest + xp.log(xp.exp(logs - largest[..., None]).sum(-1))
-
-
-def _correlation(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+def _correlation(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """1 - Pearson's correlation of the logs, between 0 and 2.
 
     A constant embedding has no shape to correlate: it is at 0 from another constant one and at 1 from all others.
     """
-    xp = _module_of(log_a)
-    flat_a, flat_b = _is_flat(log_a, counted), _is_flat(log_b, counted)
+    are_flat = [np.ptp(logs) == 0 for logs in (log_a, log_b)]
+    if any(are_flat):
+        return 0.0 if all(are_flat) else 1.0
     shapes = []
-    for logs, is_flat in ((log_a, flat_a), (log_b, flat_b)):
-        centred = _mask(logs - _mean(logs, counted)[..., None], counted, 0.0)
-        largest = xp.amax(xp.abs(centred), -1)
-        scaled = centred / (largest + (largest == 0))[..., None]
-        shapes.append(scaled / ((scaled * scaled).sum(-1) + is_flat)[..., None] ** 0.5)
-    distance = _half_square(shapes[0] - shapes[1], 2.0)
-    return xp.where(flat_a & flat_b, 0.0, xp.where(flat_a | flat_b, 1.0, distance))
+    for logs in (log_a, log_b):
+        centred = logs - logs.mean()
+        scaled = centred / np.abs(centred).max()
+        shapes.append(scaled / np.sqrt(np.square(scaled).sum()))
+    return _half_square(shapes[0] - shapes[1], 2.0)
 
 
-def _log_euclidean(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+def _log_euclidean(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """Root mean square of u = log a - log b: by how many e-folds a typical filter differs."""
-    u = log_a - log_b
-    return _mean(u * u, counted) ** 0.5
+    return math.sqrt(np.square(log_a - log_b).mean())
 
 
-def _centred_log_euclidean(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+def _centred_log_euclidean(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """Standard deviation of u = log a - log b, blind to a common factor; its square is 2 d_sym for near tasks."""
     u = log_a - log_b
-    centred = u - _mean(u, counted)[..., None]
-    return _module_of(u).where(_is_flat(u, counted), 0.0, _mean(centred * centred, counted) ** 0.5)
+    return float(u.std()) if np.ptp(u) else 0.0
 
 
 symmetric = Distance("symmetric", symmetric_from_logs, highest=1.0)
@@ -296,7 +254,7 @@ def split_symmetric(a: Embedding, b: Embedding) -> np.ndarray:
     counted = find_counted(a, b)
     parts = np.zeros(len(a))
     if counted.any():
-        parts[counted] = np.square(_split_shares(np.log(a.vector[counted]), np.log(b.vector[counted]), None)) / 2
+        parts[counted] = np.square(_split_shares(np.log(a.vector[counted]), np.log(b.vector[counted]))) / 2
     return parts
 
 
@@ -334,17 +292,18 @@ def symmetric_to_rows(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         >>> symmetric_to_rows(np.float32([1, 2]), np.float32([[2, 1], [1, 2]])).round(6)
         array([0.2, 0. ])
     """
-    sizes, dead = np.abs(query), np.flatnonzero(query < 0)
-    # Divided by infinity, a filter that is dead in the query is zero in p and q; the few of them are added below.
-    below, sums = np.where(query < 0, math.inf, sizes), np.empty((3, len(rows)))
+    sizes, dead, sums = np.abs(query), np.flatnonzero(query < 0), np.zeros((3, len(rows)))
     step = max(1, _BLOCK // len(query))
     for at in range(0, len(rows), step):
-        q = np.abs(rows[at : at + step])
-        share = 1 / (below + q)
-        sums[:, at : at + step] = _sum_products(sizes * share, q * share)
-    others = rows[:, dead]
-    share = np.where(others < 0, 0, 1 / (sizes[dead] + np.abs(others)))
-    pp, qq, pq = sums + _sum_products(sizes[dead] * share, others * share)
+        some = rows[at : at + step]
+        p, q = sizes, np.abs(some)
+        share = 1 / (p + q)
+        share[:, dead] *= some[:, dead] > 0
+        p, q = p * share, q * share
+        for start in range(0, len(query), _FILTERS):  # in float64 over some thousand filters each
+            one, other = p[:, start : start + _FILTERS], q[:, start : start + _FILTERS]
+            sums[:, at : at + step] += np.vecdot(one, one), np.vecdot(other, other), np.vecdot(one, other)
+    pp, qq, pq = sums
     with np.errstate(invalid="ignore", divide="ignore"):
         found = np.minimum(1 - pq / np.sqrt(pp * qq), BELOW_ONE)
     is_exact = (np.minimum(pp, qq) > _SMALLEST_SQUARES) & (found > _SMALLEST_DISTANCE)
@@ -352,12 +311,3 @@ def symmetric_to_rows(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         log_a, log_b = (np.log(np.abs(one.astype(np.float64))) for one in (query, rows[at]))
         found[at] = symmetric.from_counted(log_a, log_b, (query > 0) | (rows[at] > 0))
     return found
-
-
-def _sum_products(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """(3, rows) sums of p^2, q^2 and p q, in float64 over some thousand filters each."""
-    sums = np.zeros((3, len(p)))
-    for at in range(0, p.shape[1], _FILTERS):
-        one, other = p[:, at : at + _FILTERS], q[:, at : at + _FILTERS]
-        sums += np.vecdot(one, one), np.vecdot(other, other), np.vecdot(one, other)
-    return sums

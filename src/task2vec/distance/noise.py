@@ -23,34 +23,19 @@ Where the noise sample comes from:
 * "stderr": e = stderr / vector, filter by filter, with independent signs. The head is held fixed, so this is only a
   part of the noise (for the variational method, only that of the optimisation): real floors are higher. The correlation
   between filters is not known, and hence no standard error: it is NaN.
-
-In a whole collection the noise has a common shape: other images make the head more or less confident, and that moves
-the Fisher of all tasks in the same way, by a common factor and from early layers to late ones or back. So
-`pairwise_corrected` centres the logs, projects out the direction in which the noise samples of all tasks are largest,
-and subtracts the floors that are left. Every noise sample is projected along a direction found without it, since a
-direction fits too well what it was found from. Tasks differ along that direction for good reasons, too (it goes with
-difficulty), so this is not the paper's distance without its noise, but the part of it that can be trusted.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from task2vec.distance.distances import check_comparable, find_counted, symmetric_from_logs
-from task2vec.distance.pairwise import DistanceMatrix, pairwise_from_logs, stack_logs
+from task2vec.distance.distances import find_counted, symmetric_from_logs
 from task2vec.embedding import Embedding
-from task2vec.errors import UsageError
-from task2vec.progress import Report, silent
 
 # Quantiles at which a normal distribution is evaluated.
 _QUANTILES = 2000
-# Fewer tasks than this show no common direction; each direction takes so many tasks.
-_FEWEST, _TASKS_PER_DIRECTION = 8, 4
-# Parts of the collection whose noise is projected along directions found in the rest.
-_FOLDS = 8
 
 
 @dataclass(frozen=True)
@@ -172,89 +157,3 @@ def _variance_curve() -> tuple[np.ndarray, np.ndarray]:
 
 def _distance(u: np.ndarray) -> float:
     return float(symmetric_from_logs(u, np.zeros_like(u)))
-
-
-def pairwise_corrected(
-    embeddings: Sequence[Embedding],
-    *,
-    directions: int | None = None,
-    device: str | None = None,
-    report: Report = silent,
-) -> DistanceMatrix:
-    """The symmetric distances of all embeddings, which need halves, without their noise; some may be negative.
-
-    Args:
-        embeddings: made with `EmbedSettings(split_half=True)`.
-        directions: how many directions of noise to project out; None takes one, if there are at least eight tasks.
-        device: "cpu", "cuda"; None uses a GPU if there is one.
-        report: opens a progress bar, see `task2vec.progress`.
-
-    Example:
-        >>> from task2vec.probe import FilterLayer
-        >>> layers, provenance = (FilterLayer("conv", "convolution", 3, 9, 0.1),), {"probe_fingerprint": "p"}
-        >>> def make(name, *fisher):
-        ...     rest = np.zeros(3), np.full(3, 1e-9), layers, provenance, np.outer([0.9, 1.1], fisher)
-        ...     return Embedding(name, "net", np.array(fisher), *rest)
-        >>> pairwise_corrected([make("cats", 1.0, 2.0, 3.0), make("dogs", 2.0, 4.0, 7.0)], device="cpu").values.round(3)
-        array([[0.   , 0.003],
-               [0.003, 0.   ]])
-    """
-    embeddings = list(embeddings)
-    _check_collection(embeddings, directions)
-    logs, dead = stack_logs(embeddings)
-    logs = _centre(logs, dead)
-    noise = np.where(dead, 0, _centre(np.stack([find_noise(one) for one in embeddings]), dead))
-    count = (1 if len(embeddings) >= _FEWEST else 0) if directions is None else directions
-    if count:
-        logs = _project_out(logs, find_directions(noise, count), dead)
-        rest = np.empty_like(noise)
-        for fold in range(_FOLDS):
-            own = np.arange(len(noise)) % _FOLDS == fold
-            rest[own] = _project_out(noise[own], find_directions(noise[~own], count), dead[own])
-        noise = rest
-    values = pairwise_from_logs(logs, dead=dead, device=device, report=report)
-    both = {"dead": dead, "others_dead": dead, "device": device}
-    floors = np.mean([pairwise_from_logs(noise, others=sign * noise, **both) for sign in (1, -1)], axis=0)
-    values = subtract_floor(values, (floors + floors.T) / 2)  # blocks of two lists are symmetric to rounding only
-    np.fill_diagonal(values, 0)
-    names = tuple(one.task for one in embeddings)
-    return DistanceMatrix(values, names, names, "corrected")
-
-
-def _project_out(rows: np.ndarray, axes: np.ndarray, dead: np.ndarray) -> np.ndarray:
-    """The rows without their parts along the axes; filters that are dead have no part."""
-    along = np.where(dead, 0, rows) @ axes.T
-    return rows - np.where(dead, 0, along @ axes)
-
-
-def find_directions(noise: np.ndarray, count: int) -> np.ndarray:
-    """(count, filters) orthonormal: the directions in which the rows are largest; fewer if the rows have no more.
-
-    A filter that is alive in only one half of a task would have a huge value, so values are cut at a factor of e.
-    """
-    noise = np.clip(noise, -1, 1)
-    sizes, vectors = np.linalg.eigh(noise @ noise.T)
-    chosen = [index for index in np.argsort(-sizes)[:count] if sizes[index] > 1e-12 * max(sizes[-1], 1e-300)]
-    return np.array([vectors[:, index] @ noise / np.sqrt(sizes[index]) for index in chosen]).reshape(-1, noise.shape[1])
-
-
-def _centre(rows: np.ndarray, dead: np.ndarray) -> np.ndarray:
-    """The rows less their means over the filters that are not dead."""
-    live = ~dead
-    return rows - (np.where(live, rows, 0).sum(1) / np.maximum(live.sum(1), 1))[:, None]
-
-
-def _check_collection(embeddings: Sequence[Embedding], directions: int | None) -> None:
-    if len(embeddings) < 2:
-        raise UsageError(f"{len(embeddings)} embeddings have no distances between them. Pass at least two.")
-    bare = [one.task for one in embeddings if one.halves is None]
-    if bare:
-        raise UsageError(
-            f"'{bare[0]}'{f' and {len(bare) - 1} more have' if len(bare) > 1 else ' has'} no halves, so the noise is "
-            "not known and cannot be subtracted. Embed again with EmbedSettings(split_half=True) (--split-half)."
-        )
-    if directions is not None and not 0 <= directions <= len(embeddings) // _TASKS_PER_DIRECTION:
-        what = f"{directions} directions of noise cannot be found from {len(embeddings)} tasks"
-        raise UsageError(f"{what}: each takes {_TASKS_PER_DIRECTION} or more. Use a smaller directions=, or 0.")
-    for one in embeddings:
-        check_comparable(embeddings[0], one)

@@ -13,10 +13,11 @@ logarithm. Exceptions:
 - a pair for which p.p is still small, or q.q vanishes, or whose distance is less than rounding is computed by the
   formula itself in float64.
 
-The other distances are computed by their formulas in blocks of pairs. Memory is that of input, result and one block.
+The other distances are computed pair by pair with NumPy. Memory is that of input, result and one block.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,28 +28,19 @@ import numpy as np
 from task2vec.distance.distances import BELOW_ONE, Distance, check_comparable, find_kind, symmetric
 from task2vec.embedding import Embedding, trivial
 from task2vec.errors import DataError, UsageError
-from task2vec.progress import Report, silent
 from task2vec.storage import write_rows
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-# Numbers of a block that fit into a processor's cache or keep a GPU busy: of sums and, in float64, of formulas.
-SUM_BLOCK = {"cpu": 1 << 19, "cuda": 1 << 24}
-FORMULA_BLOCK = {"cpu": 1 << 18, "cuda": 1 << 23}
+# Numbers of a block that fit into a processor's cache or keep a GPU busy.
+BLOCK = {"cpu": 1 << 19, "cuda": 1 << 24}
 # Rows whose sums are held at a time, rows of one block, and filters that are summed in float32.
 GROUP, ROWS, CHUNK = 64, {"cpu": 1, "cuda": 16}, 2048
 WIDEST = 30.0
 # The product of two is the largest power of ten in float32.
 HUGE = 1e19
 SMALLEST_SHARE, SMALLEST_SQUARES, SMALLEST_DISTANCE = 1 / 8, 1e-25, 1e-6
-# The rows of a table, and its columns unless they are the rows: log-embeddings (tasks, filters) in float64, and which
-# filters are dead.
-Sides = list[tuple["Tensor", "Tensor"]]
-# Some filters of the rows and of the columns: values in float32, and HUGE where they are dead, if some are dead on
-# both sides.
-Chunk = tuple[list["Tensor"], list["Tensor"]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,7 +121,6 @@ def pairwise(
     *,
     others: Sequence[Embedding] | None = None,
     device: str | None = None,
-    report: Report = silent,
 ) -> DistanceMatrix:
     """The distances of all embeddings from each other, or from `others`.
 
@@ -140,8 +131,7 @@ def pairwise(
         embeddings: the rows; sources, if the distance has a direction.
         kind: a name from `KINDS`, or a distance: `replace(asymmetric, alpha=0.3)`.
         others: the columns, if they are not the rows.
-        device: "cpu", "cuda"; None uses a GPU if there is one.
-        report: opens a progress bar, see `task2vec.progress`.
+        device: of the symmetric and the asymmetric distance: "cpu", "cuda"; None uses a GPU if there is one.
 
     Example:
         >>> from task2vec.probe import FilterLayer
@@ -161,7 +151,7 @@ def pairwise(
     logs, dead = stack_logs(embeddings)
     other_logs, other_dead = (None, None) if others is None else stack_logs(columns)
     sides = {"others": other_logs, "dead": dead, "others_dead": other_dead}
-    values = pairwise_from_logs(logs, replace(kind, alpha=0.0), **sides, device=device, report=report)
+    values = pairwise_from_logs(logs, replace(kind, alpha=0.0), **sides, device=device)
     if kind.alpha:
         values = values - kind.alpha * np.array([[symmetric(one, trivial(one))] for one in embeddings])
     names, other_names = (tuple(one.task for one in side) for side in (embeddings, columns))
@@ -181,7 +171,6 @@ def pairwise_from_logs(
     dead: np.ndarray | None = None,
     others_dead: np.ndarray | None = None,
     device: str | None = None,
-    report: Report = silent,
 ) -> np.ndarray:
     """The distances (rows, columns) of log-embeddings (tasks, filters), without names or provenance.
 
@@ -193,10 +182,6 @@ def pairwise_from_logs(
         array([[0. , 0.2],
                [0.2, 0. ]])
     """
-    import torch
-
-    from task2vec.embedding.batching import choose_device
-
     kind = find_kind(kind)
     if kind.alpha:
         raise UsageError(
@@ -208,23 +193,17 @@ def pairwise_from_logs(
     if filters != other_filters:
         what = f"log-embeddings of {filters} and of {other_filters} filters cannot be compared"
         raise DataError(f"{what}: they come from different probes. Embed all tasks with one.")
-    where = choose_device(device)
-    given = [(torch.from_numpy(one).to(where), torch.from_numpy(is_dead).to(where)) for one, is_dead in sides]
+    values = np.full((len(sides[0][0]), len(sides[-1][0])), np.nan)
+    if kind.from_logs is symmetric.from_logs:
+        values = _measure_by_sums(sides, device)
     is_once = others is None and kind.is_symmetric
-    step = report("distances", len(logs))
-    found = _measure_by_sums(given, step) if kind.from_logs is symmetric.from_logs else None
-    if found is None:
-        found = _measure_by_formula(given, kind, is_once=is_once, step=step)
-    values = found.cpu().numpy()
     for row, column in np.argwhere(np.isnan(values)):
-        if is_once and row > column:
-            values[row, column] = values[column, row]
-            continue
-        counted = ~(sides[0][1][row] & sides[-1][1][column])
-        values[row, column] = kind.from_counted(sides[0][0][row], sides[-1][0][column], counted)
+        if not is_once or row < column:
+            counted = ~(sides[0][1][row] & sides[-1][1][column])
+            values[row, column] = kind.from_counted(sides[0][0][row], sides[-1][0][column], counted)
     if others is None:
         np.fill_diagonal(values, 0)
-    return values
+    return np.where(np.isnan(values), values.T, values) if is_once else values
 
 
 def _check_side(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -235,133 +214,90 @@ def _check_side(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, 
             f"{'' if np.isfinite(logs).all() else ' and contains NaN or infinity'}. Take the log of Embedding.vector, "
             "which is positive."
         )
-    dead = np.zeros(logs.shape, dtype=bool) if dead is None else np.ascontiguousarray(dead, dtype=bool)
-    if dead.shape != logs.shape:
-        raise DataError(f"'dead' has shape {dead.shape} and the logs {logs.shape}: one entry per filter is needed.")
-    return logs, dead
+    return logs, np.array(np.broadcast_to(False if dead is None else dead, logs.shape), dtype=bool)
 
 
-def _measure_by_formula(sides: Sides, kind: Distance, *, is_once: bool, step: Callable[[int], None]) -> "Tensor":
-    """The formula on all pairs, above the diagonal and mirrored if once is enough."""
-    (logs, dead), (others, others_dead) = sides[0], sides[-1]
-    width = max(1, FORMULA_BLOCK.get(logs.device.type, FORMULA_BLOCK["cpu"]) // logs.shape[1])
-    result = logs.new_zeros(len(logs), len(others))
-    has_shared_dead = bool((dead.any(0) & others_dead.any(0)).any())
-    for row in range(len(result)):
-        for some in _slices(row + 1 if is_once else 0, len(others), width):
-            counted = ~(dead[row] & others_dead[some]) if has_shared_dead else None
-            found = kind.from_logs(logs[row][None], others[some], counted)
-            result[row, some] = found if counted is None else found.masked_fill(~counted.any(-1), 0)
-        step(1)
-    return result + result.T if is_once else result
+def _measure_by_sums(tables: list[tuple[np.ndarray, np.ndarray]], wanted: str | None) -> np.ndarray:
+    """The symmetric distance of all pairs on a device; NaN where float32 does not suffice.
 
-
-def _measure_by_sums(sides: Sides, step: Callable[[int], None]) -> "Tensor | None":
-    """The symmetric distance of all pairs, tasks being taken from the largest to the smallest; None beyond float32."""
+    Args:
+        tables: the rows, and the columns unless they are the rows: log-embeddings, and which filters are dead.
+        wanted: the device.
+    """
     import torch
 
+    from task2vec.embedding.batching import choose_device
+
+    device = choose_device(wanted)
+    sides = [tuple(torch.from_numpy(each).to(device) for each in table) for table in tables]
     middle = torch.stack([logs.sum(0) for logs, _ in sides]).sum(0) / sum(len(logs) for logs, _ in sides)
     if max(float((logs - middle).abs_().max()) for logs, _ in sides) > WIDEST:
-        return None
+        return np.full((len(sides[0][0]), len(sides[-1][0])), np.nan)
+    # Tasks are taken from the largest to the smallest.
     means = [logs.mean(1) for logs, _ in sides]
     orders = [mean.argsort(descending=True) for mean in means]
     sides = [(logs[order], dead[order]) for (logs, dead), order in zip(sides, orders, strict=True)]
-    is_square, device, filters = len(sides) == 1, means[0].device, sides[0][0].shape[1]
+    is_square, filters = len(sides) == 1, sides[0][0].shape[1]
     # For every row, the columns before its place belong to larger tasks; of a square table they are mirrored.
     places = torch.searchsorted(-means[-1][orders[-1]], -means[0][orders[0]]).tolist()
     places = list(range(len(places))) if is_square else places
     is_shared = sides[0][1].any(0) & sides[-1][1].any(0)
     dead = [each[:, is_shared].float() for _, each in sides]
-    chunks = _make_chunks(sides, is_shared, middle)
+    # Some filters of the rows and of the columns: values in float32, and HUGE where they are dead, if some are dead on
+    # both sides.
+    chunks: list[tuple[list[Tensor], list[Tensor]]] = []
+    for some in is_shared.int().argsort(stable=True).split(CHUNK):
+        values = [(logs[:, some] - middle[some]).exp_().float() for logs, _ in sides]
+        chunks.append((values, [(each[:, some] * HUGE).float() for _, each in sides] if is_shared[some].any() else []))
     found = torch.empty(len(means[0]), len(means[-1]), dtype=torch.float64, device=device)
 
-    def fill(group: slice) -> int:
-        buffer = torch.empty(SUM_BLOCK.get(device.type, SUM_BLOCK["cpu"]), dtype=torch.float32, device=device)
-        sums = found.new_zeros(2, group.stop - group.start, found.shape[1])
-        for chunk in chunks:
-            sums += _sum_chunk(chunk, group, places, buffer, found.shape[1])
+    def fill(group: slice) -> None:
+        """Writes the distances of some rows; of a square table those before their places are none."""
+        buffer = torch.empty(BLOCK.get(device.type, BLOCK["cpu"]), dtype=torch.float32, device=device)
+        totals = found.new_zeros(2, group.stop - group.start, found.shape[1])
+        for values, masks in chunks:
+            sums = torch.zeros_like(totals, dtype=torch.float32)
+            for rows in _slices(group.start, group.stop, ROWS.get(device.type, ROWS["cpu"])):
+                a, own = values[0][rows, None], slice(rows.start - group.start, rows.stop - group.start)
+                place = places[rows.start if is_square else (rows.start + rows.stop) // 2]
+                width = max(1, len(buffer) // a.numel())
+                after = [(some, False) for some in _slices(place, found.shape[1], width)]
+                before = [(some, True) for some in _slices(0, 0 if is_square else place, width)]
+                for some, is_row_smaller in after + before:
+                    b = values[-1][None, some]
+                    shape = (len(a), b.shape[1], a.shape[2])
+                    q = torch.add(a, b, out=buffer[: math.prod(shape)].view(shape))
+                    if masks:
+                        q.addcmul_(masks[0][rows, None], masks[-1][None, some])
+                    torch.div(a if is_row_smaller else b, q, out=q)
+                    torch.sum(q, -1, out=sums[0, own, some])
+                    torch.linalg.vector_norm(q, dim=-1, out=sums[1, own, some])
+            totals += torch.stack([sums[0].double(), sums[1].double().square()])
         shared = dead[0][group] @ dead[-1].T  # small whole numbers, exact in float32
-        found[group] = _finish(sums[0], sums[1], filters - shared.double())
-        return group.stop - group.start
+        found[group] = _finish(totals[0], totals[1], filters - shared.double())
 
-    for done in run_side_by_side(fill, _slices(0, len(found), GROUP), device):
-        step(done)
+    parts = _slices(0, len(found), GROUP)
+    if device.type == "cpu":
+        # The blocks are small. If each one were shared between the threads, these would wait for each other most of the
+        # time, and endlessly on a busy machine: so every group has one thread.
+        with ThreadPoolExecutor(torch.get_num_threads(), initializer=_use_one_thread) as pool:
+            list(pool.map(fill, parts))
+    else:
+        list(map(fill, parts))
     if is_square:
         found = found.triu_(1)
         found += found.T.clone()
     result = torch.empty_like(found)
     result[orders[0][:, None], orders[-1]] = found
-    return result
+    return result.cpu().numpy()
 
 
-def run_side_by_side(work: Callable[[slice], int], parts: Iterable[slice], device: "torch.device") -> Iterator[int]:
-    """What `work` returns for every part; on a CPU each part has one thread, and as many run as torch would use.
-
-    The blocks are small. If each one were shared between the threads, these would wait for each other most of the time,
-    and endlessly on a busy machine.
-    """
-    if device.type != "cpu":
-        yield from map(work, parts)
-        return
+def _use_one_thread() -> None:
     import torch
     from threadpoolctl import threadpool_limits
 
-    def work_alone(part: slice) -> int:
-        torch.get_num_threads()  # a thread's first call sets its number, so it comes before the limit
-        with threadpool_limits(1, "openmp"):
-            return work(part)
-
-    pool = ThreadPoolExecutor(torch.get_num_threads())
-    try:
-        yield from pool.map(work_alone, parts)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _make_chunks(sides: Sides, is_shared: "Tensor", middle: "Tensor") -> list[Chunk]:
-    """The filters that are dead on both sides for some tasks, and the others, each in pieces of at most CHUNK."""
-    chunks = []
-    for shared in (False, True):
-        members = (is_shared == shared).nonzero().flatten()
-        for some in members.split(CHUNK) if len(members) else ():
-            values = [(logs[:, some] - middle[some]).exp_().float() for logs, _ in sides]
-            chunks.append((values, [(dead[:, some] * HUGE).float() for _, dead in sides] if shared else []))
-    return chunks
-
-
-def _sum_chunk(chunk: Chunk, group: slice, places: Sequence[int], buffer: "Tensor", columns: int) -> "Tensor":
-    """The chunk's part of the two sums of some rows (2, rows, columns); of a square table zero before their places."""
-    values = chunk[0]
-    is_square = len(values) == 1
-    sums = values[0].new_zeros(2, group.stop - group.start, columns)
-    for rows in _slices(group.start, group.stop, ROWS.get(buffer.device.type, 1)):
-        own = sums[:, rows.start - group.start : rows.stop - group.start]
-        width = max(1, len(buffer) // ((rows.stop - rows.start) * values[0].shape[1]))
-        place = places[rows.start if is_square else (rows.start + rows.stop) // 2]
-        for some in _slices(place, columns, width):
-            _sum_block(chunk, rows, some, is_row_smaller=False, buffer=buffer, sums=own[:, :, some])
-        for some in () if is_square else _slices(0, place, width):
-            _sum_block(chunk, rows, some, is_row_smaller=True, buffer=buffer, sums=own[:, :, some])
-    sums = sums.double()
-    sums[1].square_()
-    return sums
-
-
-def _sum_block(
-    chunk: Chunk, rows: slice, columns: slice, *, is_row_smaller: bool, buffer: "Tensor", sums: "Tensor"
-) -> None:
-    """Writes the chunk's sums of q and roots of the sums of q^2, for `rows` with `columns`, to `sums`."""
-    import torch
-
-    values, masks = chunk
-    a, b = values[0][rows, None], values[-1][None, columns]
-    shape = (len(a), b.shape[1], a.shape[2])
-    q = torch.add(a, b, out=buffer[: shape[0] * shape[1] * shape[2]].view(shape))
-    if masks:
-        q.addcmul_(masks[0][rows, None], masks[-1][None, columns])
-    torch.div(a if is_row_smaller else b, q, out=q)
-    torch.sum(q, -1, out=sums[0])
-    torch.linalg.vector_norm(q, dim=-1, out=sums[1])
+    torch.get_num_threads()  # a thread's first call sets its number, so it comes before the limit
+    threadpool_limits(1, "openmp")
 
 
 def _finish(s: "Tensor", v: "Tensor", count: "Tensor") -> "Tensor":

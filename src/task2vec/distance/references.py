@@ -23,8 +23,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from task2vec.distance.distances import check_provenance
 from task2vec.embedding import DomainEmbedding
-from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
+from task2vec.errors import DataError, UsageError
 from task2vec.tasks import Task
 from task2vec.tasks.taxonomy import Taxonomy
 
@@ -147,16 +148,7 @@ def domain(a: DomainEmbedding, b: DomainEmbedding, *, kind: str = "cosine") -> f
     """
     if kind not in DOMAIN_KINDS:
         raise UsageError(f"kind={kind!r} is not a domain distance. Choose one of {', '.join(DOMAIN_KINDS)}.")
-    what = f"cannot compare the domain of '{a.task}' with that of '{b.task}': they were embedded"
-    if a.probe_fingerprint != b.probe_fingerprint or a.probe_fingerprint == "unknown":
-        raise ProbeMismatchError(
-            f"{what} by different probes ({a.probe} and {b.probe}) or at different image sizes, so their features mean "
-            "different things. Embed one again with the probe of the other."
-        )
-    one, other = (each.provenance.get("settings", {}).get("dtype") for each in (a, b))
-    if one != other:
-        why = "which changes the numbers themselves"
-        raise SettingsMismatchError(f"{what} with dtype={one} and dtype={other}, {why}. Embed one again: --dtype {one}")
+    check_provenance(a, b, "embed_domain with")
     if kind == "cosine":  # 1 - cos as |x - y|^2 / 2 of the unit vectors: no cancellation for near domains
         return float(np.square(_mean_direction(a) - _mean_direction(b)).sum() / 2)
     mean_gap, std_gap = a.mean - b.mean, a.std - b.std

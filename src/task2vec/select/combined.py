@@ -31,11 +31,10 @@ from threadpoolctl import threadpool_limits
 
 from task2vec.embedding import Embedding
 from task2vec.embedding.embedding import hash_content
-from task2vec.experts.metatask import SYMMETRIC, MetaTask, ModelInfo, Query
+from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
 from task2vec.library import MeasuredError
 from task2vec.select.strategies import Prediction, check_kind, check_score, find_average_best, find_errors
 
-SCALES = "scales.json"
 # Share of the errors that intervals are to cover.
 COVERAGE = 0.9
 # Similar is what is nearer than this many times the median distance of known tasks from their nearest.
@@ -387,19 +386,12 @@ class CombinedModel:
     solution: Solution
 
     def predict(self, query: Query) -> Prediction:
-        """Predicted errors, intervals for the mean error over as many splits as in the meta-task, and probabilities."""
-        scores = query.scores.get(self.score or "")
-        if self.score and (scores is None or not np.isfinite(scores[query.is_candidate]).any()):
-            return self._without_score.predict(query)
-        return self.describe(query, self.posterior(query))
+        """Predicted errors, intervals for the mean error over as many splits as in the meta-task, and probabilities.
 
-    def describe(self, query: Query, posterior: "Posterior") -> Prediction:
-        """A posterior as a prediction; the average-best model is ranked first where the evidence does not beat it."""
-        widths = posterior.half_widths(len(set(self.metatask.datasets)))
-        level = posterior.mean + self.centre
-        errors, low, high = (unscale(one) for one in (level, level - widths, level + widths))
-        p_best = posterior.p_best(query.is_candidate)
-        prediction = Prediction(posterior.mean, errors=errors, low=low, high=high, p_best=p_best)
+        The average-best model is ranked first where the evidence does not beat it.
+        """
+        posterior = self.posterior(query)
+        prediction = self.describe(posterior, query.is_candidate)
         best = find_average_best(self.metatask, query.is_candidate)
         if best is None:
             return prediction
@@ -410,6 +402,13 @@ class CombinedModel:
         if abstains:
             loss[best] = loss[query.is_candidate].min() - 1e-6
         return replace(prediction, loss=loss, average_best=best, p_better=p_better, abstains=abstains)
+
+    def describe(self, posterior: "Posterior", is_candidate: np.ndarray) -> Prediction:
+        """A posterior as predicted errors with intervals and probabilities."""
+        widths = posterior.half_widths(len(set(self.metatask.datasets)))
+        level = posterior.mean + self.centre
+        errors, low, high = (unscale(one) for one in (level, level - widths, level + widths))
+        return Prediction(posterior.mean, errors=errors, low=low, high=high, p_best=posterior.p_best(is_candidate))
 
     def is_near(self, query: Query) -> bool:
         """Whether something similar is known: a task no farther than known tasks mostly are from their nearest."""
@@ -448,15 +447,16 @@ class CombinedModel:
         distances = query.distances.get(self.kind, np.full(len(self.cells.noise), np.nan))
         return np.where(np.isnan(distances), np.inf, np.maximum(distances, 0))
 
-    @cached_property
-    def _without_score(self) -> "CombinedModel":
-        return fit_combined(self.metatask, self.kind)
-
 
 # Threads of BLAS wait for each other on matrices this small: 16 s of processor time on two cores instead of 0.3 s.
 @threadpool_limits.wrap(limits=1, user_api="blas")
 def fit_combined(
-    metatask: MetaTask, kind: str = SYMMETRIC, *, score: str | None = None, scales: Scales | None = None
+    metatask: MetaTask,
+    kind: str = SYMMETRIC,
+    *,
+    score: str | None = None,
+    heads: np.ndarray | None = None,
+    scales: Scales | None = None,
 ) -> CombinedModel:
     """The average, moved by errors on similar tasks as far as they are similar, and by a score if one is named.
 
@@ -468,6 +468,7 @@ def fit_combined(
         kind: of the distance between tasks. Without the symmetric one they have nothing in common, and the average is
             left.
         score: a transferability score that every candidate gets on the task's images; None does without.
+        heads: (T) errors of the probe's own head on the tasks, which are one more model then: the last one.
         scales: of the model, where they were learned before; None learns them, which takes most of the time.
 
     Raises:
@@ -486,10 +487,11 @@ def fit_combined(
         check_score(metatask, score)
     if kind != SYMMETRIC:
         check_kind(metatask, kind, "tasks", metatask.between)
-    errors = metatask.mean
-    known = np.isfinite(errors)
+    errors = np.column_stack([metatask.mean] if heads is None else [metatask.mean, heads])
+    known, seen = np.isfinite(errors), np.zeros(errors.shape, dtype=bool)
+    seen[:, : len(metatask.models)] = ~metatask.is_candidate
+    seen &= known
     centre = float(scale_errors(errors[known]).mean())
-    seen = ~metatask.is_candidate & known
     distances = metatask.between(kind) if kind in metatask.distances else np.full((len(errors),) * 2, np.nan)
     distances = np.where(np.isnan(distances), np.inf, np.maximum((distances + distances.T) / 2, 0))
     np.fill_diagonal(distances, 0)
@@ -513,17 +515,16 @@ def fit_combined(
 def _measure_drifts(query: Query, has_seen: np.ndarray, score: str | None) -> np.ndarray:
     """(E, D) whether models have seen the task, and their score in standard deviations over the candidates.
 
-    A model without a score has 0, as all have where scores do not differ.
+    A model without a score has 0, as heads have, and as all have where scores do not differ.
     """
-    if not score:
-        return has_seen[:, None].astype(np.float64)
-    scores = query.scores.get(score, np.full(len(has_seen), np.nan))
-    finite = scores[np.isfinite(scores) & query.is_candidate]
-    if len(finite) < 2 or finite.std() == 0:
-        ranked = np.zeros(len(scores))
-    else:
-        ranked = np.clip(np.nan_to_num((scores - finite.mean()) / finite.std()), -_STEEPEST, _STEEPEST)
-    return np.stack([has_seen, ranked], axis=1).astype(np.float64)
+    drifts = np.zeros((len(has_seen), 2 if score else 1))
+    drifts[:, 0] = has_seen
+    if (scores := query.scores.get(score or "")) is not None:
+        finite = scores[np.isfinite(scores) & query.is_candidate]
+        if len(finite) > 1 and finite.std() > 0:
+            ranked = np.nan_to_num((scores - finite.mean()) / finite.std())
+            drifts[: len(scores), 1] = np.clip(ranked, -_STEEPEST, _STEEPEST)
+    return drifts
 
 
 def find_noise(metatask: MetaTask) -> np.ndarray:
@@ -603,8 +604,8 @@ def predict_conditioned(
         told[number] = own, off, off / 2, 0.0
     # Of a model without any error nothing is known: the average of others says nothing about it.
     is_known = np.isfinite(metatask.mean).any(0) | np.isin(np.arange(len(names)), list(told))
-    scores = {name: np.append(each, np.nan) for name, each in query.scores.items()}
-    query = replace(query, is_candidate=np.append(query.is_candidate & is_known, False), scores=scores)
+    candidates = query.is_candidate & is_known
+    query = replace(query, is_candidate=candidates)
     posterior, given = fitted.posterior(query), {}
     noises = estimate_noise(fitted, [own for own, *_ in told.values()])
     for (number, (own, off, common, each)), variance in zip(told.items(), noises, strict=True):
@@ -620,10 +621,9 @@ def predict_conditioned(
     if given:
         values, noises, shared = np.array(list(given.values())).T
         posterior = posterior.condition(np.array(list(given)), values - fitted.centre, noises, shared)
-    described = fitted.describe(query, replace(posterior, noise=0.0))  # errors on many new images
+    described = fitted.describe(replace(posterior, noise=0.0), candidates)  # errors on many new images
     values = (getattr(described, name)[:-1] for name in ("errors", "low", "high", "p_best"))
     errors, low, high, p_best = (np.where(is_known, each, np.nan) for each in values)
-    candidates = query.is_candidate[:-1]
     is_tried = candidates & np.isin(np.arange(len(names)), list(known))
     best, loss, p_better, is_confident = find_average_best(metatask, candidates), scale_errors(errors), 0.5, False
     if candidates.any():
@@ -676,7 +676,7 @@ def estimate_noise(fitted: CombinedModel, measured: Sequence[Sequence[MeasuredEr
     (1/n + 1) times the variance between them (Nadeau and Bengio 2003). One split is no more certain than its interval
     over test images: the variance between splits of other tasks, with more images, says nothing about that.
     """
-    known, counts = fitted.cells.noise, np.isfinite(fitted.metatask.errors[:, :-1, 0]).sum(2)
+    known, counts = fitted.cells.noise, np.isfinite(fitted.metatask.errors[:, :, 0]).sum(2)
     splits = counts.sum(1) / np.maximum((counts > 0).sum(1), 1)
     usual = float((known * splits)[known > 0].mean()) if (known > 0).any() else 0.0
     values = [scale_errors(np.array([one.error for one in own])) for own in measured]
@@ -691,24 +691,15 @@ def estimate_noise(fitted: CombinedModel, measured: Sequence[Sequence[MeasuredEr
 @lru_cache(maxsize=4)
 def fit_with_heads(metatask: MetaTask, score: str | None = None) -> CombinedModel:
     """The combined strategy on the known tasks and their heads as one more model, fitted once for many queries."""
-    blanks = {"errors": np.nan, "low": np.nan, "high": np.nan, "shares_images": 0, "shares_labels": False}
-    fields = {}
-    for name, blank in blanks.items():
-        values = np.asarray(getattr(metatask, name))
-        fields[name] = np.pad(values, [(0, 0), (0, 1), *[(0, 0)] * (values.ndim - 2)], constant_values=blank)
-    heads = [read_head(one) for one in metatask.embeddings[metatask.space or ""][: len(metatask.tasks)]]
-    fields["errors"][:, -1, 0, 0] = heads  # once: it is not measured on several splits, and has not their noise
-    models = (*metatask.models, ModelInfo("the probe's own head"))
-    known = {} if score is None else {score: metatask.scores[score]}
-    scores = {name: np.pad(each, [(0, 0), (0, 1), (0, 0)], constant_values=np.nan) for name, each in known.items()}
-    known = replace(metatask, models=models, **fields, scores=scores, halves=None)
-    return fit_combined(known, score=score, scales=read_scales().get(fingerprint_evidence(known)))
+    scales = read_scales().get(fingerprint_evidence(metatask, score))
+    return fit_combined(metatask, score=score, heads=read_heads(metatask), scales=scales)
 
 
-def fingerprint_evidence(metatask: MetaTask) -> str:
+def fingerprint_evidence(metatask: MetaTask, score: str | None) -> str:
     """A hash of all that scales are learned from."""
-    arrays = {"errors": metatask.errors, "seen": metatask.is_candidate, **metatask.scores}
+    arrays = {"errors": metatask.errors, "seen": metatask.is_candidate, "heads": read_heads(metatask)}
     arrays |= {kind: each for kind, each in metatask.distances.items() if kind == SYMMETRIC}
+    arrays |= {} if score is None else {score: metatask.scores[score]}
     return hash_content(json.dumps([[task.dataset, task.classes] for task in metatask.tasks]), arrays)
 
 
@@ -718,8 +709,13 @@ def read_scales() -> dict[str, Scales]:
 
     `python -m experiments.metatask.scales` learns them, and a test learns them again.
     """
-    text = (resources.files("task2vec.select") / "data" / SCALES).read_text("utf-8")
+    text = (resources.files("task2vec.select") / "data" / "scales.json").read_text("utf-8")
     return {key: Scales(*values) for key, values in json.loads(text).items()}
+
+
+def read_heads(metatask: MetaTask) -> np.ndarray:
+    """(T) errors of the heads of all known tasks."""
+    return np.array([read_head(one) for one in metatask.embeddings[metatask.space or ""][: len(metatask.tasks)]])
 
 
 def read_head(embedding: Embedding) -> float:

@@ -465,17 +465,13 @@ def hit(places: np.ndarray, errors: np.ndarray, first: int) -> float:
         >>> hit(np.array([0, 0, 0, 0]), np.array([0.1, 0.2, 0.3, 0.4]), 3)
         0.75
     """
-    is_best = errors <= errors.min() + _TIE
-    room = first
-    for place in np.unique(places):
-        here = places == place
-        size, good = int(here.sum()), int((here & is_best).sum())
-        if size >= room:
-            return 1 - comb(size - good, room) / comb(size, room)
-        if good:
-            return 1.0
-        room -= size
-    return 1.0
+    is_best, first = errors <= errors.min() + _TIE, min(first, len(errors))
+    last = np.sort(places)[first - 1]  # the place where the first ones end, which others may share
+    ahead, here = places < last, places == last
+    if is_best[ahead].any():
+        return 1.0
+    size, room = int(here.sum()), first - int(ahead.sum())
+    return 1 - comb(size - int(is_best[here].sum()), room) / comb(size, room)
 
 
 def weigh_tau(places: np.ndarray, errors: np.ndarray) -> float:

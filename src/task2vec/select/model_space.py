@@ -36,10 +36,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from task2vec.distance import pairwise_from_logs
+from task2vec.distance import ALPHA, pairwise_from_logs
 from task2vec.errors import UndefinedScoreError
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
-from task2vec.select.strategies import ALPHA, Prediction, find_errors, order_on_average
+from task2vec.select.strategies import Prediction, find_errors, order_on_average
 
 # The paper's: of the soft labels, of Adam, of b per step and learning rate.
 _SHARPNESS, _LEARNING_RATE, _WEIGHT_DECAY = 20.0, 0.05, 5e-4
@@ -176,7 +176,7 @@ def _train(
         distances = _finish(*_Sums.apply(tasks, places), places.shape[1]) + added  # type: ignore[misc]
         if trivial is None:
             return distances
-        q = torch.sigmoid(places - trivial)
+        q = torch.sigmoid(trivial - places)  # the smaller share: sums of the larger one would cancel
         return distances - ALPHA * _finish(q.sum(1), q.square().sum(1), places.shape[1])
 
     with torch.no_grad():

@@ -843,6 +843,5 @@ def learn_bundled_scales() -> dict[str, Scales]:
         for protocol in whole.protocols:
             known = select_space(whole, find_shots(protocol), space)
             for score in (None, SCORE) if np.isfinite(known.scores[SCORE]).any() else (None,):
-                fitted = fit_with_heads(known, score)
-                found[fingerprint_evidence(fitted.metatask)] = learn_scales(fitted.cells)
+                found[fingerprint_evidence(known, score)] = learn_scales(fit_with_heads(known, score).cells)
     return found

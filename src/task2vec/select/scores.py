@@ -10,7 +10,6 @@ which may round products to ten bits.
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
 
@@ -18,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.errors import DataError, NotFiniteError, UndefinedScoreError, UsageError
+from task2vec.errors import NotFiniteError, UndefinedScoreError, UsageError
 from task2vec.select.strategies import SCORE_NAMES
+from task2vec.tasks.task import check_labels
 
 # Deviations from the mean below this part of the largest value of a column are rounding.
 _ROUNDING = 1e-13
@@ -34,7 +34,6 @@ _SMALLEST, _TINY = 1e-150, 1e-300
 # --- features and labels ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
 class Spectrum:
     """The decomposition X = U S V^T of (n, d) features of rank r.
 
@@ -48,17 +47,11 @@ class Spectrum:
         vectors: (n, r) the vectors U if there are more features than images, else (d, r) the vectors V.
     """
 
-    squares: Tensor
-    rows: Tensor
-    vectors: Tensor
-
-    @classmethod
-    def of(cls, rows: Tensor, product: Tensor) -> "Spectrum":
-        """The spectrum of (n, d) rows in float64 from their smaller product."""
-        squares, vectors = torch.linalg.eigh(product)
+    def __init__(self, rows: Tensor):
+        squares, vectors = torch.linalg.eigh(_multiply(rows))
         squares, vectors = squares.flip(0), vectors.flip(1)
         rank = int((squares > squares[0].clamp_min(0) * max(rows.shape) * 10 * _EPSILON).sum())
-        return cls(squares[:rank], rows, vectors[:, :rank])
+        self.squares, self.rows, self.vectors = squares[:rank], rows, vectors[:, :rank]
 
     def project(self, columns: Tensor) -> Tensor:
         """(r, c) products U^T Y with (n, c) columns."""
@@ -88,17 +81,10 @@ def _lower_precision(values: Tensor) -> Tensor:
     return values.float() if values.device.type == "cpu" else values
 
 
-@dataclass(frozen=True, eq=False)
 class Features:
-    """(n, d) features in float64; what scores need of them is computed once."""
+    """(n, d) features, checked and in float64; what scores need of them is computed once, mixtures from the `seed`."""
 
-    values: Tensor
-    seed: int = 0
-    _mixtures: dict[int, Tensor] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def of(cls, features: Tensor, *, seed: int = 0) -> "Features":
-        """The features, checked and in float64; `seed` is that of mixtures."""
+    def __init__(self, features: Tensor, *, seed: int = 0):
         if features.ndim != 2 or 0 in features.shape:
             raise UsageError(
                 f"features of shape {tuple(features.shape)} are not one row per image, so they cannot be scored. Pass "
@@ -111,7 +97,7 @@ class Features:
                 f"the features of image {int(is_bad.nonzero()[0])} are not finite ({int(is_bad.sum())} such images), "
                 "and a score of them would mean nothing. Look for infinities in the network, or leave the images out."
             )
-        return cls(values, seed)
+        self.values, self.seed, self._mixtures = values, seed, dict[int, Tensor]()
 
     def __len__(self) -> int:
         """Number of images."""
@@ -124,23 +110,14 @@ class Features:
         return deviations.masked_fill_(deviations.abs() <= _ROUNDING * self.values.abs().amax(0), 0)
 
     @cached_property
-    def product(self) -> Tensor:
-        """The smaller of the two products of the centred features with themselves."""
-        return _multiply(self.centred)
-
-    @cached_property
     def spectrum(self) -> Spectrum:
         """Singular values and vectors of the centred features."""
-        return Spectrum.of(self.centred, self.product)
+        return Spectrum(self.centred)
 
     @cached_property
     def raw_spectrum(self) -> Spectrum:
         """Singular values and vectors of the features as they are."""
-        if _is_wide(self.values):
-            return Spectrum.of(self.values, _multiply(self.values))
-        # The other way round, from raw to centred, would cancel.
-        mean = self.values.mean(0)
-        return Spectrum.of(self.values, torch.addr(self.product, mean, mean, alpha=len(self)))
+        return Spectrum(self.values)
 
     @cached_property
     def compact(self) -> Tensor:
@@ -215,9 +192,8 @@ def _fit_mixture(points: Tensor, components: int, seed: int) -> Tensor:
     return torch.from_numpy(members).to(points)
 
 
-@dataclass(frozen=True, eq=False)
 class Labels:
-    """The classes that have images.
+    """The classes of (n,) labels that have images; fewer than two are refused.
 
     Attributes:
         index: (n,) the place of each image's class among them.
@@ -225,21 +201,15 @@ class Labels:
         counts: (c,) images of each.
     """
 
-    index: Tensor
-    onehot: Tensor
-    counts: Tensor
-
-    @classmethod
-    def of(cls, labels: Tensor) -> "Labels":
-        """The classes of (n,) labels; fewer than two are refused."""
+    def __init__(self, labels: Tensor):
         present, index = labels.unique(return_inverse=True)
         if len(present) < 2:
             raise UndefinedScoreError(
                 f"all {len(labels)} images are of one class ({int(present[0])}), so there is nothing to distinguish. "
                 "Add images of another class."
             )
-        onehot = functional.one_hot(index, len(present)).double()
-        return cls(index, onehot, onehot.sum(0))
+        self.index, self.onehot = index, functional.one_hot(index, len(present)).double()
+        self.counts = self.onehot.sum(0)
 
 
 # --- nearest neighbours ----------------------------------------------------------------------------------------------
@@ -259,7 +229,7 @@ def knn(x: Features, y: Labels, *, k: int = 1) -> float:
     Example:
         >>> features = torch.tensor([[0.0], [0.1], [1.0], [1.1], [0.25]])
         >>> knn(
-        ...     Features.of(features), Labels.of(torch.tensor([0, 0, 1, 1, 1]))
+        ...     Features(features), Labels(torch.tensor([0, 0, 1, 1, 1]))
         ... )  # the last image is among those of the other class
         0.8
     """
@@ -298,8 +268,8 @@ def logme(x: Features, y: Labels) -> float:
     Example:
         >>> labels = torch.arange(200) % 2
         >>> features = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
-        >>> apart = Features.of(features + labels[:, None])
-        >>> logme(apart, Labels.of(labels)) > logme(Features.of(features), Labels.of(labels))
+        >>> apart = Features(features + labels[:, None])
+        >>> logme(apart, Labels(labels)) > logme(Features(features), Labels(labels))
         True
     """
     energy = x.raw_spectrum.project(y.onehot).square()
@@ -354,7 +324,7 @@ def leep(theta: Tensor, y: Labels) -> float:
 
     Example:
         >>> sure = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]).double()
-        >>> labels = Labels.of(torch.tensor([0, 0, 1, 1]))
+        >>> labels = Labels(torch.tensor([0, 0, 1, 1]))
         >>> leep(sure, labels), round(leep(torch.full((4, 2), 0.5).double(), labels), 4)  # the second is -log 2
         (0.0, -0.6931)
     """
@@ -377,7 +347,7 @@ def nce(theta: Tensor, y: Labels) -> float:
 
     Example:
         >>> sure = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])
-        >>> [round(nce(sure, Labels.of(torch.tensor(labels))), 4) for labels in ([0, 0, 1, 1], [0, 1, 0, 1])]
+        >>> [round(nce(sure, Labels(torch.tensor(labels))), 4) for labels in ([0, 0, 1, 1], [0, 1, 0, 1])]
         [0.0, -0.6931]
     """
     cells, classes = y.index * theta.shape[1] + theta.argmax(1), len(y.counts)
@@ -399,8 +369,8 @@ def nleep(x: Features, y: Labels) -> float:
     Example:
         >>> labels = torch.arange(200) % 2
         >>> features = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
-        >>> apart = Features.of(features + 3 * labels[:, None])
-        >>> nleep(apart, Labels.of(labels)) > nleep(Features.of(features), Labels.of(labels))
+        >>> apart = Features(features + 3 * labels[:, None])
+        >>> nleep(apart, Labels(labels)) > nleep(Features(features), Labels(labels))
         True
     """
     components = max(1, min(5 * len(y.counts), len(x) // 5))
@@ -419,8 +389,8 @@ def h_score(x: Features, y: Labels) -> float:
     it is the number of classes less one *whatever the labels are*. Invariant to every invertible linear map.
 
     Example:
-        >>> features = Features.of(torch.tensor([[0.0], [0.0], [1.0], [1.0]]))
-        >>> [round(h_score(features, Labels.of(torch.tensor(labels))), 6) for labels in ([0, 0, 1, 1], [0, 1, 0, 1])]
+        >>> features = Features(torch.tensor([[0.0], [0.0], [1.0], [1.0]]))
+        >>> [round(h_score(features, Labels(torch.tensor(labels))), 6) for labels in ([0, 0, 1, 1], [0, 1, 0, 1])]
         [1.0, 0.0]
     """
     return float(_correlate_directions(x, y).sum())
@@ -473,8 +443,8 @@ def transrate(x: Features, y: Labels) -> float:
     Example:
         >>> labels = torch.arange(200) % 4
         >>> features = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
-        >>> apart = Features.of(features + 3 * torch.nn.functional.one_hot(labels, 5))
-        >>> transrate(apart, Labels.of(labels)) > transrate(Features.of(features), Labels.of(labels))
+        >>> apart = Features(features + 3 * torch.nn.functional.one_hot(labels, 5))
+        >>> transrate(apart, Labels(labels)) > transrate(Features(features), Labels(labels))
         True
     """
     squares = x.spectrum.squares
@@ -510,7 +480,7 @@ def gbc(x: Features, y: Labels) -> float:
 
     Example:
         >>> features = torch.tensor([[0.0], [2.0], [4.0], [6.0]])  # means 1 and 5, variances 1: D = 16 / 8
-        >>> round(gbc(Features.of(features), Labels.of(torch.tensor([0, 0, 1, 1]))), 6)  # -2 exp(-2)
+        >>> round(gbc(Features(features), Labels(torch.tensor([0, 0, 1, 1]))), 6)  # -2 exp(-2)
         -0.270671
     """
     points, classes = x.spectrum.principal(64), len(y.counts)
@@ -551,7 +521,7 @@ def parc(x: Features, y: Labels) -> float:
         >>> labels = torch.arange(60) % 3
         >>> features = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
         >>> features[:, :3] += 3 * torch.nn.functional.one_hot(labels, 3)
-        >>> found = [parc(Features.of(features), Labels.of(each)) for each in (labels, labels.sort().values)]
+        >>> found = [parc(Features(features), Labels(each)) for each in (labels, labels.sort().values)]
         >>> found[0] > 0.3 > found[1]
         True
     """
@@ -648,9 +618,13 @@ def score_features(
                 f"{len(features)} rows of features and {len(value)} of {name} cannot belong to the same images. Pass "
                 "one row per image in both."
             )
-    prepared, result = Features.of(features, seed=seed), FeatureScores()
-    _check_targets(targets, classes, is_multilabel)
-    targets = targets.to(features.device)
+    prepared, result = Features(features, seed=seed), FeatureScores()
+    if targets.ndim != 1 + is_multilabel:
+        raise UsageError(
+            f"targets of shape {tuple(targets.shape)} do not fit. Pass (n,) class indices for one class per image, or "
+            f"(n, {classes}) zeros and ones with is_multilabel=True for {classes} attributes per image."
+        )
+    targets = torch.from_numpy(check_labels(targets.cpu().numpy(), classes, "image {}".format)).to(features.device)
     columns = list(targets.T) if is_multilabel else [targets]
     result.left_out = tuple(i for i, column in enumerate(columns) if is_multilabel and (column == column[0]).all())
     tasks = [column for i, column in enumerate(columns) if i not in result.left_out]
@@ -659,7 +633,7 @@ def score_features(
             given = _check_probabilities(source_probabilities) if name in SOURCE_SCORES else prepared
             if not tasks:
                 raise UndefinedScoreError("every attribute is the same in all images: nothing to distinguish")
-            result[name] = sum(SCORES[name](given, Labels.of(labels)) for labels in tasks) / len(tasks)
+            result[name] = sum(SCORES[name](given, Labels(labels)) for labels in tasks) / len(tasks)
         except UndefinedScoreError as undefined:
             result[name], result.reasons[name] = math.nan, str(undefined)
     return result
@@ -681,19 +655,3 @@ def _check_probabilities(probabilities: Tensor | None) -> Tensor:
             "not logits or probabilities of independent attributes."
         )
     return theta / sums[:, None]
-
-
-def _check_targets(targets: Tensor, classes: int, is_multilabel: bool) -> None:
-    if targets.ndim != 1 + is_multilabel or (is_multilabel and targets.shape[1] != classes):
-        raise UsageError(
-            f"targets of shape {tuple(targets.shape)} do not fit. Pass (n,) class indices for one class per image, or "
-            f"(n, {classes}) zeros and ones with is_multilabel=True for {classes} attributes per image."
-        )
-    low, high, limit = float(targets.min()), float(targets.max()), 1 if is_multilabel else classes - 1
-    if torch.is_floating_point(targets) and not bool((targets == targets.round()).all()):
-        raise DataError("the targets are not whole numbers, so they are not class indices. Pass class indices.")
-    if low < 0 or high > limit:
-        raise DataError(
-            f"the targets run from {low:g} to {high:g}, and a task of {classes} classes has only 0 to {limit}. Check "
-            "the labels, or pass the right number of classes."
-        )

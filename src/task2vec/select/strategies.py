@@ -12,11 +12,11 @@ import numpy as np
 from scipy.sparse import bmat
 from scipy.sparse.csgraph import connected_components
 
+from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC, MetaTask, Query
 
-# Weight of the source task's complexity in the asymmetric distance, as in the paper.
-ALPHA = 0.15
+# Weights of the source task's complexity in the asymmetric distance that are tried; the paper's is 0.15.
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 # Kernel widths that are tried, in parts of the median distance.
 WIDTHS = tuple(2.0**power for power in range(-6, 3))
@@ -197,15 +197,9 @@ def fit_chance(metatask: MetaTask) -> Predict:
 
 def fit_generic(metatask: MetaTask) -> Predict:
     """The generic model; the others in the order of their mean errors, where it may not be selected."""
-    if metatask.generic is None:
-        raise UndefinedScoreError(
-            f"none of the {len(metatask.models)} models is the generic one, so it cannot be selected. Give one the "
-            "kind 'generic', or leave this strategy out."
-        )
-    loss = np.ones(len(metatask.models))
-    loss[metatask.generic] = 0
-    prediction = Prediction(loss, fallback=order_on_average(metatask))
-    return lambda query: prediction
+    numbers = np.arange(len(metatask.models))
+    loss = np.where(numbers == metatask.generic, 0, 1 if metatask.generic is not None else np.nan)
+    return _rank_always(metatask, loss, "none is the generic one: give one the kind 'generic'")
 
 
 def fit_average_best(metatask: MetaTask) -> Predict:
@@ -223,13 +217,7 @@ def fit_average_best(metatask: MetaTask) -> Predict:
 def fit_size(metatask: MetaTask) -> Predict:
     """The model with the most parameters; equals in the order of their mean errors."""
     params = np.array([model.params or np.nan for model in metatask.models], dtype=np.float64)
-    if not np.isfinite(params).any():
-        raise UndefinedScoreError(
-            "the numbers of parameters of the models are not known, so neither is the largest model. Give `params`, or "
-            "leave this strategy out."
-        )
-    prediction = Prediction(-params, fallback=order_on_average(metatask))
-    return lambda query: prediction
+    return _rank_always(metatask, -params, "their numbers of parameters are not known: give `params`")
 
 
 def fit_imagenet(metatask: MetaTask) -> Predict:
@@ -239,21 +227,23 @@ def fit_imagenet(metatask: MetaTask) -> Predict:
 
     found = [find_in_zoo(load_zoo(), model.location or "") for model in metatask.models]
     top1 = np.array([np.nan if model is None else model.imagenet for model in found], dtype=np.float64)
-    if not np.isfinite(top1).any():
+    return _rank_always(metatask, -top1, "the zoo has no ImageNet accuracy of any: give their `location`")
+
+
+def _rank_always(metatask: MetaTask, loss: np.ndarray, lacking: str) -> Predict:
+    """Models by what is known of them, whatever the task is; refuses models of which nothing is known."""
+    if not np.isfinite(loss).any():
         raise UndefinedScoreError(
-            f"the zoo has none of the {len(metatask.models)} models, so their ImageNet accuracies are not known. Give "
-            "their `location`, or leave this strategy out."
+            f"this strategy cannot rank the {len(metatask.models)} models, for {lacking}, or leave this strategy out."
         )
-    prediction = Prediction(-top1, fallback=order_on_average(metatask))
+    prediction = Prediction(loss, fallback=order_on_average(metatask))
     return lambda query: prediction
 
 
 def order_on_average(metatask: MetaTask) -> np.ndarray:
-    """(M) effects of the models, to order those that a strategy does not; all equal if no error is known."""
-    try:
-        return fit_average_best(metatask)(None).loss  # type: ignore[arg-type]
-    except UndefinedScoreError:
-        return np.zeros(len(metatask.models))
+    """(M) effects of the models, to order those that a strategy does not; NaN where no error is known."""
+    errors = np.where(metatask.is_candidate, metatask.mean, np.nan)
+    return np.where(find_comparable(np.isfinite(errors)), fit_effects(errors).models, np.nan)
 
 
 def find_average_best(metatask: MetaTask, is_candidate: np.ndarray) -> int | None:
@@ -261,10 +251,7 @@ def find_average_best(metatask: MetaTask, is_candidate: np.ndarray) -> int | Non
 
     An average over few tasks is luck: a candidate counts if it is known on half as many as the one known on the most.
     """
-    try:
-        errors = find_errors(metatask)
-    except UndefinedScoreError:
-        return None
+    errors = np.where(metatask.is_candidate, metatask.mean, np.nan)
     known = np.isfinite(errors)
     allowed = is_candidate & known.any(0) & find_comparable(known, among=is_candidate)
     if not allowed.any():
