@@ -233,7 +233,6 @@ def test_every_line_of_its_example_works(library, tmp_path):
     curl = argparse.ArgumentParser()
     curl.add_argument("-H", action="append", default=[])
     curl.add_argument("-X", default="GET")
-    curl.add_argument("-N", action="store_true")
     curl.add_argument("-d")
     curl.add_argument("address")
     lines = re.findall(r"^curl (.*)$", DOCS, re.MULTILINE)
