@@ -215,12 +215,8 @@ LIES = {
     "a task that is no text": {"task": 5},
     "half a letter": {"task": "\ud800"},
     "a story that is a list": {"provenance": []},
-    "settings that are a list": {"settings": []},
     "a deep setting": {"settings": {"deep": None}},
-    "a recipe that is a text": {"recipe": "2"},
-    "a fingerprint that is a path": {"task_fingerprint": "../../../x"},
     "a huge error": {"head": {"cv_error": 10**400}},
-    "counts that are a text": {"counts": "many"},
     "a text that cannot be encoded": {},
 }
 

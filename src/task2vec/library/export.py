@@ -28,6 +28,7 @@ _MOST_ROWS = 10_000_000  # a damaged tree of pages can be endless
 # What damaged or forged rows raise, our own refusals among them; a full disk raises none of these.
 INVALID = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, IntegrityError)
 T = TypeVar("T")
+Record = TypeVar("Record", Expert, MeasuredError)
 
 
 @dataclass
@@ -172,7 +173,7 @@ def _make_task(row: dict[str, Any], tags: list[str]) -> tables.TaskEntry:
     return read_task(row | lists | {"tags": sorted(tags), "is_multilabel": bool(row["is_multilabel"])})
 
 
-def _make(kind: Callable[..., T], row: dict[str, Any], **others: Any) -> T:
+def _make(kind: type[Record], row: dict[str, Any], **others: Any) -> Record:
     return kind(**{one.name: row[one.name] for one in fields(kind)} | others)
 
 
