@@ -88,6 +88,7 @@ STRANGERS = {
     "a pickle after our first page": lambda folder, sound: sound[:16384] + pickle.dumps(Bomb(folder / "canary")),
     "an embedding": lambda folder, sound: encode_embedding(make("x", 1)),
     "nothing": lambda folder, sound: b"",
+    "a wrong count of free pages": lambda folder, sound: sound[:36] + b"\0\0\0\5" + sound[40:],
 }
 FORGERIES = {
     "a newer one": ("PRAGMA user_version = 99",),
@@ -157,8 +158,8 @@ def mutate(content, place, rng):
 
 def test_values_that_would_fill_the_memory_are_refused(home, sound, tmp_path, monkeypatch):
     monkeypatch.setattr(database, "LARGEST", 1 << 20)
-    refuse(home, forge(tmp_path, sound, ("UPDATE contents SET content = zeroblob(2000000)",)))
-    refuse(home, forge(tmp_path, sound, ("UPDATE tasks SET classes = printf('[%.*c]', 2000000, ' ')",)))
+    path = forge(tmp_path, sound, ("UPDATE tasks SET classes = printf('[%.*c]', 2000000, ' ')",))
+    assert "too big" in refuse(home, path)
 
 
 HALF = b"\xed\xa0\x80"  # half of a letter in UTF-8
