@@ -55,7 +55,19 @@ def write_rows(path: str | Path, rows: Iterable[Iterable[Any]], *, digits: int |
 
 @contextmanager
 def open_output(path: Path, *, makes_folder: bool = False) -> Iterator[BinaryIO]:
-    """A file that becomes `path` at the end of the block, flushed to the disk, and is gone if the block fails.
+    """A file that becomes `path` at the end of the block, flushed to the disk; see `replacing`."""
+    with (
+        replacing(path, makes_folder=makes_folder) as temporary,
+        open(temporary, "xb") as file,
+    ):  # with usual permissions
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replacing(path: Path, *, makes_folder: bool = False) -> Iterator[Path]:
+    """Where to write a file that becomes `path` at the end of the block, and is gone if the block fails.
 
     It is a temporary file beside it, which is renamed; what was there before is there until then.
 
@@ -67,10 +79,7 @@ def open_output(path: Path, *, makes_folder: bool = False) -> Iterator[BinaryIO]
         if makes_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with open(temporary, "xb") as file:  # with the permissions of any new file
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
+            yield temporary
             os.replace(temporary, path)
         finally:
             with suppress(OSError):  # it is not there any more if all went well

@@ -92,16 +92,13 @@ def test_a_newer_older_or_unknown_schema_is_refused_and_left_alone(old, version)
     assert version > SCHEMA or Library.repair(old).embeddings == 6
 
 
-def test_what_is_no_library_or_one_of_files_is_refused_and_left_alone(tmp_path):
+def test_what_is_no_library_is_refused_and_left_alone(tmp_path):
     for content in (b"a text, and no database" * 50, b"\x80\x04\x95pickle", b"PK\x03\x04" + bytes(90)):
         (tmp_path / "library.sqlite").write_bytes(content)
         refuse_and_leave_alone(tmp_path, "damaged")
     (tmp_path / "library.sqlite").unlink()
     change_file(tmp_path, "CREATE TABLE tasks(id)")
     refuse_and_leave_alone(tmp_path, "another program")
-    (tmp_path / "library.sqlite").unlink()
-    (tmp_path / "index.sqlite").write_bytes(b"schema 1")  # embeddings were in files then
-    refuse_and_leave_alone(tmp_path, "older schema 1")
 
 
 @pytest.mark.parametrize(

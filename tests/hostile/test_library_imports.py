@@ -1,13 +1,11 @@
 """S1 and S3: files that pretend to be an exported library. Each is refused by name, and not a byte changes here."""
 
-import hashlib
 import json
 import os
 import pickle
 import random
-import struct
-from contextlib import suppress
-from dataclasses import asdict, replace
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -15,40 +13,23 @@ from safetensors.numpy import save
 
 from task2vec.embedding.embedding import SCHEMA, encode_embedding, hash_content
 from task2vec.errors import LibraryError, Task2VecError
-from task2vec.library import Expert, Library, MeasuredError, export
-from task2vec.library.entries import identify_with_task
+from task2vec.library import Expert, Library, MeasuredError, database
 from tests.hostile.test_weights import Bomb
-from tests.library.making import fingerprint_of, make, read_bytes, run_python
+from tests.library.making import describe, fingerprint_of, make, read_bytes
 
-MAGIC = export.MAGIC
-
-
-def pack(text, blobs=(), *, magic=MAGIC, length=None):
-    """A file as `export` writes it, around any text."""
-    content = text if isinstance(text, bytes) else json.dumps(text).encode()
-    size = struct.pack("<Q", len(content) if length is None else length)
-    return magic + size + hashlib.sha256(content).digest() + content + b"".join(blobs)
+# What an exported file would have to be for any value to fit into any column.
+LOOSE = (" STRICT,", " STRICT", " NOT NULL", " TEXT", " REAL", " BLOB")
 
 
-def list_blob(blob):
-    """The entry of an embedding in the list."""
-    return {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": "2026-01-01T00:00:00Z"}
-
-
-def list_everything():
-    """The list of a sound file, and its blobs."""
-    gifts = [make(f"gift {seed}", seed) for seed in (20, 21)]
-    tasks = [replace(identify_with_task(one)[0], tags=["x"]) for one in gifts]
-    expert = Expert("e", "timm", "net", recipe={"epochs": 3}, parameters=5, input_size=224, cost=1.5)
-    error = MeasuredError(fingerprint_of(20), "e", 0.5, "p", measured_by="me")
-    blobs = [encode_embedding(one) for one in gifts]
-    text = {
-        "tasks": [{name: getattr(task, name) for name in export._TASK} for task in tasks],
-        "experts": [asdict(expert)],
-        "errors": [asdict(error)],
-        "embeddings": [list_blob(blob) for blob in blobs],
-    }
-    return json.loads(json.dumps(text)), blobs
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """The bytes of a sound file."""
+    folder = tmp_path_factory.mktemp("giver")
+    with Library.open(folder / "library") as library:
+        library.add(*(make(f"gift {seed}", seed) for seed in (20, 21)), tags=["x"])
+        library.add(Expert("e", "timm", "net", recipe={"epochs": 3}, parameters=5, input_size=224, cost=1.5))
+        library.add(MeasuredError(fingerprint_of(20), "e", 0.5, "p", measured_by="me"))
+        return library.export(folder / "gift.t2vlib").read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +43,7 @@ def home(tmp_path_factory):
 def refuse(library, path):
     """The words of the refusal; the library is as it was, to the byte."""
     before = read_bytes(library.folder)
-    with pytest.raises(LibraryError) as caught:
+    with pytest.raises(LibraryError, match="nothing of it was imported") as caught:
         library.merge(path)
     assert caught.value.exit_code == 4
     assert read_bytes(library.folder) == before
@@ -71,18 +52,31 @@ def refuse(library, path):
 
 def write(folder, content):
     path = folder / "gift.t2vlib"
+    path.unlink(missing_ok=True)
     path.write_bytes(content)
     return path
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_sound_one_is_taken_once(tmp_path, times):
+def forge(folder, content, *statements):
+    """The file with any values in its tables: each statement is a text with what it takes."""
+    path = write(folder, content)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        for words in LOOSE:
+            connection.execute("UPDATE sqlite_master SET sql = replace(sql, ?, '')", (words,))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement, *values in statements:
+            connection.execute(statement, values)
+    return path
+
+
+def test_a_sound_one_is_taken_once(sound, tmp_path):
     """So that all that is refused below is refused for its fault alone."""
-    text, blobs = list_everything()
-    repeated = {table: entries * times for table, entries in text.items()}
     with Library.open(tmp_path / "library") as library:
-        merged = library.merge(write(tmp_path, pack(repeated, blobs * times)))
-        assert merged.added == {"task": 2, "embedding": 2, "expert": 1, "error": 1} and merged.conflicts == []
+        for make_file in (write, forge):
+            merged = library.merge(make_file(tmp_path, sound))
+            assert merged.conflicts == [] and sum(merged.added.values()) + merged.known == 6
+        assert (merged.known, len(library), library.errors()[0].error) == (6, 2, 0.5)
         assert library.verify().is_sound and np.array_equal(library.get("gift 20").fisher, make("", 20).fisher)
 
 
@@ -90,26 +84,31 @@ def test_a_sound_one_is_taken_once(tmp_path, times):
 
 
 STRANGERS = {
-    "a pickle": lambda folder: pickle.dumps(Bomb(folder / "canary")),
-    "a pickle after our first line": lambda folder: MAGIC + pickle.dumps(Bomb(folder / "canary")),
-    "a pickle for a list": lambda folder: pack(pickle.dumps(Bomb(folder / "canary"))),
-    "an embedding": lambda folder: encode_embedding(make("x", 1)),
-    "a newer one": lambda folder: pack({}, magic=MAGIC.replace(b"1", b"2")),
-    "no list": lambda folder: pack(b""),
-    "a pickle for an embedding": lambda folder: pack_embedding(pickle.dumps(Bomb(folder / "canary"))),
+    "a pickle": lambda folder, sound: pickle.dumps(Bomb(folder / "canary")),
+    "a pickle after our first page": lambda folder, sound: sound[:16384] + pickle.dumps(Bomb(folder / "canary")),
+    "an embedding": lambda folder, sound: encode_embedding(make("x", 1)),
+    "nothing": lambda folder, sound: b"",
+    "a wrong count of free pages": lambda folder, sound: sound[:36] + b"\0\0\0\5" + sound[40:],
+}
+FORGERIES = {
+    "a newer one": ("PRAGMA user_version = 99",),
+    "another program's": ("PRAGMA application_id = 5",),
+    "a view": ("CREATE VIEW extra AS SELECT 1",),
+    "a trigger": ("CREATE TRIGGER extra AFTER INSERT ON tasks BEGIN DELETE FROM tasks; END",),
+    "no table": ("DROP TABLE errors",),
+    "no column": ("ALTER TABLE errors DROP COLUMN low",),
+    "a task that is not there": ("UPDATE errors SET task = 99",),
+    "no content": ("DELETE FROM contents WHERE embedding = 1",),
 }
 
 
-def pack_embedding(blob):
-    """A sound file in which this is the first embedding."""
-    text, blobs = list_everything()
-    text["embeddings"][0] = list_blob(blob)
-    return pack(text, [blob, blobs[1]])
-
-
-@pytest.mark.parametrize("content", STRANGERS.values(), ids=STRANGERS)
-def test_other_files_under_this_name(home, tmp_path, content):
-    path = write(tmp_path, content(tmp_path))
+@pytest.mark.parametrize("kind", [*STRANGERS, *FORGERIES, "a pickle for an embedding"])
+def test_other_files_under_this_name(home, sound, tmp_path, kind):
+    statement = ("UPDATE contents SET content = ? WHERE embedding = 1", pickle.dumps(Bomb(tmp_path / "canary")))
+    if kind in STRANGERS:
+        path = write(tmp_path, STRANGERS[kind](tmp_path, sound))
+    else:
+        path = forge(tmp_path, sound, FORGERIES.get(kind, statement))
     assert "gift.t2vlib" in refuse(home, path)
     assert [found.name for found in tmp_path.iterdir()] == ["gift.t2vlib"]
 
@@ -117,140 +116,96 @@ def test_other_files_under_this_name(home, tmp_path, content):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
 def test_what_is_no_file(home, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    assert "not a regular file" in refuse(home, tmp_path / "pipe")
-    assert "not a regular file" in refuse(home, "/dev/zero")
-    assert "cannot read" in refuse(home, tmp_path / "none")
-    refuse(home, tmp_path)  # a folder without a library
+    for place in (tmp_path / "pipe", "/dev/zero"):
+        assert "not a regular file" in refuse(home, place)
+    for place in (tmp_path / "none", tmp_path):
+        assert "there is no library" in refuse(home, place)
 
 
 # --- S3: damaged and lying files -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.long)])
-def test_every_place_of_a_file_matters(home, tmp_path, step):
-    """One flipped byte, wherever it is, is found; so is an end that is missing, and one byte too many."""
-    content = pack(*list_everything())
-    before = read_bytes(home.folder)
-    for place in range(0, len(content), step):
-        damaged = bytearray(content)
-        damaged[place] ^= 1 << (place % 8)
-        for wrong in (damaged, content[:place]):
-            with pytest.raises(LibraryError):
-                home.merge(write(tmp_path, wrong))
-    for wrong in (content[:-1], content[: len(MAGIC)], content + b"\0"):
-        refuse(home, write(tmp_path, wrong))
-    assert read_bytes(home.folder) == before
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
+def test_thousands_of_mutations(sound, tmp_path, count):
+    """Bytes are flipped, cut out, doubled and swapped, or the end is missing: a file is taken and valid, or refused."""
+    rng, taken, true = random.Random(0), 0, {make("", seed).fisher.tobytes() for seed in (20, 21)}
+    places = [place for place, byte in enumerate(sound) if byte]  # most of the file is empty
+    with Library.open(tmp_path / "guest") as guest:
+        for number in range(count):
+            content = bytearray(sound if number % 10 else sound[: rng.randrange(len(sound))])
+            for _ in range(rng.randrange(1, 4)):
+                mutate(content, rng.choice(places), rng)
+            before = describe(guest)
+            try:
+                guest.merge(write(tmp_path, content))
+                taken += 1
+            except Task2VecError as error:
+                assert error.exit_code in (4, 5) and describe(guest) == before
+        found = [guest.get(entry.key) for task in guest.tasks() for entry in task.embeddings]
+        assert {one.fisher.tobytes() for one in found} == true and guest.verify().is_sound
+    assert 0 < taken < count
 
 
-def test_absurd_lengths_and_lists(home, tmp_path):
-    for length in (1 << 63, (1 << 64) - 1, 1 << 40, 1 << 28, 10_000):
-        assert f"{length} bytes" in refuse(home, write(tmp_path, pack(*list_everything(), length=length)))
-    for text in ODD_LISTS:
-        refuse(home, write(tmp_path, pack(text)))
+def mutate(content, place, rng):
+    """Cuts a few bytes out, doubles or turns them, flips a bit, or puts something odd in their place."""
+    old = content[place : place + rng.choice((0, 1, 1, rng.randrange(20)))]
+    flipped = bytes(byte ^ 1 << rng.randrange(8) for byte in old[:1]) + old[1:]
+    odd = (b"9" * 30, b"null", b'"', b"[", b"}", b"\xed\xa0\x80", b"-", b"1e999", b"\0")
+    new = rng.choice((b"", 2 * old, old[::-1], flipped, rng.choice(odd)))
+    end = place + (len(new) if rng.random() < 0.8 else len(old))  # what follows is seldom moved
+    content[place:end] = new
 
 
-REFUSING = """
-import sys
-from task2vec.errors import LibraryError
-from task2vec.library import Library
-from tests.hostile.peak_memory import read_memory
-with Library.open(sys.argv[1]) as library:
-    for path in sys.argv[2:]:
-        used = read_memory()
-        try:
-            library.merge(path)
-        except LibraryError:
-            print(read_memory() - used)
-"""
+def test_values_that_would_fill_the_memory_are_refused(home, sound, tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "LARGEST", 1 << 20)
+    path = forge(tmp_path, sound, ("UPDATE tasks SET classes = printf('[%.*c]', 2000000, ' ')",))
+    assert "too big" in refuse(home, path)
 
 
-def test_gigabytes_of_nothing_are_refused_in_little_memory(tmp_path):
-    """Sparse files; a list of 8 million empty entries; a blob of the largest size, which is read to take its hash."""
-    giant = {"tasks": [], "experts": [], "errors": []}
-    giant["embeddings"] = [{"sha256": "0" * 64, "bytes": 1 << 28, "added": None}]
-    many = b'{"tasks": [' + b"{}," * (1 << 23) + b"{}]}"
-    files = {
-        "trailing": (pack(*list_everything()), 1 << 30),
-        "list": (pack(b"", length=1 << 30), 1 << 30),
-        "many": (pack(many), 0),
-        "giant": (pack(giant), len(pack(giant)) + (1 << 28)),
-    }
-    for name, (content, size) in files.items():
-        (tmp_path / name).write_bytes(content)
-        os.truncate(tmp_path / name, max(size, len(content)))
-    printed = run_python(REFUSING, tmp_path / "library", *(tmp_path / name for name in files))
-    grown = dict(zip(files, map(float, printed.split()), strict=True))
-    assert grown["trailing"] < 20 and grown["list"] < 20, grown
-    assert grown["many"] < 150 and grown["giant"] < 600, grown
-
-
-ODD_LISTS = [
-    b'{"tasks": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    b"[]",
-    b"null",
-    b'{"tasks": NaN, "experts": [], "errors": [], "embeddings": []}',
-    b'{"tasks": [], "experts": [], "errors": []}',
-    b'{"tasks": {}, "experts": 5, "errors": [], "embeddings": []}',
-    b"\xff\xfe{}",
-    b'{"tasks": ' + b"9" * 10_000 + b"}",
-]
-
-
+HALF = b"\xed\xa0\x80"  # half of a letter in UTF-8
+INFINITE = float("inf")
 WRONG = {
     "tasks": {
-        "fingerprint": ["../../x", "", "xyz" * 20, 5, None, [], "ab" * 2],
-        "name": [5, None, [], "\ud800", "x" * 70_000],
-        "images": [-1, 1.5, "10", None, True, 1 << 60, 10**400],
-        "classes": ["ab", None, [5], ["a"], ["a", "b", "c"], ["a", "\udfff"]],
-        "counts": [[5], [5, -1], [5, 1 << 60], [5, "5"], None, [5, True]],
-        "tags": ["x", [5], [None], [""], ["\ud800"], {"a": 1}],
-        "taxon": [5, [], "\ud800"],
-        "added": [5, [], "x" * 70_000],
+        "fingerprint": ["../../x", "", "xyz" * 20, 5, None, b"ab", "ab" * 2],
+        "name": [5, None, HALF, "x" * 70_000],
+        "images": [-1, 1.5, "ten", None, 1 << 60],
+        "classes": ['"ab"', None, "[5]", '["a"]', '["a", "b", "c"]', "[", "[" * 100_000, "9" * 10_000, HALF],
+        "counts": ["[5]", "[5, -1]", "[5, 1152921504606846976]", '[5, "5"]', "null", "[5, true]", "NaN"],
+        "taxon": [5, b"x", HALF],
+        "added": [5, "x" * 70_000],
     },
+    "tags": {"tag": [5, "", HALF]},
     "experts": {
-        "name": [None, 5, "", "\ud800", []],
+        "name": [None, 5, "", HALF],
         "source": [None, "ftp", 5],
-        "recipe": [None, [], "x", 5, {"rate": float("inf")}],
-        "parameters": [-1, 1.5, 1 << 63, 10**400, "5", True],
-        "input_size": [1 << 70, [], "224"],
-        "cost": [-1, "1", 10**400, [], float("inf"), float("nan")],
-        "sha256": [5, []],
-        "extra": [5],
+        "recipe": [None, "[]", '"x"', "5", '{"rate": Infinity}'],
+        "parameters": [-1, 1.5, "five"],
+        "input_size": [-1, "large"],
+        "cost": [-1, "one", INFINITE],
+        "sha256": [5, b"x"],
     },
     "errors": {
-        "task": [None, 5, fingerprint_of(99)],
-        "expert": [None, "mine", 5, []],
-        "error": [None, 1.5, -1, "0.5", True, 10**400, float("nan")],
-        "protocol": [None, 5, []],
-        "seed": [None, 1 << 63, 10**400, "0", 1.5, True],
+        "task": [None, 5],
+        "expert": [None, 5],
+        "error": [None, 1.5, -1, "half", INFINITE],
+        "protocol": [None, 5],
+        "seed": [None, "zero", 1.5],
         "measured_by": [None, 5],
-        "low": ["0", 2],
-        "__class__": ["x"],
+        "low": ["zero", 2],
     },
-    "embeddings": {
-        "sha256": [None, 5, "0" * 63, "../" * 21 + "x", "0" * 64],
-        "bytes": [0, -1, 1.5, None, "5", 1 << 62, (1 << 28) + 1],
-        "added": [5, []],
-        "path": ["/etc/passwd"],
-    },
-}
-OPTIONAL = {
-    "experts": {"task", "recipe", "parameters", "input_size", "cost", "sha256"},
-    "errors": {"seed", "measured", "low", "high", "measured_by"},
+    "contents": {"content": [None, 5, "text", b"", b"x" * 500]},
+    "embeddings": {"added": [5]},
 }
 
 
 @pytest.mark.parametrize("table", WRONG)
-def test_wrong_and_missing_values(home, tmp_path, table):
+def test_wrong_values(home, sound, tmp_path, table):
     for name, values in WRONG[table].items():
         for value in values:
-            text, blobs = list_everything()
-            text[table][0][name] = value
-            assert "refused" in refuse(home, write(tmp_path, pack(text, blobs))), (name, value)
-    for name in set(list_everything()[0][table][0]) - OPTIONAL.get(table, set()):
-        text, blobs = list_everything()
-        del text[table][0][name]
-        refuse(home, write(tmp_path, pack(text, blobs)))
+            given = "CAST(? AS TEXT)" if value == HALF else "?"
+            first = f"rowid = (SELECT min(rowid) FROM {table})" if table != "tags" else "task = 1"
+            path = forge(tmp_path, sound, (f"UPDATE {table} SET {name} = {given} WHERE {first}", value))
+            assert "refused" in refuse(home, path), (name, value)
 
 
 # Embeddings that have the right hashes, and lie.
@@ -261,12 +216,8 @@ LIES = {
     "a task that is no text": {"task": 5},
     "half a letter": {"task": "\ud800"},
     "a story that is a list": {"provenance": []},
-    "settings that are a list": {"settings": []},
     "a deep setting": {"settings": {"deep": None}},
-    "a recipe that is a text": {"recipe": "2"},
-    "a fingerprint that is a path": {"task_fingerprint": "../../../x"},
     "a huge error": {"head": {"cv_error": 10**400}},
-    "counts that are a text": {"counts": "many"},
     "a text that cannot be encoded": {},
 }
 
@@ -290,12 +241,12 @@ def lie(kind):
 
 
 @pytest.mark.parametrize("kind", LIES)
-def test_embeddings_that_lie(tmp_path, kind):
+def test_embeddings_that_lie(sound, tmp_path, kind):
     """They are refused in our words and nothing of them is there, or they are taken and all is sound."""
     with Library.open(tmp_path / "library") as library:
         library.add(make("own", 1))
         try:
-            library.merge(write(tmp_path, pack_embedding(lie(kind))))
+            library.merge(forge(tmp_path, sound, ("UPDATE contents SET content = ? WHERE embedding = 1", lie(kind))))
         except Task2VecError:
             assert [task.name for task in library.tasks()] == ["own"] and library.experts() == []
         assert library.verify().is_sound
@@ -304,50 +255,3 @@ def test_embeddings_that_lie(tmp_path, kind):
         library.export(tmp_path / "again.t2vlib")  # what was taken can be given
         with Library.open(tmp_path / "second") as second:
             second.merge(tmp_path / "again.t2vlib")
-
-
-@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
-def test_thousands_of_mutations(home, tmp_path, count):
-    """Bytes are flipped, cut out, doubled and swapped; hashes are made to fit, so that what lies behind is reached."""
-    rng = random.Random(0)
-    text, blobs = list_everything()
-    before, taken = read_bytes(home.folder), 0
-    with Library.open(tmp_path / "guest") as guest:
-        for number in range(count):
-            path = write(tmp_path, mutate_everything(text, blobs, rng, is_fitting=bool(number % 2)))
-            with suppress(LibraryError):  # anything else is a failure
-                guest.merge(path)
-                taken += 1
-        assert guest.verify().is_sound
-        guest.tasks(), guest.experts(), guest.errors(), guest.stats()
-    assert read_bytes(home.folder) == before
-    assert 0 < taken < count / 2
-
-
-def mutate_everything(text, blobs, rng, *, is_fitting):
-    """A file with one to three faults; if `is_fitting`, the list tells the hashes and lengths of what it now brings."""
-    parts = [bytearray(json.dumps(text).encode()), *map(bytearray, blobs)]
-    for _ in range(rng.randrange(1, 4)):
-        mutate(rng.choice(parts), rng)
-    if is_fitting:
-        with suppress(ValueError, KeyError, TypeError, AttributeError):
-            told = json.loads(parts[0])
-            for entry, blob in zip(told["embeddings"], parts[1:], strict=True):
-                entry |= list_blob(blob)
-            return pack(told, map(bytes, parts[1:]))
-    return pack(bytes(parts[0]), map(bytes, parts[1:]))
-
-
-def mutate(content, rng):
-    """Cuts a few bytes out, doubles or turns them, flips a bit, or puts something odd in their place."""
-    place, length = rng.randrange(len(content) + 1), rng.choice((0, 1, 1, rng.randrange(20)))
-    old = content[place : place + length]
-    flipped = bytes(byte ^ 1 << rng.randrange(8) for byte in old[:1]) + old[1:]
-    odd = (b"9" * 30, b"null", b'"', b"[", b"}", b"\\ud800", b"-", b"1e999", b"\0")
-    content[place : place + length] = rng.choice((b"", 2 * old, old[::-1], flipped, rng.choice(odd)))
-
-
-def test_an_embedding_of_a_task_that_is_not_listed(home, tmp_path):
-    text, blobs = list_everything()
-    text["tasks"].pop()
-    assert "not listed" in refuse(home, write(tmp_path, pack(text, blobs)))

@@ -27,7 +27,7 @@ from task2vec.web import Limits, ServeSettings, make_app, server
 from tests.command import START
 from tests.parallel_work import wait_until
 from tests.select.material import make_world
-from tests.web.serving import API, BEARER, SLOW, TOKEN, fill, listening
+from tests.web.serving import API, BEARER, TOKEN, fill, listening
 
 # The one place where the suite opens sockets: on this machine alone.
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -194,38 +194,11 @@ def test_s8_they_do_not_lock_others_out(place):
         assert wait_until(lambda: is_answered(place))
 
 
-@pytest.fixture(scope="module")
-def real(tmp_path_factory):
-    """A server of an empty library whose jobs never end, and how a job is asked for."""
-    home = tmp_path_factory.mktemp("real")
-    limits = Limits(seconds=PATIENCE, listeners=1)
-    app = make_app(ServeSettings(library=home / "tasks", roots=(home,), limits=limits), metatask=make_world())
-    app.state.jobs.command = (sys.executable, "-c", SLOW)
-    body = json.dumps({"folder": next(iter(app.state.folders.roots))})
-    headers = f"Origin: http://127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    with listening(app) as place:
-        yield place, f"POST {API}/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n\r\n{body}".encode()
-    # A job ends with the server. Whether there was one depends on which of the tests below this process ran.
-    assert all(job.state == "cancelled" for job in app.state.jobs.list_jobs())
-
-
-def test_s8_a_body_that_never_comes_or_never_ends_is_given_up(real):
-    place, request = real
-    endless = re.sub(rb"Length: \d+", b"Length: %d" % (1 << 30), request)
-    for told, status in ((request[:-1], b"408"), (endless, b"413")):
-        with connect(place) as line:
-            line.sendall(told)
-            assert line.recv(1000).startswith(b"HTTP/1.1 " + status)
-
-
-def test_s8_listeners_are_limited_and_their_slots_released(real):
-    place, request = real
-    with connect(place) as line:
-        line.sendall(request)
-        job = read_until(line, rb"j-\w{20}")
-    events = f"{API}/jobs/".encode()[1:] + job + b"/events"
-    with connect(place) as line:
-        line.sendall(ASKED % events)
-        read_until(line, b"event: progress")
-        assert not is_answered(place, events)
-    assert wait_until(lambda: is_answered(place, events))
+def test_s8_a_body_that_never_comes_or_never_ends_is_given_up(tmp_path):
+    settings = ServeSettings(library=tmp_path / "tasks", limits=Limits(seconds=PATIENCE))
+    headers = "Origin: http://127.0.0.1\r\nContent-Type: application/json\r\nContent-Length"
+    with listening(make_app(settings, metatask=make_world())) as place:
+        for length, status in ((9, b"408"), (1 << 30, b"413")):
+            with connect(place) as line:
+                line.sendall(f"POST {API}/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}: {length}\r\n\r\n{{".encode())
+                assert line.recv(1000).startswith(b"HTTP/1.1 " + status)

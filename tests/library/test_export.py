@@ -5,9 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from task2vec.errors import LibraryError, UsageError
+from task2vec.errors import LibraryError, ResourceError, UsageError
 from task2vec.library import Expert, Library, MeasuredError, export
-from tests.library.making import change, describe, fingerprint_of, flip, make, spoil
+from tests.library.making import describe, fingerprint_of, make, spoil
 
 
 @pytest.fixture
@@ -68,19 +68,6 @@ def test_a_damaged_embedding_is_not_handed_on(full, other, tmp_path, way):
     assert len(other) == 0 and [path.name for path in tmp_path.iterdir() if path.is_file()] == []
 
 
-def test_an_index_that_lies_about_lengths(full, other, tmp_path):
-    change(full, "UPDATE embeddings SET bytes = bytes + 1 WHERE id = 3")
-    assert other.merge(full.export(tmp_path / "x.t2vlib")).added["embedding"] == 7 and describe(other) == describe(full)
-
-
-def test_what_could_not_be_imported_is_not_exported(full, tmp_path, monkeypatch):
-    for limit, value in (("_LARGEST_TEXT", 1000), ("_MOST_VALUES", 50)):
-        with monkeypatch.context() as patch, pytest.raises(UsageError, match="--tag"):
-            patch.setattr(export, limit, value)
-            full.export(tmp_path / "x.t2vlib")
-    assert not (tmp_path / "x.t2vlib").exists()
-
-
 def test_a_library_is_neither_merged_with_itself_nor_overwritten_by_an_export(full):
     for origin in (full, full.folder, os.path.relpath(full.folder)):
         with pytest.raises(UsageError, match="itself"):
@@ -91,50 +78,38 @@ def test_a_library_is_neither_merged_with_itself_nor_overwritten_by_an_export(fu
     assert full.verify().is_sound
 
 
-def test_an_import_that_is_killed_leaves_whole_entries(full, other, tmp_path, monkeypatch):
-    """Embeddings come in a few at a time; what has come is whole, and the same command brings the rest."""
-    monkeypatch.setattr(export, "_TOGETHER", 2)
-    path, load, calls = full.export(tmp_path / "x.t2vlib"), export.Shared.load, []
+def test_an_import_that_is_interrupted_leaves_nothing(full, other, tmp_path, monkeypatch):
+    path, decode, calls = full.export(tmp_path / "x.t2vlib"), export.decode_embedding, []
 
-    def stop(self, number):
-        calls.append(number)
-        if len(calls) == 7 + 5:
+    def stop(*given):
+        calls.append(given)
+        if len(calls) == 5:
             raise KeyboardInterrupt
-        return load(self, number)
+        return decode(*given)
 
-    monkeypatch.setattr(export.Shared, "load", stop)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(export, "decode_embedding", stop)
         other.merge(path)
-    assert other.stats()["embeddings"] == 4 and other.verify().is_sound
-    assert all(task.embeddings for task in other.tasks()) and 2 <= len(other) <= 4
-    monkeypatch.undo()
+    assert len(other) == 0 and other.verify().is_sound
     other.merge(path)
     assert describe(other) == describe(full) and other.verify().is_sound
 
 
-def test_a_file_that_changes_after_it_was_checked(full, other, tmp_path, monkeypatch):
-    path, merge = full.export(tmp_path / "x.t2vlib"), export.merge
-
-    def change(*args, **options):
-        flip(path, -1)
-        return merge(*args, **options)
-
-    monkeypatch.setattr(export, "merge", change)
-    with pytest.raises(LibraryError, match="SHA-256"):
-        other.merge(path)
-    assert other.verify().is_sound
-
-
-def test_an_export_is_of_one_moment(filled, tmp_path, monkeypatch):
+def test_an_export_is_one_file_of_one_moment(filled, other, tmp_path, monkeypatch):
     """What another process removes while a file is written is still in it."""
-    share = export.share_library
+    decode = export.decode_embedding
 
-    def share_and_lose(*args, **kwargs):
-        shared = share(*args, **kwargs)
-        filled.remove("task 3")
-        return shared
+    def lose_and_decode(*given):
+        if len(filled) == 6:
+            with Library.open(filled.folder) as rival:
+                rival.remove("task 5")
+        return decode(*given)
 
-    monkeypatch.setattr(export, "share_library", share_and_lose)
-    with Library.open(tmp_path / "other") as other:
-        other.merge(filled.export(tmp_path / "six.t2vlib"))
-        assert len(other) == 6 and len(filled) == 5 and other.verify().is_sound
+    with monkeypatch.context() as patch:
+        patch.setattr(export, "decode_embedding", lose_and_decode)
+        path = filled.export(tmp_path / "six.t2vlib")
+    assert other.merge(path).added["embedding"] == 6 and len(filled) == 5
+    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["six.t2vlib"]
+    with pytest.raises(ResourceError, match="a folder that exists"):
+        filled.export(tmp_path / "none" / "x.t2vlib")
+    assert not (tmp_path / "none").exists()

@@ -239,6 +239,20 @@ def test_what_is_damaged_is_named_and_the_rest_comes_back(folder):
         assert library.verify().is_sound
 
 
+def test_what_comes_before_and_after_a_damaged_page_comes_back(folder):
+    with Library.open(folder) as library, library._database.write() as connection:
+        runs = [("x" * 100, f'{{"number": {number}}}', "now") for number in range(1000)]
+        connection.executemany("INSERT INTO runs(what, details, started) VALUES (?, ?, ?)", runs)
+    content = bytearray((folder / "library.sqlite").read_bytes())
+    page = content.index(b'{"number": 500}') // PAGE
+    content[PAGE * page : PAGE * (page + 1)] = bytes(PAGE)
+    (folder / "library.sqlite").write_bytes(content)
+    assert any("part of the table runs" in text for text in Library.repair(folder).lost)
+    with Library.open(folder) as library:
+        found = [run.details.get("number") for run in library.runs()]
+    assert found[1] == 0 and found[-1] == 999 and 500 not in found and found[1:] == sorted(found[1:])
+
+
 def test_nothing_to_repair(tmp_path):
     with pytest.raises(LibraryError, match="nothing to repair"):
         Library.repair(tmp_path)

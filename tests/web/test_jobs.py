@@ -1,6 +1,5 @@
 """Folders are offered by id and never through a link; jobs report progress and results, and can be cancelled."""
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -151,19 +150,6 @@ def test_a_running_job_is_cancelled_and_the_next_one_runs(library, tmp_path):
         (work, *_) = client.state.jobs._work.values()
     assert work.done() and not client.state.jobs._work
     assert [job.state for job in client.state.jobs.list_jobs()] == 3 * ["cancelled"]
-
-
-def test_events_follow_a_job_to_its_end(library, tmp_path):
-    with serving(library, roots=[tmp_path], jobs=GOOD) as client:
-        job = start(client)
-        with client.stream("GET", f"{API}/jobs/{job}/events") as answer:
-            assert answer.headers["content-type"].startswith("text/event-stream")
-            lines = [line for line in answer.iter_lines() if line and not line.startswith(":")]
-        names = [line.removeprefix("event: ") for line in lines[::2]]
-        end = json.loads(lines[-1].removeprefix("data: "))
-        assert names[-2:] == ["progress", "end"]
-        assert end["state"] == "done" and end == ask(client, f"/jobs/{job}") and ask(client, "/jobs")["jobs"] == [end]
-        assert client.state.listeners == 0 and cancel(client, job) == "done"
 
 
 def test_a_folder_is_embedded_in_the_space_of_the_bundled_tasks(tmp_path, monkeypatch):

@@ -24,9 +24,9 @@ VARIABLE = "TASK2VEC_LIBRARY"
 PATIENCE = 120.0  # seconds that a writer waits for the others
 DAMAGE = (sqlite3.Error, UnicodeDecodeError)  # what reading a damaged file raises
 PAGE = 16384  # bytes: an embedding of 0.5 MB takes 31 pages instead of 124
-_OLD_FILE = "index.sqlite"  # of schema 1, which had its embeddings in files beside it
+LARGEST = 1 << 28  # bytes of an embedding; one of a million filters has 40 MB
 _ENVIRONMENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_NOLFS")
-_UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ")
+_UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_TOOBIG")
 _REPAIR = "task2vec library repair"
 _VERIFY = f"List what is damaged: task2vec library verify; then restore a copy, or run: {_REPAIR}"
 
@@ -106,13 +106,14 @@ def find_file(folder: Path) -> Path:
 def has_library(folder: str | Path | None = None) -> bool:
     """Whether there is a library, even a damaged one or one whose repair was interrupted."""
     file = find_file(find_library(folder))
-    return any(file.with_name(name).exists() for name in (file.name, REPAIRED, _OLD_FILE))
+    return file.exists() or file.with_name(REPAIRED).exists()
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
     """A connection in autocommit mode; `mode` is a parameter of SQLite's URIs, for instance "mode=ro"."""
     address = f"file:{quote(str(path.absolute()))}?{mode}"
     connection = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST + PAGE)  # of a row: a foreign file could fill the memory
     try:
         for setting in ("foreign_keys = ON", "synchronous = FULL", "trusted_schema = OFF", "cell_size_check = ON"):
             connection.execute(f"PRAGMA {setting}")
@@ -239,11 +240,6 @@ def _make_folder(path: Path, *, read_only: bool) -> None:
     folder, problem = path.parent, None
     if path.with_name(REPAIRED).exists():
         problem = f"a repair of '{path}' was interrupted before its last step. Nothing is lost. Finish it: {_REPAIR}"
-    elif path.with_name(_OLD_FILE).exists():
-        problem = (
-            f"the library '{folder}' has the older schema 1 (an index with embeddings in files beside it), and this "
-            f"version reads schema {SCHEMA}. Export it with the version that made it, and import that file here."
-        )
     elif read_only:
         problem = f"there is no library in '{folder}'. Create one: task2vec embed FOLDER"
     if problem is not None:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,12 @@ from task2vec.embedding import Embedding
 from task2vec.errors import NotInLibraryError, ResourceError, Task2VecError, UsageError
 from task2vec.library import entries, tables
 from task2vec.library import export as sharing
-from task2vec.library.database import Database, cannot_write, find_file, find_library
+from task2vec.library.database import Database, cannot_write, connect, find_file, find_library
 from task2vec.library.entries import Added, EmbeddingEntry, Expert, MeasuredError, Neighbour, RunEntry, TaskEntry
 from task2vec.library.search import Search
 from task2vec.library.verify import Repaired, Verification, repair, verify
 from task2vec.progress import Report, silent
+from task2vec.storage import replacing
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
@@ -355,32 +356,25 @@ class Library(AbstractContextManager["Library"]):
             raise UsageError(
                 f"'{path}' is in the library's own folder, and could overwrite a part of it. Choose another place."
             )
-        with self._database.read() as connection:
-            shared = sharing.share_library(connection, f"'{self.folder}'", tag=tag)
-            return sharing.write_export(shared, Path(path), report=report)
+        with self._database.read() as old, replacing(Path(path)) as place:
+            place.touch()  # else its folder would be made, too
+            sharing.copy_to_file(old, place, tag=tag, report=report)
+            with closing(connect(place, "mode=rw")) as connection:
+                connection.execute("PRAGMA journal_mode = DELETE")  # who reads it needs no other files
+        return Path(path)
 
     def merge(self, origin: "str | Path | Library", *, report: Report = silent) -> sharing.Merged:
         """Adds everything of an exported file or another library that is not here yet.
 
-        It is read to its end and checked before anything is added. What is here under the same key with another content
-        stays as it is, and is named in the result.
+        It is added in one transaction: all of it or, if anything in it is not valid, nothing. What is here under the
+        same key with another content stays as it is, and is named in the result.
         """
-        with self._database.write():
-            pass  # refused right away if nothing can be written
-        with ExitStack() as stack:
-            if not isinstance(origin, Library) and (Path(origin).is_dir() or Path(origin).suffix == ".sqlite"):
-                origin = stack.enter_context(Library.open(origin, read_only=True))
-            if isinstance(origin, Library):
-                if origin._database.path.resolve() == self._database.path.resolve():
-                    raise UsageError(
-                        f"'{origin.folder}' is this library itself, so there is nothing to merge. Name another one."
-                    )
-                connection = stack.enter_context(origin._database.read())
-                shared = sharing.share_library(connection, f"'{origin.folder}'")
-            else:
-                shared = stack.enter_context(sharing.open_export(Path(origin)))
-            sharing.check_shared(shared, report=report)
-            return sharing.merge(shared, self._database, self._search, report=report)
+        path = origin._database.path if isinstance(origin, Library) else Path(origin)
+        path = find_file(path) if path.is_dir() else path
+        if path.resolve() == self._database.path.resolve():
+            raise UsageError(f"'{origin}' is this library itself, so there is nothing to merge. Name another one.")
+        with sharing.open_origin(path) as old, self._database.write() as new:
+            return sharing.copy_library(old, new, self._search, report=report)
 
 
 def _find_space(connection: Connection, embedding: Embedding) -> int | None:

@@ -342,7 +342,7 @@ class Search:
         row = connection.execute("SELECT filters, changes, basis_sha256 FROM spaces WHERE id = ?", (space,)).fetchone()
         with self._lock:
             known = self._known.get(space)
-            if known is None or (known.changes, known.basis_sha256) != row[1:]:  # more than that it has grown
+            if known is None or (known.filters, known.changes, known.basis_sha256) != row:  # has not just grown
                 sketcher = _load_sketcher(connection, space, row[0], row[2])
                 known = self._known[space] = Known(*row, sketcher=sketcher)
             last = int(known.blocks[-1].ids[-1]) if known.blocks else -1

@@ -19,13 +19,12 @@ from task2vec import errors
 from task2vec.embedding import Embedding
 from task2vec.embedding.embedding import decode_embedding, encode_embedding
 from task2vec.library import entries
-from task2vec.library.database import read_blob
+from task2vec.library.database import LARGEST, read_blob
 from task2vec.library.entries import Added, EmbeddingEntry, Expert, MeasuredError, RunEntry, TaskEntry
 
 if TYPE_CHECKING:
     from task2vec.library.search import Search
 
-LARGEST = 1 << 28  # bytes of an embedding; one of a million filters has 40 MB
 _FIX = "List all damage: task2vec library verify; then embed the task again, or import a good copy."
 _AMBIGUOUS = "{}, so the name is ambiguous. Name one by the first digits of its {}: {}"
 _SHORTEST = 4  # digits of a fingerprint or key that may stand for the whole

@@ -5,33 +5,27 @@ copies everything readable into a new file, which then takes the place of the ol
 """
 
 import hashlib
-import json
 import os
+import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
-from sqlite3 import Connection, DatabaseError, IntegrityError
-from typing import Any
+from sqlite3 import Connection
 
-from task2vec.embedding.embedding import decode_embedding
-from task2vec.errors import DataError, EmbeddingFileError, LibraryError, ResourceError, Task2VecError, UsageError
+from task2vec.errors import LibraryError, ResourceError, Task2VecError
 from task2vec.library import database as files
 from task2vec.library import tables
-from task2vec.library.database import DAMAGE, SCHEMA, Database, read_blob
-from task2vec.library.entries import Expert, MeasuredError, check_tags, identify, read_task
+from task2vec.library.database import DAMAGE, SCHEMA, Database
+from task2vec.library.entries import identify
+from task2vec.library.export import INVALID, copy_to_file
 from task2vec.library.search import Search
 from task2vec.progress import Report, silent
 from task2vec.storage import sync_folder
 
 BACKUPS = "backups"
-_MOST_ROWS = 10_000_000  # a damaged tree of pages can be endless
-_TOGETHER = 64  # embeddings that are written in one transaction
-_INVALID = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)  # from damaged rows
-_FAILURES = (*DAMAGE, Task2VecError, *_INVALID)
-_REFUSALS = (LibraryError, EmbeddingFileError, DataError, UsageError)  # a full disk is none of these
+_FAILURES = (*DAMAGE, Task2VecError, *INVALID)
 _EXPERTS = "SELECT name, location, sha256 FROM experts WHERE source = 'file' AND sha256 IS NOT NULL ORDER BY name"
 _SMALL_TABLES = ("tasks", "tags", "spaces", "embeddings", "sketches", "experts", "errors", "runs")
 
@@ -180,7 +174,8 @@ def repair(path: Path, *, report: Report = silent) -> Repaired:
                 for left in path.parent.glob(f"{BACKUPS}/*/new.sqlite*"):  # of a repair that was killed
                     left.unlink()
                 kept.mkdir(parents=True)
-                lost = _rebuild(old, kept / "new.sqlite", report)
+                copied = copy_to_file(old, kept / "new.sqlite", on_damage=lost.append, is_own=True, report=report)
+                lost += copied.conflicts
                 os.replace(kept / "new.sqlite", new)
             kept.mkdir(parents=True, exist_ok=True)
             # The damaged file goes first, then its WAL, which would corrupt the new file.
@@ -203,10 +198,10 @@ def repair(path: Path, *, report: Report = silent) -> Repaired:
         ) from error
 
 
-def _open_damaged(path: Path, stack: ExitStack) -> Connection | None:
+def _open_damaged(path: Path, stack: ExitStack) -> Connection:
     """A connection until the end of `stack`, with the write lock: what others wrote to the file now would be lost.
 
-    None if it is not a database, or one that cannot be opened.
+    It has nothing in it if the file is not a database, or one that cannot be opened.
 
     Raises:
         LibraryError: A newer version wrote the file, and may have written what would be lost here.
@@ -227,85 +222,4 @@ def _open_damaged(path: Path, stack: ExitStack) -> Connection | None:
             f"'{path}' has schema {version}, and this version knows schema {SCHEMA}: a repair would lose what only a "
             "newer task2vec can read. Upgrade: pip install -U task2vec"
         )
-    return connection
-
-
-def _rebuild(old: Connection | None, new: Path, report: Report) -> list[str]:
-    """Writes all that can be read into the file `new`, and returns what is lost."""
-    lost, search = [], Search()
-    with closing(Database(new, read_only=False)) as database:
-        try:
-            if old is None:
-                raise DatabaseError("it is not a database")
-            with database.write() as connection:
-                _copy_tables(old, connection, lost)
-            _copy_embeddings(old, database, search, lost, report)
-        except DAMAGE as error:
-            lost.append(f"the tables ({error})")
-        with database.connect() as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return lost
-
-
-def _copy_tables(old: Connection, new: Connection, lost: list[str]) -> None:
-    """Copies everything but embeddings: each row is checked as if it were added today, and named if it is lost."""
-    for table, check in _CHECKS.items():
-        for row in _read_rows(old, new, table, lost):
-            try:
-                check(row)
-                tables.insert(new, table, row)
-            except (IntegrityError, *_REFUSALS, *_INVALID) as error:
-                lost.append(f"row {next(iter(row.values()))} of {table} ({type(error).__name__}: {error})"[:300])
-
-
-def _check_fields(kind: type, row: dict[str, Any], **others: Any) -> None:
-    kind(**{one.name: row[one.name] for one in fields(kind)} | others)
-
-
-_CHECKS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "tasks": lambda row: read_task(row | {name: json.loads(row[name]) for name in ("classes", "counts")}),
-    "tags": lambda row: check_tags(row["tag"]),
-    "experts": lambda row: _check_fields(Expert, row, recipe=json.loads(row["recipe"])),
-    "errors": lambda row: _check_fields(MeasuredError, row, task="", expert=""),
-    "runs": lambda row: json.loads(row["details"]),
-}
-
-
-def _read_rows(old: Connection, new: Connection, table: str, lost: list[str]) -> list[dict[str, Any]]:
-    """The rows of a table from its beginning to where it is damaged, and from its end back to there."""
-    columns = [row[1] for row in new.execute(f"PRAGMA table_info({table})") if row[1] != "content"]
-    keys, rows, failure = columns[: 2 if table == "tags" else 1], {}, "there is none"
-    for direction in ("ASC", "DESC"):
-        try:
-            found = old.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-            if found is not None and found[0]:  # a view could compute for ever
-                order = ", ".join(f"{key} {direction}" for key in keys)
-                cursor = old.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}")
-                rows.update((row, dict(zip(columns, row, strict=True))) for row in islice(cursor, _MOST_ROWS))
-                failure = None
-            break
-        except (*DAMAGE, OverflowError) as error:
-            failure = error
-    if failure is not None:
-        lost.append(f"a part of the table {table} ({failure})")
-    return list(rows.values())
-
-
-def _copy_embeddings(old: Connection, database: Database, search: Search, lost: list[str], report: Report) -> None:
-    """Copies the embeddings whose content is whole, and makes their rows again."""
-    with database.read() as connection:
-        known = {row["id"]: row for row in _read_rows(old, connection, "embeddings", lost)}
-        ids = sorted({row["embedding"] for row in _read_rows(old, connection, "contents", lost)} | set(known))
-    step = report("repairing", len(ids))
-    for start in range(0, len(ids), _TOGETHER):
-        some = ids[start : start + _TOGETHER]
-        with database.write() as connection:
-            for number in some:
-                row, content = known.get(number, {}), read_blob(old, "contents", "content", number)
-                try:
-                    embedding = decode_embedding(content or b"", f"embedding {number}")
-                    tables.write(connection, search, embedding, added=row.get("added"))
-                except _REFUSALS:
-                    name = f"embedding {number} ({str(row.get('sha256'))[:8]})"
-                    lost.append(f"{name} is missing or unreadable, or its SHA-256 differs")
-        step(len(some))
+    return connection or stack.enter_context(closing(sqlite3.connect(":memory:")))

@@ -57,7 +57,7 @@ def make_app(settings: ServeSettings, *, metatask: MetaTask | None = None) -> Se
         redoc_url=None,
         lifespan=live,
         redirect_slashes=False,
-        responses={status: {"model": ErrorResponse} for status in (401, 403, 404, 409, 422, 429, 500, 503)},
+        responses={status: {"model": ErrorResponse} for status in (401, 403, 404, 409, 422, 500, 503)},
         exception_handlers=dict.fromkeys((Task2VecError, RequestValidationError, HTTPException, Exception), explain),
     )
     api.state.served = state

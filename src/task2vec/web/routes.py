@@ -1,8 +1,7 @@
 """All routes of the API. Only `POST /jobs` and `DELETE /jobs/{job}` change anything."""
 
-import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial, wraps
 from importlib.util import find_spec
@@ -10,7 +9,6 @@ from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 from fastapi import APIRouter, Depends, Path, Query, Request
-from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from task2vec import __version__
@@ -29,7 +27,6 @@ from task2vec.web.state import Entry, State, View, compare_rows
 router = APIRouter()
 MOST_TASKS, USUAL_TASKS = 200, 60  # of a matrix
 MOST_CLASSES, MOST_FILTERS = 500, 20
-_PAUSE = 0.2  # seconds between two looks at a job
 _PART = 1 << 18  # bytes of a report that are read at a time
 
 
@@ -337,30 +334,3 @@ async def read_job(state: Here, job: JobId) -> Job:
 async def cancel_job(state: Here, job: JobId) -> Job:
     """Ends a job; what is already in the library stays there."""
     return state.jobs.cancel(job)
-
-
-async def listen(state: Here, job: JobId) -> AsyncIterator[Job]:
-    """A job that exists, and a slot for one who listens to it."""
-    found = state.jobs.find(job)
-    if state.listeners >= state.settings.limits.listeners:
-        why, fix = "Each holds a connection open.", "Close some pages, or ask for the job itself now and then."
-        raise RequestError(429, f"{state.listeners} listeners are connected already. {why} {fix}")
-    state.listeners += 1
-    try:
-        yield found
-    finally:
-        state.listeners -= 1
-
-
-@router.get("/jobs/{job}/events", response_class=EventSourceResponse, summary="The progress of a job as events")
-async def follow_job(state: Here, job: Annotated[Job, Depends(listen)]) -> AsyncIterator[ServerSentEvent]:
-    """Server-sent events: `progress` with the job whenever it changes, and `end` when it has ended."""
-    last = None
-    while not (job.has_ended or state.is_closing):
-        if job != last:
-            yield ServerSentEvent(event="progress", data=job)
-        last = job
-        await asyncio.sleep(_PAUSE)
-        job = state.jobs.find(job.id)
-    yield ServerSentEvent(event="progress", data=job)
-    yield ServerSentEvent(event="end", data=job)

@@ -89,7 +89,6 @@ class Limits:
         reading: seconds for a client to read a response.
         jobs: that wait or run.
         kept_jobs: that are listed after they have ended.
-        listeners: to events, of all jobs together.
     """
 
     body: int = 1 << 16
@@ -100,7 +99,6 @@ class Limits:
     reading: float = 30.0
     jobs: int = 4
     kept_jobs: int = 50
-    listeners: int = 32
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,6 @@ def make_server(app: "SecureApp") -> "uvicorn.Server":
         async def on_tick(self, counter: int) -> bool:
             """Ten times a second: end connections that have waited for their client too long."""
             nonlocal stalled
-            app.state.is_closing = self.should_exit  # ends the streams of events
             now, before, stalled = time.monotonic(), stalled, {}
             connections: list[Any] = list(self.server_state.connections)
             for one in connections:

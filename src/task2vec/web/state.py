@@ -137,7 +137,6 @@ class State:
         # Public names of folders, by absolute path: a name as short as "." is in every sentence.
         self.names = {str(path): printable(path.name) or "root" for path in (self.folder, *self.folders.roots.values())}
         self.jobs = Jobs(self.folder, limits=settings.limits, names=self.names)
-        self.listeners, self.is_closing = 0, False
         self._library: Library | None = None
         self._seen: tuple[Any, Any] = (None, None)  # a stamp, and the view that was read then
         self._reading, self._opening = threading.Lock(), threading.Lock()
@@ -152,7 +151,6 @@ class State:
 
     def close(self) -> None:
         """Ends all work."""
-        self.is_closing = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._opening:
             if self._library is not None:

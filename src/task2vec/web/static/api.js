@@ -54,7 +54,6 @@ export const readModels = (shots, signal) => read("models", { shots }, signal);
 export const readFolders = (root) => read("folders", { root });
 export const readJobs = () => read("jobs");
 export const readJob = (id) => read(`jobs/${part(id)}`);
-export const jobEvents = (id) => new EventSource(`${BASE}/jobs/${part(id)}/events`);
 export const cancelJob = (id) => ask(`jobs/${part(id)}`, { method: "DELETE", headers });
 
 export async function startJob(folder, name) {

@@ -1,6 +1,6 @@
 // Embedding a folder: choose one that the server may read, start a job, and follow it. Other jobs wait for their turn.
 
-import { cancelJob, jobEvents, readFolders, readJob, readJobs, startJob } from "./api.js";
+import { cancelJob, readFolders, readJob, readJobs, startJob } from "./api.js";
 import { button, get, make, percent, plural } from "./dom.js";
 import { announce, empty, fill, problem, withCode } from "./parts.js";
 import { state, watch } from "./state.js";
@@ -206,31 +206,14 @@ async function followNext() {
   if (job && !followed) follow(job);
 }
 
-/** Shows a job until it ends: by the server's events, or by polling where these do not get through. */
+/** Shows a job until it ends. */
 function follow(job) {
   followed = job;
   stage = "";
   if (isOver(job)) return end(job);
   showJob(job);
   showTurn();
-  const events = jobEvents(job.id);
-  const close = (news) => {
-    events.close();
-    if (followed === job) end(news);
-  };
-  events.addEventListener("progress", (event) => {
-    const news = JSON.parse(event.data);
-    showJob(news);
-    if (isOver(news)) close(news);
-  });
-  events.addEventListener("end", async (event) => {
-    const news = JSON.parse(event.data);
-    close(isOver(news) ? news : await readJob(job.id));
-  });
-  events.addEventListener("error", () => {
-    events.close();
-    if (followed === job) poll(job);
-  });
+  poll(job);
 }
 
 async function poll(job) {
