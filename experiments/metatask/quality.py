@@ -4,7 +4,6 @@ python -m experiments.metatask.quality --out docs/results/metatask
 """
 
 from collections.abc import Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -186,27 +185,6 @@ def compare_recipes(metatask: t2v.MetaTask, family: str, protocol: int) -> Row:
     return row | {"alike": agree(paper), "by_seed": agree(second)}
 
 
-def compare_classifiers(tables: Sequence[Row]) -> list[Row]:
-    """How the paper's classifier (Adam) ranks experts for a task, beside ours, where both were tried.
-
-    `same_split` is the rank correlation of one split by both classifiers, `other_split` that of two splits by ours.
-    """
-    found = []
-    for task, cells in tables[0]["cells"].items():
-        paper_key = next((key for key in cells if "achille2019" in key), None)
-        both = [table["cells"][task] for table in tables if paper_key in table["cells"][task]]
-        if paper_key is None or len(both) < 3:
-            continue
-        key = paper_key.replace("achille2019", "logistic")
-        paper, ours = (np.array([[row[1] for row in each[k]] for each in both]) for k in (paper_key, key))
-        same = [rank_correlation(a, b) for a, b in zip(paper.T, ours.T, strict=True)]
-        other = [rank_correlation(a, b) for a, b in combinations(ours.T, 2)]
-        row: Row = {"task": task, "experts": len(both), "paper": float(100 * paper.mean())}
-        row |= {"ours": float(100 * ours.mean()), "spearman": rank_correlation(paper.mean(1), ours.mean(1))}
-        found.append(row | {"same_split": _average(same), "other_split": _average(other)})
-    return found
-
-
 def _average(correlations: Sequence[float | None]) -> float:
     """The mean of those that are defined."""
     return float(np.nanmean(np.array(correlations, dtype=np.float64)))
@@ -250,8 +228,8 @@ def list_errors(metatask: t2v.MetaTask) -> list[Row]:
     return rows
 
 
-def write_results(metatask: t2v.MetaTask, folder: Path, tables: Sequence[Row] = ()) -> None:
-    """All tables as CSV; that of classifiers needs the experts' own tables."""
+def write_results(metatask: t2v.MetaTask, folder: Path) -> None:
+    """All tables as CSV."""
     every = range(len(metatask.protocols))
     families = list(dict.fromkeys(task.family for task in metatask.tasks))
     seconds, curves = metatask.info.get("seconds", {}), metatask.info.get("curves", [])
@@ -275,7 +253,6 @@ def write_results(metatask: t2v.MetaTask, folder: Path, tables: Sequence[Row] = 
         "recipes": [compare_recipes(metatask, family, number) for family in families for number in every],
         "ways": compare_ways(metatask, curves),
         "curves": curves,
-        "classifiers": compare_classifiers(tables) if tables else [],
     }
     for name, rows in found.items():
         if rows:
