@@ -23,7 +23,7 @@ from tests.oracles.zoo import weigh_densely
 from tests.select.test_zoo import small  # noqa: F401
 
 KNOWN = {"resnet50.a1_in1k", "vit_base_patch16_clip_224.openai", "vit_base_patch16_siglip_256.webli_i18n"}
-KNOWN |= {"vit_base_patch16_siglip_256.webli", "convnext_base.clip_laiona_320"}
+KNOWN |= {"vit_base_patch16_siglip_256.webli", "convnext_base.clip_laiona_320", "resnet34.tv_in1k"}
 HEAD = "source,model,timm,dataset,protocol,metric,value\n"
 
 
