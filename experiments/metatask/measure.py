@@ -8,9 +8,8 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -128,15 +127,12 @@ class Studio:
         weights: the folder of pretrained networks.
         out: the folder for results.
         device: "cpu" or "cuda".
-        pixels: of the images seen last, on the device, by preprocessing and digest: decoding takes longer than features
-            do, and experts have the preprocessing of their network.
     """
 
     plan: MetaTaskPlan
     weights: Path
     out: Path
     device: str
-    pixels: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
     def make_all(self) -> bool:
         """Makes what is missing; whether nothing is left to other runs."""
@@ -159,31 +155,6 @@ class Studio:
         """The file of a unit of work."""
         return self.out / kind / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}{suffix}"
 
-    @torch.no_grad()
-    def compute_features(self, probe: t2v.Probe, tasks: Sequence[PlannedTask]) -> dict[str, Tensor]:
-        """By the name of a task: features of its images in canonical order. The network sees each image once."""
-        own = [one.task.canonical() for one in tasks]
-        first = {digest: (task, row) for task in own for row, digest in enumerate(task.digests)}
-        numbers = {digest: number for number, digest in enumerate(first)}
-        network, digests, parts = probe.network.eval().to(self.device), list(first), []
-        look = repr(probe.preprocess)
-        if look not in self.pixels:
-            self.pixels.clear()
-        known = self.pixels.setdefault(look, {})
-
-        def load(digest: str) -> Tensor:
-            if digest not in known:
-                task, row = first[digest]
-                known[digest] = probe.preprocess(task.images.load(row)).to(self.device)
-            return known[digest]
-
-        with ThreadPoolExecutor() as pool:
-            for start in range(0, len(digests), 256):
-                batch = torch.stack(list(pool.map(load, digests[start : start + 256])))
-                parts.append(network(probe.preprocess.normalise(batch, torch.float32)))
-        features = torch.cat(parts)
-        return {task.name: features[[numbers[digest] for digest in task.digests]] for task in own}
-
     def measure(self, expert: PlannedExpert) -> Row:
         """The errors and scores of a model on all tasks, and what they cost."""
         tasks = self.plan.tasks
@@ -195,12 +166,12 @@ class Studio:
         times = [time.monotonic()]
         probe, trained = train(expert, self.weights, self.device)
         times.append(time.monotonic())
-        features, cells, scores = self.compute_features(probe, tasks), {}, {}
+        own, cells, scores = [one.task.canonical() for one in tasks], {}, {}
+        features = experts.features_of_tasks(probe, own, device=self.device)
         times.append(time.monotonic())
-        for task in (one.task.canonical() for one in tasks):
+        for task, each in zip(own, features, strict=True):
             plan = experts.plan_cells(task, self.plan.protocols, self.plan.seeds).to(self.device)
-            cells[task.name] = measure_halves(features[task.name], plan)
-            scores[task.name] = self.score(features[task.name], plan, trained)
+            cells[task.name], scores[task.name] = measure_halves(each, plan), self.score(each, plan, trained)
         times.append(time.monotonic())
         about |= {
             "location": LOCATIONS.get(expert.name) if expert.size is None else None,
@@ -234,7 +205,7 @@ class Studio:
         probe, task = train(expert, self.weights, self.device)[0], task.canonical()
         plan = experts.plan_cells(task, protocols, seeds).to(self.device)
         if self.plan.has_linear:
-            features = self.compute_features(probe, [PlannedTask("taxa", "", task, "")])[task.name]
+            (features,) = experts.features_of_tasks(probe, [task], device=self.device)
             linear = {(protocol, seed): found for protocol, seed, found in experts.predict_cells(features, plan)}
         for protocol, seed in product(protocols, seeds):
             is_train, is_test = find_training(plan, protocol, seed), plan.tests[plan.seeds.index(seed)]

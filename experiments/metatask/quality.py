@@ -209,25 +209,6 @@ def compare_ways(metatask: t2v.MetaTask, curves: Sequence[Row]) -> list[Row]:
     return found
 
 
-def list_errors(metatask: t2v.MetaTask) -> list[Row]:
-    """A row for each task, expert and protocol, with a 95 % interval of the mean over seeds, see `count_sure`."""
-    seeds = len(metatask.seeds)
-    parts = np.array([[count_images(task, key) for key in metatask.protocols] for task in metatask.tasks])
-    widening = np.sqrt(1 / seeds + parts[..., 1] / parts[..., 0])[:, None]
-    half = stats.t.ppf(0.975, seeds - 1) * metatask.errors.std(3, ddof=1) * widening
-    means = metatask.errors.mean(3)
-    rows = []
-    for place in np.ndindex(means.shape):
-        row = {"task": metatask.tasks[place[0]].name, "expert": metatask.models[place[1]].name}
-        row |= {"protocol": metatask.protocols[place[2]], "shares_images": f"{metatask.shares_images[place[:2]]:g}"}
-        row |= {"shares_labels": int(metatask.shares_labels[place[:2]])}
-        ends = np.clip([means[place] - half[place], means[place] + half[place]], 0, 1)
-        numbers = dict(zip(("mean", "low", "high"), (means[place], *ends), strict=True))
-        numbers |= {f"seed_{seed}": value for seed, value in zip(metatask.seeds, metatask.errors[place], strict=True)}
-        rows.append(row | {name: f"{value:.4f}" for name, value in numbers.items()})
-    return rows
-
-
 def write_results(metatask: t2v.MetaTask, folder: Path) -> None:
     """All tables as CSV."""
     every = range(len(metatask.protocols))
@@ -238,7 +219,6 @@ def write_results(metatask: t2v.MetaTask, folder: Path) -> None:
     task_columns = ("name", "family", "dataset", "fingerprint", "images", "classes", "label_set")
     columns = ("name", "kind", "network", "source_task", "source_fingerprint", "seed", "params", "gmacs", "is_repeat")
     found = {
-        "errors": list_errors(metatask),
         "tasks": [{key: getattr(task, key) for key in task_columns} for task in metatask.tasks],
         "experts": [
             {key: getattr(model, key) for key in columns}
@@ -254,9 +234,10 @@ def write_results(metatask: t2v.MetaTask, folder: Path) -> None:
         "ways": compare_ways(metatask, curves),
         "curves": curves,
     }
+    metatask.to_csv(folder / "errors.csv")
     for name, rows in found.items():
         if rows:
-            shorten = str if name in ("errors", "tasks", "experts") else _round
+            shorten = str if name in ("tasks", "experts") else _round
             cells = ([shorten(v) if isinstance(v, float) else v for v in row.values()] for row in rows)
             plots.write_rows(folder / f"{name}.csv", [rows[0], *cells], digits=6)
 

@@ -7,7 +7,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-import torch
 
 import task2vec as t2v
 from benchmarks import domain_experts, sizes
@@ -199,24 +198,6 @@ def test_experts_know_what_they_have_seen_and_have_curves(plans, tmp_path, monke
     assert {point["way"] for point in metatask.info["curves"]} == {"linear", "tuned"}
     assert metatask.source_tasks[0].name == whole[1].task.name
     assert len(metatask.embeddings["resnet34 robust"]) == 3
-
-
-def test_pixels_are_decoded_once_and_features_stay_the_same(plans, tmp_path, monkeypatch):
-    tasks, studio = plans["domains"].tasks[:2], measure.Studio(plans["domains"], tmp_path, tmp_path, "cpu")
-    plain = make_tiny()
-    larger = replace(plain, preprocess=replace(plain.preprocess, size=(32, 32), resize=32))
-    first = studio.compute_features(plain, tasks)
-    for task in (one.task.canonical() for one in tasks):
-        pixels = torch.stack([plain.preprocess(task.images.load(row)) for row in range(len(task))])
-        with torch.no_grad():
-            slow = plain.network(plain.preprocess.normalise(pixels, torch.float32))
-        torch.testing.assert_close(first[task.name], slow)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(tasks[0].task.images), "load", lambda *_: pytest.fail("decoded again"))
-        again = studio.compute_features(plain, tasks)
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    wide = studio.compute_features(larger, tasks)
-    assert len(studio.pixels) == 1 and not torch.equal(wide["dogs"], first["dogs"])
 
 
 def _hold(file, is_held):
