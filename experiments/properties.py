@@ -9,8 +9,9 @@ vector, and the distance that the same Fisher would have with the prior of `REFE
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -168,31 +169,6 @@ def cut_images(task: t2v.Task, count: int, *, rng: np.random.Generator) -> t2v.T
 # --- embeddings ------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Embedder:
-    """Embeds every task once and keeps its numbers, by the fingerprint of the task."""
-
-    probe: t2v.Probe
-    settings: t2v.EmbedSettings
-    device: str | None = None
-    known: dict[str, Row] = field(default_factory=dict)
-
-    def embed(self, task: t2v.Task) -> t2v.Embedding:
-        """The embedding, computed now."""
-        embedding = t2v.embed(task, self.probe, settings=self.settings, device=self.device)
-        self.known[task.fingerprint] = measure(embedding)
-        return embedding
-
-    def run(self, cases: Iterable[Case]) -> list[Row]:
-        """One row per case: what it is, then what was measured."""
-        rows = []
-        for about, task in cases:
-            if task.fingerprint not in self.known:
-                self.embed(task)
-            rows.append({**about, **self.known[task.fingerprint]})
-        return rows
-
-
 def measure(embedding: t2v.Embedding) -> Row:
     """The numbers of an embedding: size, error, norm, and how far it is from the trivial one."""
     counts, head = embedding.provenance["counts"], embedding.provenance["head"]
@@ -211,20 +187,25 @@ def measure(embedding: t2v.Embedding) -> Row:
     }
 
 
-def run_experiments(collection: Collection, plan: Plan, embedder: Embedder) -> dict[str, list[Row]]:
-    """The rows of every experiment, by its name."""
+def run_experiments(
+    collection: Collection, plan: Plan, embed: Callable[[t2v.Task], t2v.Embedding]
+) -> dict[str, list[Row]]:
+    """The rows of every experiment by its name: what a case is, then what was measured. Every task is embedded once."""
     cases = plan_cases(collection, plan)
     untouched = next(task for about, task in cases["labels"] if not about["shuffled"])
-    given = embedder.embed(untouched)
-    other = embedder.embed(relabel(untouched, rng=np.random.default_rng([plan.seed, 1])))
+    given = embed(untouched)
+    other = embed(relabel(untouched, rng=np.random.default_rng([plan.seed, 1])))
     difference = np.abs(given.vector - other.vector)
     moved = {"task": untouched.name, "filters": len(given), "filters_changed": int((difference > 0).sum())}
     moved |= {"largest_difference": float(difference.max())}
     moved |= {"largest_relative_difference": float((difference / given.vector).max())}
-    rows = {"relabelled": [moved]}
+    rows, known = {"relabelled": [moved]}, {untouched.fingerprint: measure(given)}
     for name, each in cases.items():
         report.say(f"{name}: {len(each)} embeddings")
-        rows[name] = embedder.run(each)
+        for _, task in each:
+            if task.fingerprint not in known:
+                known[task.fingerprint] = measure(embed(task))
+        rows[name] = [{**about, **known[task.fingerprint]} for about, task in each]
     return rows
 
 
@@ -443,19 +424,14 @@ def properties(
     repeats: Annotated[int | None, typer.Option(min=2, help="Random subsets of each kind; default: 3 or 5.")] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: str | None = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One task to cut, fewer sizes, two repeats.")] = False,
 ) -> None:
     """What the embedding shows of a task: difficulty, labels, number of classes, sample size."""
     folder = plots.make_folder(out)
     settings = t2v.EmbedSettings(max_samples=max_samples, method=method, seed=seed)
-    embedder = Embedder(t2v.load_probe(probe, weights=weights, size=size), settings, device)
-    sizes = (30,) if quick else (30, 50, 80)
-    collection = sample_collection(sizes=sizes, seed=seed) if data is None else read_collection(data)
-    plan = Plan(repeats=repeats or (5 if data else 3), seed=seed, most_images=20 if data and not quick else 10)
-    if quick:
-        small: Row = {"shuffled": (0.0, 0.5, 1.0), "classes": (2, 5), "sizes": (1, 2, 5, 10), "tasks": 1}
-        plan = replace(plan, repeats=repeats or 2, **small)
-    rows = run_experiments(collection, plan, embedder)
+    network = t2v.load_probe(probe, weights=weights, size=size)
+    collection = sample_collection(sizes=(30, 50, 80), seed=seed) if data is None else read_collection(data)
+    plan = Plan(repeats=repeats or (5 if data else 3), seed=seed, most_images=20 if data else 10)
+    rows = run_experiments(collection, plan, partial(t2v.embed, probe=network, settings=settings, device=device))
     claims = make_claims(rows)
     files = write_properties(rows, claims, folder)
     note = "" if data else "\nThese tasks are synthetic. For real images: python -m experiments.properties --data DIR"

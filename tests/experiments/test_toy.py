@@ -104,7 +104,7 @@ def test_measures_by_hand():
 def test_the_command_writes_figure_and_tables(tmp_path, monkeypatch):
     monkeypatch.setattr(toy, "STARTS", 1)
     result = run(toy.app, "--out", tmp_path / "new", "--seeds", 1, "--seed", 3, "--count", COUNT, "--side", SIDE)
-    assert "of the way from chance" in result.stdout and "embedding 8 tasks by polynomial features" in result.stderr
+    assert "polynomial   way   " in result.stdout and "embedding 8 tasks by polynomial features" in result.stderr
     rows, tasks = (read_csv(tmp_path / "new" / f"toy_{name}.csv") for name in ("neighbours", "tasks"))
     assert [(row["seed"], row["probe"]) for row in rows] == [(3, "ReLU"), (3, "polynomial")]
     assert len(tasks) == COUNT and all(3 <= row["clusters"] <= 16 for row in tasks)
