@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
@@ -22,14 +22,10 @@ import typer
 import task2vec as t2v
 from experiments import report
 from experiments.collection import Collection, Member, read_collection, sample_collection
-from experiments.figures import draw_norm_error, scale_norms, style_axes
+from experiments.figures import draw_norm_error
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.text import pluralize
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 REFERENCE = 1000
 TRUE, SHUFFLED, ALL_BUT_ONE = "true labels", "shuffled labels", "all but one image alike"
@@ -324,93 +320,16 @@ def _way(start: Point, end: Point) -> float:
     return 1 - end.mean / start.mean if start.mean > 0 else 0.0
 
 
-# --- figures: dots are single subsets, bars one standard error of their mean ------------------------------------------
-
-_ALONE = 5.2
-_STYLES = {TRUE: "-", SHUFFLED: "--", ALL_BUT_ONE: ":"}
-_SAME = "the same, "
-_DOTTED = (0, (1, 2))
-# The columns of the panels, how they are scaled, and what their axes say.
-_PANELS: dict[str, tuple[float, str]] = {
-    "error": (100, "cross-validated error (%)"),
-    "norm": (1, "norm (L1 of the Fisher)"),
-    "distance": (1, "distance to trivial"),
-    "prior_share": (100, "prior's share of the vector (%)"),
-}
-
-
-def draw_curves(rows: Sequence[Row], by: str, label: str, columns: Sequence[str], *, layout: int = 3) -> "Figure":
-    """A panel for each column: its mean at each value of `by`, a curve for each task and kind of labels."""
-    width = plots.PAPER_WIDTH if len(columns) > 2 else _ALONE
-    figure = report.open_figure(2.45 * math.ceil(len(columns) / layout), width=width)
-    panels = figure.subplots(math.ceil(len(columns) / layout), min(layout, len(columns)), squeeze=False).flat
-    for letter, axes, column in zip("abcd", panels, columns, strict=False):
-        factor, words = _PANELS[column]
-        for number, (task, group) in enumerate(report.split_rows(rows, "task").items()):
-            for kind, own in report.split_rows([{"labels": TRUE, **row} for row in group], "labels").items():
-                name = plots.format_legend(task) if kind == TRUE else f"{_SAME}{kind}"
-                _draw_curve(axes, own, by, column, factor, number, label=name, style=_STYLES[kind])
-            if column == "error" and by != "images_per_class":
-                chance = [(point.at, 100 * point.mean) for point in summarise(group, by, "chance")]
-                axes.plot(*zip(*chance, strict=True), color=plots.GREY, linewidth=0.8, linestyle=_DOTTED)
-        style_axes(axes, label, words)
-        if column == "norm":
-            scale_norms(axes, "y")
-        elif column == "distance":
-            axes.set_ylim(bottom=-0.03)
-            axes.axhline(0, color=plots.INK, linewidth=0.8)
-        else:
-            axes.set_ylim(-4, 104)
-        if by != "shuffled":
-            counts = sorted({row[by] for row in rows})
-            axes.set_xscale("log")
-            axes.set_xticks(counts, [f"{count:g}" for count in counts])
-            axes.xaxis.minorticks_off()
-        axes.set_title(letter, fontsize=9, fontweight="bold", loc="left", color=plots.INK)
-    handles, labels = next(iter(figure.axes)).get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 3), fontsize=7, frameon=False)
-    return figure
-
-
-def _draw_curve(
-    axes: "Axes", rows: Sequence[Row], by: str, column: str, factor: float, number: int, *, label: str, style: str
-) -> None:
-    """Every subset as a pale dot, and the mean of each kind with its standard error."""
-    colour = plots.COLOURS[number % len(plots.COLOURS)]
-    is_logarithmic = column == "norm"
-    points = summarise(rows, by, column, is_logarithmic=is_logarithmic)
-
-    def scale(values: Any) -> np.ndarray:
-        return factor * (np.exp(values) if is_logarithmic else np.asarray(values))
-
-    mean = scale([point.mean for point in points])
-    low = mean - scale([point.mean - point.stderr for point in points])
-    high = scale([point.mean + point.stderr for point in points]) - mean
-    for point in points:
-        axes.scatter([point.at] * len(point.values), scale(point.values), s=5, color=colour, alpha=0.3, linewidths=0)
-    mark = plots.MARKS[number % len(plots.MARKS)] if style == "-" else "none"
-    look: Row = {"color": colour, "linestyle": style, "marker": mark, "markersize": 3.5, "linewidth": 1.1}
-    axes.errorbar([point.at for point in points], mean, [low, high], capsize=2, elinewidth=0.9, label=label, **look)
+# --- command line ---------------------------------------------------------------------------------------------------
 
 
 def write_properties(rows: dict[str, list[Row]], claims: Sequence[Claim], folder: Path) -> list[Path]:
-    """The figures of all properties and the numbers behind them."""
-    sizes = ("distance", "prior_share", "norm", "error")
-    shuffled = [{**row, "shuffled": 100 * row["shuffled"]} for row in rows["labels"]]
-    figures = {
-        "labels": draw_curves(shuffled, "shuffled", "labels shuffled (%)", ("error", "norm", "distance")),
-        "classes": draw_curves(rows["classes"], "classes", "number of classes", ("error", "norm")),
-        "sample_size": draw_curves(rows["sample_size"], "images_per_class", "images per class", sizes, layout=2),
-    }
+    """The figure of norms, and the numbers of all properties."""
     by_task = {key: [row[key] for row in rows["norm_error"]] for key in ("norm", "error", "task", "dataset")}
     about: Row = {"names": by_task["task"], "groups": by_task["dataset"], "out": folder / "norm_error.png"}
     files = draw_norm_error(by_task["norm"], by_task["error"], **about)
-    files += [plots.save_picture(figure, folder / f"{name}.png") for name, figure in figures.items()]
     files += [report.write_rows(table, folder / f"{name}.csv") for name, table in rows.items()]
     return files + report.write_claims(claims, folder)
-
-
-# --- command line ----------------------------------------------------------------------------------------------------
 
 
 def properties(

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -25,14 +25,10 @@ from experiments import report
 from experiments.agreement import ALL, WITHIN, Agreement, agree, agree_within, neighbour_shares, resample_mean, retrieve
 from experiments.collection import Collection, Dataset, read_collection
 from experiments.embeddings_file import EmbeddingFile, open_embeddings
-from experiments.figures import curve_area, draw_neighbourhoods, draw_norm_error, style_axes
+from experiments.figures import curve_area, draw_neighbourhoods, draw_norm_error
 from experiments.label_sets import Family, make_painted_family, make_taxon_family
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 RANKS = ("kingdom", "subkingdom", "phylum", "subphylum", "superclass", "class", "subclass", "infraclass", "superorder",
          "order", "suborder", "infraorder", "superfamily", "family", "subfamily", "tribe", "genus", "subgenus",
@@ -396,9 +392,6 @@ def _format(agreement: Agreement) -> str:
 
 # --- figures ---------------------------------------------------------------------------------------------------------
 
-_LEGEND: Row = {"fontsize": 6.5, "frameon": False, "loc": "lower left", "bbox_to_anchor": (0, 1.0), "handlelength": 1.2,
-                "borderaxespad": 0.2}  # fmt: skip
-
 
 def write_comparison(comparison: Comparison, datasets: Sequence[str], folder: Path, *, seed: int = 0) -> list[Path]:
     """The figures and tables of a collection."""
@@ -417,69 +410,7 @@ def write_comparison(comparison: Comparison, datasets: Sequence[str], folder: Pa
     maps = {name: plots.lay_out(spaces[name], names, seed=seed) for name in (main, COSINE)}
     panels = {f"task embeddings ({main})": maps[main].positions, "domain embeddings": maps[COSINE].positions}
     files += plots.draw_map(panels, names, out=folder / "maps", groups=groups)
-    facts = [{name: row[name] for name in ("images", "classes", "error", "norm")} for row in comparison.tasks]
-    about: Row = {"groups": groups, "facts": facts, "title": f"{len(names)} tasks"}
-    about["note"] = f"symmetric distance, {main}, {maps[main].describe()}"
-    page = plots.write_page(maps[main].positions, names, path=folder / "map.html", distances=spaces[main], **about)
-    return [page, *files]
-
-
-def draw_label_sets(rows: Sequence[Row], pairs: Sequence[Row]) -> "Figure":
-    """How often a label set is found again, by space, and how far apart label sets are."""
-    figure = report.open_figure(3.0)
-    rates, distances = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
-    _draw_rates(rates, [row for row in rows if row["space"] in {pair["space"] for pair in pairs}])
-    main = pairs[0]["space"]
-    _draw_distances(distances, [pair for pair in pairs if pair["space"] in (main, COSINE)])
-    for axes, letter in ((rates, "a"), (distances, "b")):
-        axes.text(-0.13, 1.02, letter, fontsize=9, fontweight="bold", color=plots.INK, transform=axes.transAxes)
-    return figure
-
-
-def _draw_rates(axes: "Axes", rows: Sequence[Row]) -> None:
-    """Bars by family and space, and the rate of chance across each family."""
-    families = list(report.split_rows(rows, "family").values())
-    looks = plots.choose_looks([row["space"] for row in rows])
-    width = 0.8 / len(looks)
-    for number, (space, look) in enumerate(looks.items()):
-        heights = [next(100 * row["rate"] for row in family if row["space"] == space) for family in families]
-        places = np.arange(len(families)) - 0.4 + (number + 0.5) * width
-        label = plots.format_legend(space)
-        axes.bar(places, heights, 0.92 * width, color=look.colour, hatch=look.hatch, label=label)
-    for place, family in enumerate(families):
-        look = {"color": plots.INK, "linewidth": 0.9, "linestyle": (0, (2, 1.5))}
-        label = None if place else "chance"
-        axes.plot([place - 0.45, place + 0.45], [100 * family[0]["chance"]] * 2, label=label, **look)
-    style_axes(axes, "", "label set found again (%)")
-    axes.set_ylim(0, 105)
-    names = [plots.format_legend(f"{family[0]['family']} ({family[0]['label_sets']})") for family in families]
-    axes.set_xticks(range(len(families)), names, fontsize=7, rotation=20, ha="right", rotation_mode="anchor")
-    axes.legend(**_LEGEND, ncols=3)
-
-
-def _draw_distances(axes: "Axes", pairs: Sequence[Row]) -> None:
-    """Every pair as a dot, in units of the mean distance between different label sets of different images."""
-    rng = np.random.default_rng(0)
-    labels: list[str] = []
-    kinds = {"same": (-0.17, "#d55e00", "same label set, other images")}
-    kinds["beside"] = (0.17, "#0072b2", "other label set, same images")
-    for family, own in report.split_rows(pairs, "family").items():
-        for space, group in report.split_rows(own, "space").items():
-            unit = np.mean([pair["distance"] for pair in group if pair["kind"] == "other"]) or 1.0
-            for kind, (shift, colour, _) in kinds.items():
-                values = np.array([pair["distance"] for pair in group if pair["kind"] == kind]) / unit
-                places = len(labels) + shift + rng.uniform(-0.1, 0.1, len(values))
-                axes.scatter(places, values, s=7, color=colour, alpha=0.45, linewidths=0)
-                ends = len(labels) + shift + np.array([-0.14, 0.14])
-                axes.plot(ends, [values.mean()] * 2, color=plots.INK, linewidth=1.3)
-            labels.append(plots.format_legend(f"{family}, {space.split(',')[0]}"))
-    for _, colour, words in kinds.values():
-        axes.scatter([], [], s=14, color=colour, label=words)
-    axes.axhline(1.0, color=plots.GREY, linewidth=0.8, linestyle=(0, (1, 2)), label="other label set, other images")
-    style_axes(axes, "", "distance (mean of the dotted line = 1)")
-    axes.set_ylim(bottom=-0.04)
-    axes.set_xticks(range(len(labels)), labels, fontsize=6.5, rotation=20, ha="right", rotation_mode="anchor")
-    axes.legend(**_LEGEND, ncols=2)
+    return files
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
@@ -531,7 +462,7 @@ def taxonomy(
     tables = {"attributes": rows, "attribute_distances": pairs, "attribute_tasks": described}
     files += [report.write_rows(table, folder / f"{name}.csv") for name, table in tables.items()]
     files += report.write_claims(claims, folder)
-    files += [plots.save_picture(draw_label_sets(rows, pairs), folder / "attributes.png"), file.save()]
+    files.append(file.save())
     note = "rho is Spearman's correlation with the distance in the tree, p from permuting tasks."
     report.print_claims(claims, files, note)
 

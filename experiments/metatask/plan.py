@@ -52,6 +52,7 @@ NETWORKS = ("tf_efficientnet_lite0", "tf_efficientnet_lite1", "tf_efficientnet_l
 LOCATIONS = {name: f"timm:{name}" for name in NETWORKS[:3]} | {name: f"torchvision:{name}" for name in NETWORKS[3:5]}
 # Fine-tuned as a whole, and what tasks are embedded by.
 TUNED = ("tf_efficientnet_lite0", "resnet34")
+NETWORK_SPACES: dict[str, Space] = {f"{name} robust": (name, "robust", SIZE) for name in TUNED}
 # Photographs of the same origin are one source, so that none is left out while its relatives are known.
 SOURCES = {"food15": "food101", "objects20": "caltech101", "grocery_packages": "grocery", "grocery_fruit": "grocery"}
 
@@ -185,7 +186,7 @@ def plan_networks(folder: Path) -> MetaTaskPlan:
     """Pretrained networks at their own image size, on the tasks of experts and on many sources: the package's own."""
     sources = read_sources(folder)
     tasks = (*plan_experts(folder).tasks, *sources)
-    networks = tuple(_plan_network(name, "generic" if name == "resnet34" else "network") for name in NETWORKS)
+    networks = _plan_networks()
     whole = [*(one for one in tasks if one.family == "taxa" and one.task.name == one.dataset), *sources]
     return MetaTaskPlan(
         "pretrained networks on many sources",
@@ -193,7 +194,7 @@ def plan_networks(folder: Path) -> MetaTaskPlan:
         networks,
         protocols=(TWO, FIVE, TEN, TWENTY, HALF),
         scored=(FIVE, HALF),
-        spaces={f"{name} robust": (name, "robust", SIZE) for name in TUNED},
+        spaces=NETWORK_SPACES,
         curves=tuple((expert, one, (FIVE, HALF)) for expert in networks if expert.name in TUNED for one in whole),
         curve_seeds=(0,),
         has_linear=False,
@@ -201,12 +202,15 @@ def plan_networks(folder: Path) -> MetaTaskPlan:
 
 
 def plan_domains(folder: Path) -> MetaTaskPlan:
-    """An expert for every whole dataset, a ResNet-34 fine-tuned on it at 224 pixels, tried on other sources."""
-    tasks, experts = read_datasets(folder), []
+    """An expert for every whole dataset, a ResNet-34 fine-tuned on it at 224 pixels, tried on other sources.
+
+    Beside them are the pretrained networks of `plan_networks`.
+    """
+    tasks, experts = read_datasets(folder), list(_plan_networks())
     for one in tasks:
         name, mirrors = f"resnet34 on {one.task.name}", one.task.name not in SIDED
         experts.append(replace(_plan_network("resnet34", "domain"), name=name, source=one, mirrors=mirrors))
-    about: dict[str, Any] = {"scores": ("logme",), "seeds": (0, 1, 2)}
+    about: dict[str, Any] = {"scores": ("logme",), "seeds": (0, 1, 2), "spaces": NETWORK_SPACES}
     return MetaTaskPlan("experts for whole datasets", tasks, tuple(experts), **about)
 
 
@@ -219,6 +223,11 @@ def plan_sizes(folder: Path) -> MetaTaskPlan:
     )
     about: dict[str, Any] = {"protocols": (FIVE, HALF), "scored": (), "seeds": (0, 1, 2)}
     return MetaTaskPlan("networks at other image sizes", read_datasets(folder), networks, **about)
+
+
+def _plan_networks() -> tuple[PlannedExpert, ...]:
+    """All pretrained networks."""
+    return tuple(_plan_network(name, "generic" if name == "resnet34" else "network") for name in NETWORKS)
 
 
 def _plan_network(name: str, kind: str) -> PlannedExpert:
