@@ -32,6 +32,7 @@ from task2vec.experts.metatask import (
 from task2vec.experts.protocol import (
     ADAM,
     DRAWS,
+    EPOCHS,
     ErrorProtocol,
     Score,
     Shots,
@@ -476,11 +477,11 @@ class CellPlan:
         """The same, on the device of the features."""
         return replace(self, parts=self.parts.to(device))
 
-    def draw(self, part: int, epochs: int) -> Tensor:
+    def draw(self, part: int) -> Tensor:
         """(epochs, draws) numbers of training images of a part, uniformly over classes."""
         mask, seed = self.parts.train[part], self.pairs[part][1]
         rows, own = torch.from_numpy(np.flatnonzero(mask)), self.targets[mask]
-        draws = [draw_epoch(own, draws=DRAWS, seed=seed, epoch=epoch)[0] for epoch in range(epochs)]
+        draws = [draw_epoch(own, draws=DRAWS, seed=seed, epoch=epoch)[0] for epoch in range(EPOCHS)]
         return rows[torch.stack(draws)]
 
 
@@ -557,14 +558,14 @@ def predict_cells(
         wanted = [cell for cell in wanted if (cell[0].key, cell[1]) in kept]
     features = features[torch.from_numpy(plan.order).to(features.device)]
     found: dict[tuple[ErrorProtocol, int], np.ndarray] = {}
-    for kind in dict.fromkeys((protocol.classifier, protocol.epochs) for protocol, _ in wanted):
-        some = [(protocol, seed) for protocol, seed in wanted if (protocol.classifier, protocol.epochs) == kind]
+    for classifier in dict.fromkeys(protocol.classifier for protocol, _ in wanted):
+        some = [(protocol, seed) for protocol, seed in wanted if protocol.classifier == classifier]
         rows = sorted({plan.pairs.index((protocol.shots, seed)) for protocol, seed in some})
-        parts, (classifier, epochs) = plan.parts.only(rows), kind
+        parts = plan.parts.only(rows)
         if classifier == "logistic":
             logits = fit_split_heads(features, parts)
         else:
-            draws = torch.stack([plan.draw(row, epochs) for row in rows])
+            draws = torch.stack([plan.draw(row) for row in rows])
             how: Any = {**ADAM, "is_multilabel": parts.is_multilabel}
             logits = train_split_heads(features, parts.onehot, draws, **how)
         predicted = (logits if parts.is_multilabel else logits.argmax(2)).cpu().numpy()
