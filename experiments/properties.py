@@ -218,8 +218,8 @@ class Point:
     values: tuple[float, ...]
 
 
-def summarise(rows: Sequence[Row], by: str, value: str, *, is_logarithmic: bool = False) -> list[Point]:
-    """One point per distinct `by`, in its order; a logarithmic mean is the logarithm of the geometric one.
+def summarise(rows: Sequence[Row], by: str, value: str) -> list[Point]:
+    """One point per distinct `by`, in its order.
 
     Example:
         >>> [point.mean for point in summarise([{"n": 1, "d": 2.0}, {"n": 1, "d": 4.0}], "n", "d")]
@@ -228,7 +228,6 @@ def summarise(rows: Sequence[Row], by: str, value: str, *, is_logarithmic: bool 
     points = []
     for at, group in sorted(report.split_rows(rows, by).items()):
         values = np.array([row[value] for row in group])
-        values = np.log(np.maximum(values, np.finfo(float).tiny)) if is_logarithmic else values
         stderr = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
         points.append(Point(at, float(values.mean()), stderr, tuple(values.tolist())))
     return points

@@ -40,8 +40,8 @@ def test_a_rise_and_an_error_below_chance_count_beyond_their_noise():
     assert properties.find_rise(a, properties.Point(2, 1.2, 0.5, (1.7, 0.7))) == 0.0
     assert properties.find_rise(a, properties.Point(2, 0.4, 0.1, (0.4,))) == 0.0
     rows = [{"n": 1, "d": 1.0}, {"n": 1, "d": 4.0}, {"n": 2, "d": 3.0}]
-    first, second = properties.summarise(rows, "n", "d", is_logarithmic=True)
-    assert np.exp(first.mean) == pytest.approx(2) and second.stderr == 0.0
+    first, second = properties.summarise(rows, "n", "d")
+    assert (first.mean, first.stderr, second.stderr) == (2.5, pytest.approx(1.5), 0.0)
 
     assert properties.is_learnable({"error": 0.3, "chance": 0.5, "images": 100})
     assert not properties.is_learnable({"error": 0.45, "chance": 0.5, "images": 100})

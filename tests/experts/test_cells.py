@@ -13,15 +13,13 @@ from task2vec.experts import (
     choose_test_half,
     choose_training,
     error_matrix,
-    linear_error,
     measure_cells,
     plan_cells,
     predict_cells,
     score_cell,
 )
-from task2vec.experts.error_matrix import compute_features
 from task2vec.head.fit import SPLIT_L2_GRID
-from tests.experts.material import make_attributes, make_model, make_task, make_tasks
+from tests.experts.material import make_attributes, make_task
 
 HALF, FIVE = ErrorProtocol(), ErrorProtocol(shots=5)
 PAPER = ErrorProtocol(classifier="achille2019")
@@ -132,11 +130,3 @@ def test_errors_on_parts_of_the_test_images_make_up_the_whole():
         counts = [int((plan.tests[seed] & mask).sum()) for mask in (some, ~some)]
         assert whole > 0.3 and parts[0] != parts[1]
         assert whole == pytest.approx(np.average(parts, weights=counts))
-
-
-def test_the_errors_of_a_model_are_those_of_its_features():
-    expert, task = make_model("one", seed=11), make_tasks()[2].canonical()
-    first = linear_error(expert, task, seeds=(0, 1), device="cpu")
-    features = compute_features(expert, task.images, device="cpu")
-    assert list(first) == measure_cells(features, plan_cells(task, [HALF], (0, 1)), model="one")
-    assert linear_error(expert, task.subset(range(len(task))[::-1]), seeds=(0, 1), device="cpu") == first
