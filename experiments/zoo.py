@@ -116,6 +116,8 @@ def name_tower(architecture: str) -> str:
     Example:
         >>> name_tower("ViT-H-14-378-quickgelu"), name_tower("coca_ViT-L-14"), name_tower("RN50"), name_tower("RN50x4")
         ('vit_huge_patch14_clip_quickgelu_378', 'vit_large_patch14_clip_224', 'resnet50_clip', '')
+        >>> name_tower("convnext_base_w"), name_tower("convnext_large_d_320")
+        ('convnext_base', 'convnext_large_mlp')
     """
     if architecture in TOWERS:
         return TOWERS[architecture]
