@@ -1,4 +1,4 @@
-"""Many tasks at once: those that come with the package, or a folder of your own.
+"""Many tasks at once: those of a folder of datasets with taxonomies.
 
 A folder has a `tasks.csv` (columns dataset, taxon_level and taxon; task, n_classes and n_images if known). Each of its
 rows is the task of the classes of one taxon: the rows of `<dataset>/taxonomy.csv` whose column `taxon_level` holds
@@ -10,18 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 import task2vec as t2v
 from experiments.report import say
 from task2vec.errors import DataError
 
 # Classes of fewer images are left out of a taxon: five folds of one or two images measure nothing.
 MIN_IMAGES = 10
-# Sample tasks that have enough classes to be cut, from hard to easy.
-RICH_SAMPLES = ("digits", "cluttered shapes", "colours", "textures")
-RICH_IMAGES = 240
-
 Record = dict[str, str]
 
 
@@ -100,27 +94,6 @@ class Collection:
     members: tuple[Member, ...]
     rich: tuple[Member, ...]
     datasets: tuple[Dataset, ...] = ()
-
-
-def sample_collection(*, sizes: Sequence[int] = (40, 60, 100), seed: int = 0) -> Collection:
-    """The small tasks of the package, several sizes of each, and the same with half of their classes.
-
-    Example:
-        >>> collection = sample_collection(sizes=[30])
-        >>> len(collection.members), [member.task.name for member in collection.rich][:2]
-        (13, ['digits', 'cluttered shapes'])
-    """
-    members = []
-    for number, size in enumerate(sizes):
-        rng = np.random.default_rng([seed, number])
-        for task in t2v.sample_tasks(images_per_task=size, seed=seed + number + 1):
-            members.append(Member(task.name, replace(task, name=f"{task.name}, {size} images")))
-            if len(task.classes) >= 4:
-                kept = rng.choice(len(task.classes), len(task.classes) // 2, replace=False)
-                half = task.subset(np.flatnonzero(np.isin(task.targets, kept)))
-                members.append(Member(task.name, replace(half, name=f"{task.name}, {size} images, half the classes")))
-    whole = {task.name: task for task in t2v.sample_tasks(images_per_task=RICH_IMAGES, seed=seed)}
-    return Collection(tuple(members), tuple(Member(name, whole[name]) for name in RICH_SAMPLES))
 
 
 def pick_rich(members: Sequence[Member]) -> tuple[Member, ...]:

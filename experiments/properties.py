@@ -21,7 +21,7 @@ import typer
 
 import task2vec as t2v
 from experiments import report
-from experiments.collection import Collection, Member, read_collection, sample_collection
+from experiments.collection import Collection, Member, read_collection
 from experiments.figures import draw_norm_error
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
@@ -332,14 +332,14 @@ def write_properties(rows: dict[str, list[Row]], claims: Sequence[Claim], folder
 
 
 def properties(
-    data: Annotated[Path | None, typer.Option(help="Folder of tasks; default: small synthetic ones.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder with a tasks.csv by taxon, and taxonomies.")],
     out: Annotated[Path, typer.Option(help="Folder for figures and tables.")] = Path("task2vec-paper"),
     probe: Annotated[str, typer.Option(help="A timm or torchvision model.")] = "tf_efficientnet_lite0",
     weights: Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")] = None,
     size: Annotated[int, typer.Option(min=1, help="Side of the images in pixels.")] = 64,
     max_samples: Annotated[int, typer.Option(min=1, help="(Image, label) pairs per embedding.")] = 24,
     method: Literal["robust", "direct", "variational"] = "robust",
-    repeats: Annotated[int | None, typer.Option(min=2, help="Random subsets of each kind; default: 3 or 5.")] = None,
+    repeats: Annotated[int, typer.Option(min=2, help="Random subsets of each kind.")] = Plan.repeats,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: str | None = None,
 ) -> None:
@@ -347,13 +347,11 @@ def properties(
     folder = plots.make_folder(out)
     settings = t2v.EmbedSettings(max_samples=max_samples, method=method, seed=seed)
     network = t2v.load_probe(probe, weights=weights, size=size)
-    collection = sample_collection(sizes=(30, 50, 80), seed=seed) if data is None else read_collection(data)
-    plan = Plan(repeats=repeats or (5 if data else 3), seed=seed, most_images=20 if data else 10)
+    plan, collection = Plan(repeats=repeats, seed=seed), read_collection(data)
     rows = run_experiments(collection, plan, partial(t2v.embed, probe=network, settings=settings, device=device))
     claims = make_claims(rows)
     files = write_properties(rows, claims, folder)
-    note = "" if data else "\nThese tasks are synthetic. For real images: python -m experiments.properties --data DIR"
-    report.print_claims(claims, files, f"100 % of the way is on the embedding of a task without information.{note}")
+    report.print_claims(claims, files, "100 % of the way is on the embedding of a task without information.")
 
 
 app = report.make_app(properties)

@@ -225,7 +225,10 @@ def run_seed(seed: int, *, count: int = COUNT, side: int = SIDE) -> tuple[list[R
     measured, spaces = [], {}
     for name, probe in probes.items():
         say(f"seed {seed}: embedding {count} tasks by {name} features")
-        embeddings, domains = _embed_all(tasks, probe)
+        how: Row = {"device": "cpu", "num_workers": 1, "batch_size": side**2}
+        embeddings = [t2v.embed(task, probe, settings=SETTINGS, **how) for task in tasks]
+        means = np.stack([t2v.embed_domain(task, probe, dtype="float64", **how).mean for task in tasks])
+        domains = np.linalg.norm(means[:, None] - means[None, :], axis=2)
         errors = [embedding.provenance["head"]["cv_error"] for embedding in embeddings]
         norms = [embedding.norm() for embedding in embeddings]
         spaces[name] = np.array(t2v.distance.pairwise(embeddings, device="cpu"))
@@ -234,22 +237,6 @@ def run_seed(seed: int, *, count: int = COUNT, side: int = SIDE) -> tuple[list[R
         for row, error, norm in zip(tabulated, errors, norms, strict=True):
             row |= {f"{name.lower()}_cv_error": error, f"{name.lower()}_norm": norm}
     return measured, tabulated, regions, spaces
-
-
-def _embed_all(tasks: Sequence[t2v.Task], probe: t2v.Probe) -> tuple[list[t2v.Embedding], np.ndarray]:
-    """Embeddings, and distances between domain embeddings."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # matrices as small as these lose more to handing work over than they gain
-    try:
-        common: dict[str, Any] = {"device": "cpu", "num_workers": 1, "batch_size": len(tasks[0])}
-        embeddings = [t2v.embed(task, probe, settings=SETTINGS, **common) for task in tasks]
-        # Tasks that share their pictures share their domain.
-        unique = {task.digests: task for task in tasks}
-        domains = {key: t2v.embed_domain(task, probe, dtype="float64", **common).mean for key, task in unique.items()}
-    finally:
-        torch.set_num_threads(threads)
-    means = np.stack([domains[task.digests] for task in tasks])
-    return embeddings, np.linalg.norm(means[:, None] - means[None, :], axis=2)
 
 
 # --- figure ----------------------------------------------------------------------------------------------------------
