@@ -26,6 +26,7 @@ from scipy.stats import spearmanr  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import missing_material, read_taxon, resnet_weights  # noqa: E402
 from benchmarks.measure import MEASURED, describe_machine, make_parser, show_table  # noqa: E402
+from task2vec.experts import error_matrix  # noqa: E402
 from task2vec.experts.error_matrix import compute_features, measure_cells, plan_cells  # noqa: E402
 
 SIZES, SEEDS, MOST_IMAGES = (128, 64), (0, 1, 2), 300
@@ -56,15 +57,14 @@ def load_networks(shared: Path) -> list[t2v.Probe]:
     return [replace(probe, name=f"{probe.name} {size}") for probe, size in probes]
 
 
-def measure_task(task: t2v.Task, probes: list[t2v.Probe], *, is_quick: bool) -> tuple[np.ndarray, np.ndarray]:
+def measure_task(task: t2v.Task, probes: list[t2v.Probe]) -> tuple[np.ndarray, np.ndarray]:
     """(classifiers, sizes of training, networks) mean errors, and (classifiers, networks) seconds of all cells."""
     shape = (len(CLASSIFIERS), len(TRAINS), len(probes))
     errors, seconds = np.zeros(shape), np.zeros((shape[0], shape[2]))
     for column, probe in enumerate(probes):
         features = compute_features(probe, task.images, device="cpu")
         for row, classifier in enumerate(CLASSIFIERS):
-            epochs = {"epochs": 1} if is_quick and classifier == "achille2019" else {}
-            protocols = [t2v.ErrorProtocol(shots=train, classifier=classifier, **epochs) for train in TRAINS]
+            protocols = [t2v.ErrorProtocol(shots=train, classifier=classifier) for train in TRAINS]
             begin = time.process_time()
             found = measure_cells(features, plan_cells(task, protocols, SEEDS), model=probe.name)
             seconds[row, column] = time.process_time() - begin
@@ -98,10 +98,12 @@ def main() -> int:
         print(f"skipped: {reason}")
         return 0
     torch.set_num_threads(1)
+    if arguments.quick:
+        error_matrix.EPOCHS = 1
     probes, rows = load_networks(arguments.shared), []
     found = {"machine": describe_machine(), "seeds": len(SEEDS), "networks": [probe.name for probe in probes]}
     for task in read_tasks(arguments.shared / "data")[: 1 if arguments.quick else None]:
-        rows.append(describe(task, probes, *measure_task(task, probes, is_quick=arguments.quick)))
+        rows.append(describe(task, probes, *measure_task(task, probes)))
         print(json.dumps({key: value for key, value in rows[-1].items() if not key.startswith("errors")}), flush=True)
         arguments.out.write_text(json.dumps(found | {"rows": rows}, indent=2) + "\n", encoding="utf-8")  # runs are long
     show_rows(rows)

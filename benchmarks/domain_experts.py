@@ -1,6 +1,6 @@
 """Does the embedding choose well where experts are in the pool? `python -m benchmarks.domain_experts`.
 
-The pool is seven pretrained networks and an expert for each of 38 whole datasets (`experiments.metatask.domains`).
+The pool is seven pretrained networks and an expert for each of 38 datasets (`experiments.metatask.build domains`).
 Every source of images is left out in turn, with its experts. Shown are mean errors of what strategies choose, in
 percent, points over the average-best model with a 95 % interval over samples of sources, and the p of flipping the
 signs of sources; the same with the networks alone and with the experts alone, and the optimum, chosen on one half of
@@ -68,7 +68,7 @@ def count_better(metatask: t2v.MetaTask, shots: str) -> str:
 
 def main() -> None:
     parser = make_parser(__doc__)
-    parser.add_argument("--file", type=Path, default=FILE, help="what experiments.metatask.domains wrote")
+    parser.add_argument("--file", type=Path, default=FILE, help="what experiments.metatask.build domains wrote")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     given = parser.parse_args()
     metatask = t2v.load_metatask(given.file)

@@ -28,9 +28,8 @@ import torch  # noqa: E402
 from scipy.stats import spearmanr  # noqa: E402
 
 from benchmarks.measure import make_parser, show_table  # noqa: E402
-from experiments.metatask.build import try_expert  # noqa: E402
 from experiments.metatask.measure import Studio, make_once  # noqa: E402
-from experiments.metatask.plan import plan_metatask  # noqa: E402
+from experiments.metatask.plan import plan_experts  # noqa: E402
 from experiments.report import load_bundle  # noqa: E402
 from task2vec.experts import recipes  # noqa: E402
 
@@ -48,14 +47,14 @@ def train(options: argparse.Namespace) -> None:
     """Trains and tries what is left, for so many minutes."""
     recipes.RECIPES.update(CANDIDATES)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    plan, end = plan_metatask(options.data), time.monotonic() + 60 * options.minutes
+    plan, end = plan_experts(options.data), time.monotonic() + 60 * options.minutes
     pairs = [one for one in plan.experts if one.recipe == PAPER]
-    studio = Studio(options.weights, options.out, device)
+    studio = Studio(plan, options.weights, options.out, device)
     for name in CANDIDATES:
         for one in pairs:
             expert = replace(one, name=one.name.replace(PAPER, name), recipe=name)
             if time.monotonic() < end:
-                make_once(studio.name_file("tables", expert.name), partial(try_expert, studio, expert, plan.tasks))
+                make_once(studio.name_file("tables", expert.name), partial(studio.measure, expert))
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:

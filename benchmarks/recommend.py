@@ -88,7 +88,8 @@ def time_networks(folder: Path, weights: Path) -> dict[str, float]:
     """Processor seconds on one core for the features of 100 images of a folder, by network: the `SECONDS` above."""
     import torch
 
-    from experiments.metatask.networks import NETWORKS, load_network
+    from experiments.metatask.measure import load_network
+    from experiments.metatask.plan import NETWORKS
 
     torch.set_num_threads(1)
     task, found = t2v.read_folder(folder), {}

@@ -1,9 +1,8 @@
-"""Many tasks at once: those that come with the package, or a folder of your own.
+"""Many tasks at once: those of a folder of datasets with taxonomies.
 
-A folder is read in one of two layouts. With a `tasks.csv` (columns dataset, taxon_level and taxon; task, n_classes and
-n_images if known) each of its rows is the task of the classes of one taxon: the rows of `<dataset>/taxonomy.csv` whose
-column `taxon_level` holds `taxon`, their images in `<dataset>/images/<class_dir>/`. Without it, every folder of class
-folders is a task.
+A folder has a `tasks.csv` (columns dataset, taxon_level and taxon; task, n_classes and n_images if known). Each of its
+rows is the task of the classes of one taxon: the rows of `<dataset>/taxonomy.csv` whose column `taxon_level` holds
+`taxon`, their images in `<dataset>/images/<class_dir>/`.
 """
 
 import csv
@@ -11,18 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 import task2vec as t2v
 from experiments.report import say
-from task2vec.errors import DataError, UsageError
+from task2vec.errors import DataError
 
 # Classes of fewer images are left out of a taxon: five folds of one or two images measure nothing.
 MIN_IMAGES = 10
-# Sample tasks that have enough classes to be cut, from hard to easy.
-RICH_SAMPLES = ("digits", "cluttered shapes", "colours", "textures")
-RICH_IMAGES = 240
-
 Record = dict[str, str]
 
 
@@ -103,50 +96,6 @@ class Collection:
     datasets: tuple[Dataset, ...] = ()
 
 
-def sample_collection(*, sizes: Sequence[int] = (40, 60, 100), seed: int = 0) -> Collection:
-    """The small tasks of the package, several sizes of each, and the same with half of their classes.
-
-    Example:
-        >>> collection = sample_collection(sizes=[30])
-        >>> len(collection.members), [member.task.name for member in collection.rich][:2]
-        (13, ['digits', 'cluttered shapes'])
-    """
-    members = []
-    for number, size in enumerate(sizes):
-        rng = np.random.default_rng([seed, number])
-        for task in t2v.sample_tasks(images_per_task=size, seed=seed + number + 1):
-            members.append(Member(task.name, replace(task, name=f"{task.name}, {size} images")))
-            if len(task.classes) >= 4:
-                kept = rng.choice(len(task.classes), len(task.classes) // 2, replace=False)
-                half = task.subset(np.flatnonzero(np.isin(task.targets, kept)))
-                members.append(Member(task.name, replace(half, name=f"{task.name}, {size} images, half the classes")))
-    whole = {task.name: task for task in t2v.sample_tasks(images_per_task=RICH_IMAGES, seed=seed)}
-    return Collection(tuple(members), tuple(Member(name, whole[name]) for name in RICH_SAMPLES))
-
-
-def read_collection(folder: str | Path) -> Collection:
-    """The tasks of a folder, in one of the two layouts."""
-    root = Path(folder)
-    if not root.is_dir():
-        raise UsageError(
-            f"--data {folder} is not a folder, so there are no tasks to read. Give a folder with a tasks.csv, or with "
-            "one folder of class folders per task."
-        )
-    if (root / "tasks.csv").exists():
-        members, datasets = _read_taxa(root)
-        return Collection(members, pick_rich(members), datasets)
-    folders = {path: _list_folders(path) for path in _list_folders(root)}
-    for path in (path for path, inside in folders.items() if not inside):
-        say(f"left out: {path.name} holds no class folders")
-    members = tuple(Member(root.resolve().name, t2v.read_folder(path)) for path, inside in folders.items() if inside)
-    if not members:
-        raise DataError(
-            f"{root} holds no folder of class folders, so there is no task in it. If its folders are the classes of "
-            f"one task, give the folder above it: --data {root.resolve().parent}"
-        )
-    return Collection(members, pick_rich(members))
-
-
 def pick_rich(members: Sequence[Member]) -> tuple[Member, ...]:
     """The richest task of every dataset (most images with all classes equal, then most classes), richest first."""
 
@@ -159,14 +108,9 @@ def pick_rich(members: Sequence[Member]) -> tuple[Member, ...]:
     return tuple(sorted(best.values(), key=count_images, reverse=True))
 
 
-def _list_folders(folder: Path) -> list[Path]:
-    """The folders in a folder by name, without hidden ones and links."""
-    found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
-    return [path for path in found if not path.name.startswith(".")]
-
-
-def _read_taxa(root: Path) -> tuple[tuple[Member, ...], tuple[Dataset, ...]]:
+def read_collection(folder: str | Path) -> Collection:
     """The tasks of `tasks.csv`, in its order, and the datasets that they are parts of, each read once."""
+    root = Path(folder)
     rows = _read_records(root / "tasks.csv", ("dataset", "taxon_level", "taxon"))
     datasets: dict[str, Dataset] = {}
     for name in dict.fromkeys(row["dataset"] for row in rows):
@@ -183,7 +127,7 @@ def _read_taxa(root: Path) -> tuple[tuple[Member, ...], tuple[Dataset, ...]]:
         columns = {each: whole.find_column(each, [row for row in own if row["taxon_level"] == each]) for each in levels}
         datasets[name] = replace(whole, columns=columns)
     members = tuple(Member(row["dataset"], datasets[row["dataset"]].cut(row)) for row in rows)
-    return members, tuple(datasets.values())
+    return Collection(members, pick_rich(members), tuple(datasets.values()))
 
 
 def _read_records(path: Path, wanted: Sequence[str]) -> list[Record]:
@@ -193,7 +137,8 @@ def _read_records(path: Path, wanted: Sequence[str]) -> list[Record]:
             rows = list(csv.DictReader(file, strict=True, restval=""))
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(
-            f"{path} cannot be read as CSV ({error}), so its tasks are unknown. Save it as UTF-8."
+            f"{path} cannot be read as CSV ({error}), so its tasks are unknown. Give --data a folder with a tasks.csv "
+            "(dataset, taxon_level, taxon) and DATASET/taxonomy.csv (class_dir, order, ...), both in UTF-8."
         ) from error
     if not rows or not set(wanted) <= rows[0].keys():
         raise DataError(f"{path} has no task in it: it needs a header with {', '.join(wanted)}, and rows. Add them.")

@@ -121,11 +121,11 @@ def mixed(
     split, fewest = _find_validation(inaturalist), 100
     orders = [one for one in inaturalist.of_kind("order") if one.counts[split] >= fewest]
     what = f"{inaturalist.name}: orders with at least {fewest} validation images"
-    picked += [(inaturalist, one) for one in _draw_in_rounds(orders, 15, rngs[1], what)]
+    picked += [(inaturalist, one) for one in _draw(orders, 15, rngs[1], what, by_group=True)]
     split, fewest = _find_validation(imaterialist), 1_000
     labels = [one for one in imaterialist.of_kind(ATTRIBUTE) if one.group and one.positives[split] >= fewest]
     what = f"{imaterialist.name}: labels of a known group that at least {fewest} validation images have"
-    picked += [(imaterialist, one) for one in _draw_in_rounds(labels, 15, rngs[2], what)]
+    picked += [(imaterialist, one) for one in _draw(labels, 15, rngs[2], what, by_group=True)]
     train = next(iter(deepfashion.splits))
     usable = [one for one in deepfashion.of_kind(ATTRIBUTE) if 0 < one.positives[train] < one.counts[train]]
     what = f"{deepfashion.name}: attributes that some training images have and some have not"
@@ -192,22 +192,16 @@ def _find_validation(catalog: t2v.Catalog) -> str:
 
 
 def _draw(
-    among: Sequence[t2v.TaskDefinition], wanted: int, rng: np.random.Generator, what: str
+    among: Sequence[t2v.TaskDefinition], wanted: int, rng: np.random.Generator, what: str, *, by_group: bool = False
 ) -> list[t2v.TaskDefinition]:
-    """Some tasks at random, whatever their order in the catalog."""
-    _check_count(wanted, among, what)
-    ordered = sorted(among, key=lambda one: one.name)
-    return [ordered[number] for number in rng.permutation(len(ordered))[:wanted]]
+    """Some tasks at random, whatever their order in the catalog.
 
-
-def _draw_in_rounds(
-    among: Sequence[t2v.TaskDefinition], wanted: int, rng: np.random.Generator, what: str
-) -> list[t2v.TaskDefinition]:
-    """One task of every group in random order, then one more of each, until there are enough."""
+    By group: one of every group in random order, then one more of each, until there are enough.
+    """
     _check_count(wanted, among, what)
     groups: dict[str, list[t2v.TaskDefinition]] = defaultdict(list)
-    for one in sorted(among, key=lambda one: (one.group, one.name)):
-        groups[one.group].append(one)
+    for one in sorted(among, key=lambda one: (one.group if by_group else "", one.name)):
+        groups[one.group if by_group else ""].append(one)
     shuffled = [[some[number] for number in rng.permutation(len(some))] for some in groups.values()]
     shuffled = [shuffled[number] for number in rng.permutation(len(shuffled))]
     rounds = range(max(map(len, shuffled), default=0))

@@ -9,26 +9,23 @@ vector, and the distance that the same Fisher would have with the prior of `REFE
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
 
 import task2vec as t2v
 from experiments import report
-from experiments.collection import Collection, Member, read_collection, sample_collection
-from experiments.figures import draw_norm_error, scale_norms, style_axes
+from experiments.collection import Collection, Member, read_collection
+from experiments.figures import draw_norm_error
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.text import pluralize
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 REFERENCE = 1000
 TRUE, SHUFFLED, ALL_BUT_ONE = "true labels", "shuffled labels", "all but one image alike"
@@ -168,31 +165,6 @@ def cut_images(task: t2v.Task, count: int, *, rng: np.random.Generator) -> t2v.T
 # --- embeddings ------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Embedder:
-    """Embeds every task once and keeps its numbers, by the fingerprint of the task."""
-
-    probe: t2v.Probe
-    settings: t2v.EmbedSettings
-    device: str | None = None
-    known: dict[str, Row] = field(default_factory=dict)
-
-    def embed(self, task: t2v.Task) -> t2v.Embedding:
-        """The embedding, computed now."""
-        embedding = t2v.embed(task, self.probe, settings=self.settings, device=self.device)
-        self.known[task.fingerprint] = measure(embedding)
-        return embedding
-
-    def run(self, cases: Iterable[Case]) -> list[Row]:
-        """One row per case: what it is, then what was measured."""
-        rows = []
-        for about, task in cases:
-            if task.fingerprint not in self.known:
-                self.embed(task)
-            rows.append({**about, **self.known[task.fingerprint]})
-        return rows
-
-
 def measure(embedding: t2v.Embedding) -> Row:
     """The numbers of an embedding: size, error, norm, and how far it is from the trivial one."""
     counts, head = embedding.provenance["counts"], embedding.provenance["head"]
@@ -211,20 +183,25 @@ def measure(embedding: t2v.Embedding) -> Row:
     }
 
 
-def run_experiments(collection: Collection, plan: Plan, embedder: Embedder) -> dict[str, list[Row]]:
-    """The rows of every experiment, by its name."""
+def run_experiments(
+    collection: Collection, plan: Plan, embed: Callable[[t2v.Task], t2v.Embedding]
+) -> dict[str, list[Row]]:
+    """The rows of every experiment by its name: what a case is, then what was measured. Every task is embedded once."""
     cases = plan_cases(collection, plan)
     untouched = next(task for about, task in cases["labels"] if not about["shuffled"])
-    given = embedder.embed(untouched)
-    other = embedder.embed(relabel(untouched, rng=np.random.default_rng([plan.seed, 1])))
+    given = embed(untouched)
+    other = embed(relabel(untouched, rng=np.random.default_rng([plan.seed, 1])))
     difference = np.abs(given.vector - other.vector)
     moved = {"task": untouched.name, "filters": len(given), "filters_changed": int((difference > 0).sum())}
     moved |= {"largest_difference": float(difference.max())}
     moved |= {"largest_relative_difference": float((difference / given.vector).max())}
-    rows = {"relabelled": [moved]}
+    rows, known = {"relabelled": [moved]}, {untouched.fingerprint: measure(given)}
     for name, each in cases.items():
         report.say(f"{name}: {len(each)} embeddings")
-        rows[name] = embedder.run(each)
+        for _, task in each:
+            if task.fingerprint not in known:
+                known[task.fingerprint] = measure(embed(task))
+        rows[name] = [{**about, **known[task.fingerprint]} for about, task in each]
     return rows
 
 
@@ -241,8 +218,8 @@ class Point:
     values: tuple[float, ...]
 
 
-def summarise(rows: Sequence[Row], by: str, value: str, *, is_logarithmic: bool = False) -> list[Point]:
-    """One point per distinct `by`, in its order; a logarithmic mean is the logarithm of the geometric one.
+def summarise(rows: Sequence[Row], by: str, value: str) -> list[Point]:
+    """One point per distinct `by`, in its order.
 
     Example:
         >>> [point.mean for point in summarise([{"n": 1, "d": 2.0}, {"n": 1, "d": 4.0}], "n", "d")]
@@ -251,7 +228,6 @@ def summarise(rows: Sequence[Row], by: str, value: str, *, is_logarithmic: bool 
     points = []
     for at, group in sorted(report.split_rows(rows, by).items()):
         values = np.array([row[value] for row in group])
-        values = np.log(np.maximum(values, np.finfo(float).tiny)) if is_logarithmic else values
         stderr = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
         points.append(Point(at, float(values.mean()), stderr, tuple(values.tolist())))
     return points
@@ -343,123 +319,39 @@ def _way(start: Point, end: Point) -> float:
     return 1 - end.mean / start.mean if start.mean > 0 else 0.0
 
 
-# --- figures: dots are single subsets, bars one standard error of their mean ------------------------------------------
-
-_ALONE = 5.2
-_STYLES = {TRUE: "-", SHUFFLED: "--", ALL_BUT_ONE: ":"}
-_SAME = "the same, "
-_DOTTED = (0, (1, 2))
-# The columns of the panels, how they are scaled, and what their axes say.
-_PANELS: dict[str, tuple[float, str]] = {
-    "error": (100, "cross-validated error (%)"),
-    "norm": (1, "norm (L1 of the Fisher)"),
-    "distance": (1, "distance to trivial"),
-    "prior_share": (100, "prior's share of the vector (%)"),
-}
-
-
-def draw_curves(rows: Sequence[Row], by: str, label: str, columns: Sequence[str], *, layout: int = 3) -> "Figure":
-    """A panel for each column: its mean at each value of `by`, a curve for each task and kind of labels."""
-    width = plots.PAPER_WIDTH if len(columns) > 2 else _ALONE
-    figure = report.open_figure(2.45 * math.ceil(len(columns) / layout), width=width)
-    panels = figure.subplots(math.ceil(len(columns) / layout), min(layout, len(columns)), squeeze=False).flat
-    for letter, axes, column in zip("abcd", panels, columns, strict=False):
-        factor, words = _PANELS[column]
-        for number, (task, group) in enumerate(report.split_rows(rows, "task").items()):
-            for kind, own in report.split_rows([{"labels": TRUE, **row} for row in group], "labels").items():
-                name = plots.format_legend(task) if kind == TRUE else f"{_SAME}{kind}"
-                _draw_curve(axes, own, by, column, factor, number, label=name, style=_STYLES[kind])
-            if column == "error" and by != "images_per_class":
-                chance = [(point.at, 100 * point.mean) for point in summarise(group, by, "chance")]
-                axes.plot(*zip(*chance, strict=True), color=plots.GREY, linewidth=0.8, linestyle=_DOTTED)
-        style_axes(axes, label, words)
-        if column == "norm":
-            scale_norms(axes, "y")
-        elif column == "distance":
-            axes.set_ylim(bottom=-0.03)
-            axes.axhline(0, color=plots.INK, linewidth=0.8)
-        else:
-            axes.set_ylim(-4, 104)
-        if by != "shuffled":
-            counts = sorted({row[by] for row in rows})
-            axes.set_xscale("log")
-            axes.set_xticks(counts, [f"{count:g}" for count in counts])
-            axes.xaxis.minorticks_off()
-        axes.set_title(letter, fontsize=9, fontweight="bold", loc="left", color=plots.INK)
-    handles, labels = next(iter(figure.axes)).get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 3), fontsize=7, frameon=False)
-    return figure
-
-
-def _draw_curve(
-    axes: "Axes", rows: Sequence[Row], by: str, column: str, factor: float, number: int, *, label: str, style: str
-) -> None:
-    """Every subset as a pale dot, and the mean of each kind with its standard error."""
-    colour = plots.COLOURS[number % len(plots.COLOURS)]
-    is_logarithmic = column == "norm"
-    points = summarise(rows, by, column, is_logarithmic=is_logarithmic)
-
-    def scale(values: Any) -> np.ndarray:
-        return factor * (np.exp(values) if is_logarithmic else np.asarray(values))
-
-    mean = scale([point.mean for point in points])
-    low = mean - scale([point.mean - point.stderr for point in points])
-    high = scale([point.mean + point.stderr for point in points]) - mean
-    for point in points:
-        axes.scatter([point.at] * len(point.values), scale(point.values), s=5, color=colour, alpha=0.3, linewidths=0)
-    mark = plots.MARKS[number % len(plots.MARKS)] if style == "-" else "none"
-    look: Row = {"color": colour, "linestyle": style, "marker": mark, "markersize": 3.5, "linewidth": 1.1}
-    axes.errorbar([point.at for point in points], mean, [low, high], capsize=2, elinewidth=0.9, label=label, **look)
+# --- command line ---------------------------------------------------------------------------------------------------
 
 
 def write_properties(rows: dict[str, list[Row]], claims: Sequence[Claim], folder: Path) -> list[Path]:
-    """The figures of all properties and the numbers behind them."""
-    sizes = ("distance", "prior_share", "norm", "error")
-    shuffled = [{**row, "shuffled": 100 * row["shuffled"]} for row in rows["labels"]]
-    figures = {
-        "labels": draw_curves(shuffled, "shuffled", "labels shuffled (%)", ("error", "norm", "distance")),
-        "classes": draw_curves(rows["classes"], "classes", "number of classes", ("error", "norm")),
-        "sample_size": draw_curves(rows["sample_size"], "images_per_class", "images per class", sizes, layout=2),
-    }
+    """The figure of norms, and the numbers of all properties."""
     by_task = {key: [row[key] for row in rows["norm_error"]] for key in ("norm", "error", "task", "dataset")}
     about: Row = {"names": by_task["task"], "groups": by_task["dataset"], "out": folder / "norm_error.png"}
     files = draw_norm_error(by_task["norm"], by_task["error"], **about)
-    files += [plots.save_picture(figure, folder / f"{name}.png") for name, figure in figures.items()]
     files += [report.write_rows(table, folder / f"{name}.csv") for name, table in rows.items()]
     return files + report.write_claims(claims, folder)
 
 
-# --- command line ----------------------------------------------------------------------------------------------------
-
-
 def properties(
-    data: Annotated[Path | None, typer.Option(help="Folder of tasks; default: small synthetic ones.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder with a tasks.csv by taxon, and taxonomies.")],
     out: Annotated[Path, typer.Option(help="Folder for figures and tables.")] = Path("task2vec-paper"),
     probe: Annotated[str, typer.Option(help="A timm or torchvision model.")] = "tf_efficientnet_lite0",
     weights: Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")] = None,
     size: Annotated[int, typer.Option(min=1, help="Side of the images in pixels.")] = 64,
     max_samples: Annotated[int, typer.Option(min=1, help="(Image, label) pairs per embedding.")] = 24,
     method: Literal["robust", "direct", "variational"] = "robust",
-    repeats: Annotated[int | None, typer.Option(min=2, help="Random subsets of each kind; default: 3 or 5.")] = None,
+    repeats: Annotated[int, typer.Option(min=2, help="Random subsets of each kind.")] = Plan.repeats,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: str | None = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One task to cut, fewer sizes, two repeats.")] = False,
 ) -> None:
     """What the embedding shows of a task: difficulty, labels, number of classes, sample size."""
     folder = plots.make_folder(out)
     settings = t2v.EmbedSettings(max_samples=max_samples, method=method, seed=seed)
-    embedder = Embedder(t2v.load_probe(probe, weights=weights, size=size), settings, device)
-    sizes = (30,) if quick else (30, 50, 80)
-    collection = sample_collection(sizes=sizes, seed=seed) if data is None else read_collection(data)
-    plan = Plan(repeats=repeats or (5 if data else 3), seed=seed, most_images=20 if data and not quick else 10)
-    if quick:
-        small: Row = {"shuffled": (0.0, 0.5, 1.0), "classes": (2, 5), "sizes": (1, 2, 5, 10), "tasks": 1}
-        plan = replace(plan, repeats=repeats or 2, **small)
-    rows = run_experiments(collection, plan, embedder)
+    network = t2v.load_probe(probe, weights=weights, size=size)
+    plan, collection = Plan(repeats=repeats, seed=seed), read_collection(data)
+    rows = run_experiments(collection, plan, partial(t2v.embed, probe=network, settings=settings, device=device))
     claims = make_claims(rows)
     files = write_properties(rows, claims, folder)
-    note = "" if data else "\nThese tasks are synthetic. For real images: python -m experiments.properties --data DIR"
-    report.print_claims(claims, files, f"100 % of the way is on the embedding of a task without information.{note}")
+    report.print_claims(claims, files, "100 % of the way is on the embedding of a task without information.")
 
 
 app = report.make_app(properties)

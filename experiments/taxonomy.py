@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -23,17 +23,12 @@ import typer
 import task2vec as t2v
 from experiments import report
 from experiments.agreement import ALL, WITHIN, Agreement, agree, agree_within, neighbour_shares, resample_mean, retrieve
-from experiments.collection import Collection, Dataset, Member, read_collection
+from experiments.collection import Collection, Dataset, read_collection
 from experiments.embeddings_file import EmbeddingFile, open_embeddings
-from experiments.figures import curve_area, draw_neighbourhoods, draw_norm_error, style_axes
+from experiments.figures import curve_area, draw_neighbourhoods, draw_norm_error
 from experiments.label_sets import Family, make_painted_family, make_taxon_family
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
-from task2vec.errors import DataError, MissingExtraError, UsageError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 RANKS = ("kingdom", "subkingdom", "phylum", "subphylum", "superclass", "class", "subclass", "infraclass", "superorder",
          "order", "suborder", "infraorder", "superfamily", "family", "subfamily", "tribe", "genus", "subgenus",
@@ -50,8 +45,8 @@ SAME_DATASET, SAME_GROUP, SAME_GROUP_WITHIN = "same dataset", "same group", "sam
 # A finding that chance gives more rarely than this counts.
 LEVEL = 0.05
 TREE = "graph"
-# Tasks of a dataset, label sets of a family, images in each of its two sets, painted images; in full, and for a look.
-FULL, QUICK = (None, 10, 300, 120), (4, 4, 80, 40)
+# Label sets of a family at most, images in each of its two sets, painted images.
+MOST_LABEL_SETS, IMAGES, PAINTED = 10, 300, 120
 
 Spaces = dict[str, np.ndarray]
 
@@ -155,33 +150,15 @@ class Embedder:
     settings: tuple[t2v.EmbedSettings, ...]
     device: str | None = None
 
-    def embed(self, tasks: Sequence[t2v.Task], settings: t2v.EmbedSettings) -> list[t2v.Embedding]:
-        """One embedding per task by one method."""
-        report.say(f"{settings.method}: {len(tasks)} tasks")
-        return self.file.embed(tasks, self.probe, settings=settings, device=self.device)
-
-    def embed_domains(self, tasks: Sequence[t2v.Task]) -> list[t2v.DomainEmbedding]:
-        """One domain embedding per task."""
-        report.say(f"{DOMAIN}: {len(tasks)} tasks")
-        return [self.file.embed_domain(task, self.probe, device=self.device) for task in tasks]
-
-    def embed_members(self, members: Sequence[Member]) -> Embedded:
-        """The tasks of a collection, by all methods."""
-        names = [member.task.name for member in members]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise DataError(f"two tasks are called {twice!r}. Give each row of tasks.csv its own name (column task).")
-        tasks = [member.task for member in members]
-        self.file.datasets |= {member.task.name: member.dataset for member in members}
-        domains = self.embed_domains(tasks)
-        return Embedded({one.method: self.embed(tasks, one) for one in self.settings}, domains)
-
-    def embed_family(self, family: Family) -> Embedded:
-        """All label sets by the main method; the domain of the first and the last one of each set: should be one."""
-        k, tasks = len(family.attributes), family.tasks
-        self.file.datasets |= {task.name: family.name for task in tasks}
-        domains = self.embed_domains([tasks[0], tasks[k - 1], tasks[k], tasks[-1]])
-        return Embedded({self.settings[0].method: self.embed(tasks, self.settings[0])}, domains)
+    def embed(self, tasks: Sequence[t2v.Task], datasets: Sequence[str]) -> Embedded:
+        """The tasks by all methods, and their domains."""
+        self.file.datasets |= {task.name: dataset for task, dataset in zip(tasks, datasets, strict=True)}
+        report.say(f"embedding {len(tasks)} tasks")
+        domains = [self.file.embed_domain(task, self.probe, device=self.device) for task in tasks]
+        how: Row = {"device": self.device}
+        return Embedded(
+            {one.method: self.file.embed(tasks, self.probe, settings=one, **how) for one in self.settings}, domains
+        )
 
 
 def measure_spaces(embedded: Embedded) -> Spaces:
@@ -307,10 +284,10 @@ def compare_label_sets(
 ) -> tuple[list[Row], list[Row], list[Row]]:
     """A row per space of how well label sets are found again, a row per pair in the main spaces, and a row per task."""
     k, names = len(family.attributes), family.attributes
-    # Every task on a set of images has the domain of that set.
-    domains = {n: np.repeat(np.repeat(m, k, 0), k, 1) for n, m in measure_domains(embedded.domains[::2]).items()}
+    # Every task on a set of images has the domain of that set; those of the first and the last should be one.
+    domains = {n: np.repeat(np.repeat(m, k, 0), k, 1) for n, m in measure_domains(embedded.domains[::k]).items()}
     spaces = measure_spaces(embedded) | domains
-    pairs = zip(embedded.domains[::2], embedded.domains[1::2], strict=True)
+    pairs = [(embedded.domains[place], embedded.domains[place + k - 1]) for place in (0, k)]
     changed = sum(int(((a.mean != b.mean) | (a.second_moment != b.second_moment)).sum()) for a, b in pairs)
     about = {"images_per_set": len(family.tasks[0]), "domain_features_changed": changed}
     rows = [
@@ -415,9 +392,6 @@ def _format(agreement: Agreement) -> str:
 
 # --- figures ---------------------------------------------------------------------------------------------------------
 
-_LEGEND: Row = {"fontsize": 6.5, "frameon": False, "loc": "lower left", "bbox_to_anchor": (0, 1.0), "handlelength": 1.2,
-                "borderaxespad": 0.2}  # fmt: skip
-
 
 def write_comparison(comparison: Comparison, datasets: Sequence[str], folder: Path, *, seed: int = 0) -> list[Path]:
     """The figures and tables of a collection."""
@@ -433,83 +407,10 @@ def write_comparison(comparison: Comparison, datasets: Sequence[str], folder: Pa
         files += draw_norm_error(norms, errors, names=names, out=folder / "norm_error", groups=list(datasets))
     tables = {"tasks": comparison.tasks, "distances": list_pairs(comparison), "measures": comparison.measures}
     files += [report.write_rows(rows, folder / f"{name}.csv") for name, rows in tables.items()]
-    try:
-        maps = {name: plots.lay_out(spaces[name], names, seed=seed) for name in (main, COSINE)}
-    except MissingExtraError as error:
-        report.say(f"the maps are missing: {error}, then run the same command again; the embeddings are kept")
-        return _remove_pdf(files)
+    maps = {name: plots.lay_out(spaces[name], names, seed=seed) for name in (main, COSINE)}
     panels = {f"task embeddings ({main})": maps[main].positions, "domain embeddings": maps[COSINE].positions}
     files += plots.draw_map(panels, names, out=folder / "maps", groups=groups)
-    facts = [{name: row[name] for name in ("images", "classes", "error", "norm")} for row in comparison.tasks]
-    about: Row = {"groups": groups, "facts": facts, "title": f"{len(names)} tasks"}
-    about["note"] = f"symmetric distance, {main}, {maps[main].describe()}"
-    page = plots.write_page(maps[main].positions, names, path=folder / "map.html", distances=spaces[main], **about)
-    return [page, *_remove_pdf(files)]
-
-
-def _remove_pdf(files: Sequence[Path]) -> list[Path]:
-    for path in files:
-        if path.suffix == ".pdf":
-            path.unlink()
-    return [path for path in files if path.suffix != ".pdf"]
-
-
-def draw_label_sets(rows: Sequence[Row], pairs: Sequence[Row]) -> "Figure":
-    """How often a label set is found again, by space, and how far apart label sets are."""
-    figure = report.open_figure(3.0)
-    rates, distances = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
-    _draw_rates(rates, [row for row in rows if row["space"] in {pair["space"] for pair in pairs}])
-    main = pairs[0]["space"]
-    _draw_distances(distances, [pair for pair in pairs if pair["space"] in (main, COSINE)])
-    for axes, letter in ((rates, "a"), (distances, "b")):
-        axes.text(-0.13, 1.02, letter, fontsize=9, fontweight="bold", color=plots.INK, transform=axes.transAxes)
-    return figure
-
-
-def _draw_rates(axes: "Axes", rows: Sequence[Row]) -> None:
-    """Bars by family and space, and the rate of chance across each family."""
-    families = list(report.split_rows(rows, "family").values())
-    looks = plots.choose_looks([row["space"] for row in rows])
-    width = 0.8 / len(looks)
-    for number, (space, look) in enumerate(looks.items()):
-        heights = [next(100 * row["rate"] for row in family if row["space"] == space) for family in families]
-        places = np.arange(len(families)) - 0.4 + (number + 0.5) * width
-        label = plots.format_legend(space)
-        axes.bar(places, heights, 0.92 * width, color=look.colour, hatch=look.hatch, label=label)
-    for place, family in enumerate(families):
-        look = {"color": plots.INK, "linewidth": 0.9, "linestyle": (0, (2, 1.5))}
-        label = None if place else "chance"
-        axes.plot([place - 0.45, place + 0.45], [100 * family[0]["chance"]] * 2, label=label, **look)
-    style_axes(axes, "", "label set found again (%)")
-    axes.set_ylim(0, 105)
-    names = [plots.format_legend(f"{family[0]['family']} ({family[0]['label_sets']})") for family in families]
-    axes.set_xticks(range(len(families)), names, fontsize=7, rotation=20, ha="right", rotation_mode="anchor")
-    axes.legend(**_LEGEND, ncols=3)
-
-
-def _draw_distances(axes: "Axes", pairs: Sequence[Row]) -> None:
-    """Every pair as a dot, in units of the mean distance between different label sets of different images."""
-    rng = np.random.default_rng(0)
-    labels: list[str] = []
-    kinds = {"same": (-0.17, "#d55e00", "same label set, other images")}
-    kinds["beside"] = (0.17, "#0072b2", "other label set, same images")
-    for family, own in report.split_rows(pairs, "family").items():
-        for space, group in report.split_rows(own, "space").items():
-            unit = np.mean([pair["distance"] for pair in group if pair["kind"] == "other"]) or 1.0
-            for kind, (shift, colour, _) in kinds.items():
-                values = np.array([pair["distance"] for pair in group if pair["kind"] == kind]) / unit
-                places = len(labels) + shift + rng.uniform(-0.1, 0.1, len(values))
-                axes.scatter(places, values, s=7, color=colour, alpha=0.45, linewidths=0)
-                ends = len(labels) + shift + np.array([-0.14, 0.14])
-                axes.plot(ends, [values.mean()] * 2, color=plots.INK, linewidth=1.3)
-            labels.append(plots.format_legend(f"{family}, {space.split(',')[0]}"))
-    for _, colour, words in kinds.values():
-        axes.scatter([], [], s=14, color=colour, label=words)
-    axes.axhline(1.0, color=plots.GREY, linewidth=0.8, linestyle=(0, (1, 2)), label="other label set, other images")
-    style_axes(axes, "", "distance (mean of the dotted line = 1)")
-    axes.set_ylim(bottom=-0.04)
-    axes.set_xticks(range(len(labels)), labels, fontsize=6.5, rotation=20, ha="right", rotation_mode="anchor")
-    axes.legend(**_LEGEND, ncols=2)
+    return files
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
@@ -525,61 +426,45 @@ def taxonomy(
     method: Annotated[list[str] | None, typer.Option(help="Repeat it for more; default: robust and direct.")] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Of the variational method.")] = 10,
     l2: Annotated[float, typer.Option(help="Penalty of the head.")] = t2v.EmbedSettings.l2,
-    permutations: Annotated[int | None, typer.Option(min=99, help="Behind every p; default: 9999, quick 999.")] = None,
+    permutations: Annotated[int, typer.Option(min=99, help="Behind every p.")] = 9999,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: str | None = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Four tasks of each dataset, few label sets.")] = False,
 ) -> None:
     """Do distances agree with nature's taxonomy, and do they separate label sets of the same images?
 
     Embeddings are kept in --out: the same command, run again, continues, or only draws.
     """
-    if data is not None and not (data / "tasks.csv").is_file():
-        raise UsageError(
-            f"--data {data} has no tasks.csv, so nothing shows which tasks are relatives. Give a folder with a "
-            "tasks.csv (dataset, taxon_level, taxon) and DATASET/taxonomy.csv (class_dir, order, ...); or leave it out."
-        )
     folder = plots.make_folder(out)
     training = t2v.VariationalSettings(epochs=epochs)
     common: Row = {"max_samples": max_samples, "seed": seed, "l2": l2, "variational": training}
     settings = tuple(t2v.EmbedSettings(method=one, **common) for one in dict.fromkeys(method or ["robust", "direct"]))
     file = open_embeddings(folder / "embeddings.safetensors")
     embedder = Embedder(file, t2v.load_probe(probe, weights=weights, size=size), settings, device)
-    most_tasks, most, images, painted = QUICK if quick else FULL
-    options = {"permutations": permutations or (999 if quick else 9999), "seed": seed}
+    options = {"permutations": permutations, "seed": seed}
     families, comparison, files = [], None, []
     if data is not None:
         collection = read_collection(data)
-        if most_tasks is not None:
-            collection = _thin(collection, most_tasks)
         datasets = [member.dataset for member in collection.members]
-        embedded = embedder.embed_members(collection.members)
+        embedded = embedder.embed([member.task for member in collection.members], datasets)
         comparison = compare_spaces(embedded, build_tree(collection), datasets, **options)
         files = write_comparison(comparison, datasets, folder, seed=seed)
         for number, dataset in enumerate(collection.datasets):
             rng = np.random.default_rng([seed, 21, number])
             columns = list(choose_ranks(dataset).values())
-            family = make_taxon_family(dataset, columns, images=images, most=most, rng=rng)
+            family = make_taxon_family(dataset, columns, images=IMAGES, most=MOST_LABEL_SETS, rng=rng)
             families += [] if family is None else [family]
-    families.append(make_painted_family(images=painted, seed=seed))
-    found = [compare_label_sets(family, embedder.embed_family(family), **options) for family in families]
+    families.append(make_painted_family(images=PAINTED, seed=seed))
+    by_main = replace(embedder, settings=settings[:1])
+    embedded = [by_main.embed(family.tasks, [family.name] * len(family.tasks)) for family in families]
+    found = [compare_label_sets(*each, **options) for each in zip(families, embedded, strict=True)]
     rows, pairs, described = ([row for each in found for row in each[part]] for part in range(3))
     claims = make_claims(comparison, rows)
     tables = {"attributes": rows, "attribute_distances": pairs, "attribute_tasks": described}
     files += [report.write_rows(table, folder / f"{name}.csv") for name, table in tables.items()]
     files += report.write_claims(claims, folder)
-    files += [plots.save_picture(draw_label_sets(rows, pairs), folder / "attributes.png"), file.save()]
+    files.append(file.save())
     note = "rho is Spearman's correlation with the distance in the tree, p from permuting tasks."
     report.print_claims(claims, files, note)
-
-
-def _thin(collection: Collection, most: int) -> Collection:
-    """A few tasks of each dataset, from all over its list."""
-    by_dataset: dict[str, list[Member]] = {}
-    for member in collection.members:
-        by_dataset.setdefault(member.dataset, []).append(member)
-    kept = [member for group in by_dataset.values() for member in group[:: math.ceil(len(group) / most)]]
-    return replace(collection, members=tuple(kept))
 
 
 app = report.make_app(taxonomy)

@@ -66,8 +66,6 @@ POWERS = tuple((total - j, j) for total in range(1, DEGREE + 1) for j in range(t
 SETTINGS = t2v.EmbedSettings(method="direct", seeds="all", smoothing=0, l2=L2, dtype="float64")
 # Of t-SNE; and how many random starts it gets, of which the best is drawn.
 PERPLEXITY, STARTS = 12, 4
-# Less than this share of the way from chance to the best is called small.
-_SMALL = 0.2
 
 
 # --- probes ----------------------------------------------------------------------------------------------------------
@@ -227,7 +225,10 @@ def run_seed(seed: int, *, count: int = COUNT, side: int = SIDE) -> tuple[list[R
     measured, spaces = [], {}
     for name, probe in probes.items():
         say(f"seed {seed}: embedding {count} tasks by {name} features")
-        embeddings, domains = _embed_all(tasks, probe)
+        how: Row = {"device": "cpu", "num_workers": 1, "batch_size": side**2}
+        embeddings = [t2v.embed(task, probe, settings=SETTINGS, **how) for task in tasks]
+        means = np.stack([t2v.embed_domain(task, probe, dtype="float64", **how).mean for task in tasks])
+        domains = np.linalg.norm(means[:, None] - means[None, :], axis=2)
         errors = [embedding.provenance["head"]["cv_error"] for embedding in embeddings]
         norms = [embedding.norm() for embedding in embeddings]
         spaces[name] = np.array(t2v.distance.pairwise(embeddings, device="cpu"))
@@ -236,44 +237,6 @@ def run_seed(seed: int, *, count: int = COUNT, side: int = SIDE) -> tuple[list[R
         for row, error, norm in zip(tabulated, errors, norms, strict=True):
             row |= {f"{name.lower()}_cv_error": error, f"{name.lower()}_norm": norm}
     return measured, tabulated, regions, spaces
-
-
-def _embed_all(tasks: Sequence[t2v.Task], probe: t2v.Probe) -> tuple[list[t2v.Embedding], np.ndarray]:
-    """Embeddings, and distances between domain embeddings."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # matrices as small as these lose more to handing work over than they gain
-    try:
-        common: dict[str, Any] = {"device": "cpu", "num_workers": 1, "batch_size": len(tasks[0])}
-        embeddings = [t2v.embed(task, probe, settings=SETTINGS, **common) for task in tasks]
-        # Tasks that share their pictures share their domain.
-        unique = {task.digests: task for task in tasks}
-        domains = {key: t2v.embed_domain(task, probe, dtype="float64", **common).mean for key, task in unique.items()}
-    finally:
-        torch.set_num_threads(threads)
-    means = np.stack([domains[task.digests] for task in tasks])
-    return embeddings, np.linalg.norm(means[:, None] - means[None, :], axis=2)
-
-
-def describe_finding(rows: Sequence[Row]) -> str:
-    """The finding in one sentence, which points out a gain that is small or may be chance."""
-    by_probe = split_rows(rows, "probe")
-    first, seeds = next(iter(by_probe.values())), len(rows) // len(by_probe)
-    random, domain, best = (average_seeds(first, name)[0] for name in ("random", "domain", "best"))
-    similar, shares, doubts = [], [], ""
-    for name, own in by_probe.items():
-        way, stderr = average_seeds(own, "way")
-        similar.append(f"{average_seeds(own, 'nearest')[0]:.2f} ({name})")
-        shares.append(f"{100 * way:.0f}{'' if math.isnan(stderr) else f' ± {100 * stderr:.0f}'} %")
-        if way <= (0 if math.isnan(stderr) else 2 * stderr):
-            doubts += f"; the gain of {name} may be chance"
-        elif way < _SMALL:
-            doubts += f"; the gain of {name} is small"
-    return (
-        f"Over {seeds} seed{'s' * (seeds > 1)}, the nearest task in task space has decision regions of similarity "
-        f"{' and '.join(similar)}, against {random:.2f} for a random task, {domain:.2f} for the nearest in the domain "
-        f"embedding and {best:.2f} for the most similar of all: {' and '.join(shares)} of the way from chance to the "
-        f"best{doubts}."
-    )
 
 
 # --- figure ----------------------------------------------------------------------------------------------------------
@@ -462,7 +425,7 @@ def toy(
         for measure in list(rows[0])[2:]:
             value, stderr = average_seeds(own, measure)
             print(f"{name:12} {measure:20} {value:.3f}" + ("" if math.isnan(stderr) else f" ± {stderr:.3f}"))
-    print(f"{describe_finding(rows)}\n{folder / 'toy.png'}")
+    print(folder / "toy.png")
 
 
 app = make_app(toy)

@@ -79,19 +79,8 @@ PRETRAINING = {
     "in21k": r"in21k|in22k|in12k|inw21k|m30m",
     "in1k": r"in1k|torchvision:",
 }
-# The weights of torchvision's first release, under their names in timm.
-TORCHVISION = (
-    "densenet121",
-    "densenet169",
-    "densenet201",
-    "inception_v3",
-    "resnet34",
-    "resnet50",
-    "resnet101",
-    "resnet152",
-)
-# Image towers of OpenCLIP, as timm calls them: for sizes, and for weights that timm has under another name. Those of
-# transformers follow from their names ("ViT-L-14-336"), whatever text encoder is beside them; others are listed.
+# Image towers of OpenCLIP, as timm calls them: for sizes, and for weights that timm has under another name. Most follow
+# from their names ("ViT-L-14-336"), whatever text encoder is beside them; others are listed.
 TRANSFORMER = re.compile(r"(?:.*[-_])?(ViT|EVA0\d)-(\w+)-(\d\d)(?:-plus|-CLIPA)?(?:-(\d{3}))?(-quickgelu)?")
 SERIES = {"ViT": "vit", "EVA01": "eva", "EVA02": "eva02"}
 WIDTHS = {"B": "base", "L": "large", "H": "huge", "g": "giant", "bigG": "gigantic", "E": "enormous"}
@@ -99,50 +88,21 @@ TOWERS = {
     "ViT-B-16-plus-240": "vit_base_patch16_plus_clip_240",
     "ViT-B-16-SigLIP-i18n-256": "vit_base_patch16_siglip_256",
     "ViT-bigG-14-CLIPA-336": "",  # not in timm at this size
-    "RN50": "resnet50_clip",
-    "RN50-quickgelu": "resnet50_clip",
-    "RN101": "resnet101_clip",
-    "RN101-quickgelu": "resnet101_clip",
-    "convnext_base": "convnext_base",
-    "convnext_base_w": "convnext_base",
-    "convnext_base_w_320": "convnext_base",
-    "convnext_large_d": "convnext_large_mlp",
-    "convnext_large_d_320": "convnext_large_mlp",
-    "convnext_xxlarge": "convnext_xxlarge",
     "nllb-clip-base": "vit_base_patch32_clip_224",
     "nllb-clip-large": "vit_huge_patch14_clip_224",
     "nllb-clip-base-siglip": "vit_base_patch16_siglip_384",
     "nllb-clip-large-siglip": "vit_so400m_patch14_siglip_384",
 }
+# Weights of OpenCLIP whose name in timm is not theirs without images seen and batch size.
 TAGS = {
-    "openai": "openai",
     "webli": "webli_i18n",  # only of the i18n tower above; the table has the other ones
-    "laion400m_e32": "laion400m_e32",
-    "metaclip_400m": "metaclip_400m",
     "metaclip_fullcc": "metaclip_2pt5b",
-    "dfn2b": "dfn2b",
-    "dfn5b": "dfn5b",
     "datacomp_s34b_b86k": "datacompxl",
-    "merged2b_s8b_b131k": "merged2b",
-    "merged2b_s4b_b131k": "merged2b",
-    "merged2b_s6b_b61k": "merged2b",
-    "merged2b_s11b_b114k": "merged2b",
-    "laion400m_s11b_b41k": "laion400m",
-    "laion2b_s4b_b115k": "laion2b",
     "laion2b_s9b_b144k": "laion2b_plus",
-    "cc12m": "cc12m",
-    "yfcc15m": "yfcc15m",
-    "laion2b_s13b_b82k": "clip_laion2b",
-    "laion2b_s13b_b82k_augreg": "clip_laion2b_augreg",
-    "laion_aesthetic_s13b_b82k": "clip_laiona",
-    "laion2b_s26b_b102k_augreg": "clip_laion2b_augreg",
-    "laion2b_s29b_b131k_ft": "clip_laion2b_ft_320",
-    "laion2b_s29b_b131k_ft_soup": "clip_laion2b_ft_soup_320",
-    "laion2b_s34b_b82k_augreg_rewind": "clip_laion2b_rewind",
-    "laion2b_s34b_b82k_augreg_soup": "clip_laion2b_soup",
+    "laion2b_s12b_b42k": "",  # timm has those of more images
+    "laion2b_s34b_b82k_augreg_rewind": "laion2b_rewind",
+    "laion2b_s34b_b82k_augreg_soup": "laion2b_soup",
 }
-# The same names with other images, and weights that were used with the wrong activation: no models of timm.
-NOT_IN_TIMM = ("coca_", "roberta", "xlm-", "nllb", "CLIPA")
 
 
 def find_pretraining(name: str) -> str:
@@ -156,12 +116,31 @@ def name_tower(architecture: str) -> str:
     Example:
         >>> name_tower("ViT-H-14-378-quickgelu"), name_tower("coca_ViT-L-14"), name_tower("RN50"), name_tower("RN50x4")
         ('vit_huge_patch14_clip_quickgelu_378', 'vit_large_patch14_clip_224', 'resnet50_clip', '')
+        >>> name_tower("convnext_base_w"), name_tower("convnext_large_d_320")
+        ('convnext_base', 'convnext_large_mlp')
     """
-    found = TRANSFORMER.fullmatch(architecture)
-    if architecture in TOWERS or found is None:
-        return TOWERS.get(architecture, "")
-    series, width, patch, size, activation = found.groups(default="")
-    return f"{SERIES[series]}_{WIDTHS[width]}_patch{patch}_clip{activation.replace('-', '_')}_{size or 224}"
+    if architecture in TOWERS:
+        return TOWERS[architecture]
+    if found := TRANSFORMER.fullmatch(architecture):
+        series, width, patch, size, activation = found.groups(default="")
+        return f"{SERIES[series]}_{WIDTHS[width]}_patch{patch}_clip{activation.replace('-', '_')}_{size or 224}"
+    if found := re.fullmatch(r"RN(\d+)(-quickgelu)?", architecture):
+        return f"resnet{found[1]}_clip"
+    is_convolutional = architecture.startswith("convnext")
+    return re.sub(r"(_w)?(_320)?$", "", architecture).replace("_d", "_mlp") if is_convolutional else ""
+
+
+def name_weights(architecture: str, weights: str) -> str:
+    """What timm calls weights of OpenCLIP, if it has them.
+
+    Example:
+        >>> name_weights("ViT-B-32", "laion2b_s34b_b79k"), name_weights("convnext_large_d_320", "laion2b_s29b_b131k_ft")
+        ('laion2b', 'clip_laion2b_ft_320')
+    """
+    tag = TAGS.get(weights, re.sub(r"_s\d+b_b\d+k", "", weights)).replace("laion_aesthetic", "laiona")
+    if architecture.startswith("convnext"):
+        return f"clip_{tag}_320" if architecture.endswith("_320") else f"clip_{tag}"
+    return tag
 
 
 def name_model(row: dict[str, str], known: set[str]) -> str | None:
@@ -169,18 +148,14 @@ def name_model(row: dict[str, str], known: set[str]) -> str | None:
     source, model = row["source"], row["model"]
     if source == "OpenCLIP":
         architecture, weights = model.split(" ")
-        tower = name_tower(architecture)
-        if architecture == "convnext_base_w_320":
-            tag = {"laion_aesthetic_s13b_b82k": "clip_laiona_320"}.get(weights, "clip_laiona_augreg_320")
-        else:
-            tag = TAGS.get(weights, "")
-        name = f"{tower}.{tag}"
-        if name in known and not any(part in architecture for part in NOT_IN_TIMM):
+        name = f"{name_tower(architecture)}.{name_weights(architecture, weights)}"
+        # Towers beside other text encoders have weights of their own.
+        if name in known and not architecture.startswith(("coca_", "roberta")):
             return name
         is_i18n = "i18n" in architecture
         return row["timm"] if row["timm"] in known and not is_i18n else f"open_clip:{architecture}/{weights}"
     if source == "SFDA group1":
-        return f"{model}.tv_in1k" if model in TORCHVISION else f"torchvision:{model}"
+        return f"{model}.tv_in1k" if f"{model}.tv_in1k" in known else f"torchvision:{model}"
     return row["timm"] if row["timm"] in known else None
 
 

@@ -7,10 +7,10 @@ share a folder, and each unit is made by one of them. Made for a GPU.
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,20 @@ from torch import Tensor, nn
 
 import task2vec as t2v
 from experiments.embeddings_file import open_embeddings
-from experiments.metatask.plan import PlannedTask, rank_in_class
+from experiments.metatask.plan import (
+    CANVAS,
+    LOCATIONS,
+    SIZE,
+    MetaTaskPlan,
+    PlannedExpert,
+    PlannedTask,
+    rank_in_class,
+    share_labels,
+)
 from experiments.report import Row, say
 from task2vec import experts, plots
 from task2vec.probe import IMAGENET_MEAN, IMAGENET_STD, Preprocess, read_weights
 
-SEEDS = (0, 1, 2, 3, 4)
-SIZE = 224
 LICENCE = "Figures measured by the project, under its licence; no image and no weight is in them."
 # Whole networks are tuned for this long: twice the time changes little on so few images.
 TUNING = t2v.Recipe("tuning", epochs=2, draws=8_000, rate=0.01)
@@ -40,9 +47,6 @@ WEIGHTS = {
 KERAS_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
 # Embeddings that are kept whole: eight megabytes hold no more. Of the others, the distances.
 BUNDLED = ("tf_efficientnet_lite0 robust", "resnet34 robust")
-# A probe, a method, and the size of the images.
-Space = tuple[str, str, int]
-Units = list[tuple[Path, Callable[[], Any]]]
 
 
 # --- networks --------------------------------------------------------------------------------------------------------
@@ -103,175 +107,181 @@ def _wrap(module: nn.Module, name: str, head: str, mean: tuple[float, ...], std:
 # --- errors and embeddings -------------------------------------------------------------------------------------------
 
 
+@lru_cache(1)
+def train(expert: PlannedExpert, weights: Path, device: str) -> tuple[t2v.Probe, t2v.TrainedExpert | None]:
+    """The network of a model, fine-tuned if it has a source task; its weights are not written."""
+    base = load_network(expert.network, weights, size=expert.size, resize=expert.resize)
+    if expert.source is None:
+        return base, None
+    recipe = replace(experts.find_recipe(expert.recipe), mirrors=expert.mirrors)
+    trained = t2v.train_expert(expert.source.task, base, recipe, name=expert.name, seed=expert.seed, device=device)
+    return trained.probe, trained
+
+
 @dataclass(frozen=True)
 class Studio:
-    """Where and how models are measured.
+    """Where and how a meta-task is measured.
 
     Attributes:
+        plan: what is measured.
         weights: the folder of pretrained networks.
         out: the folder for results.
         device: "cpu" or "cuda".
-        seeds: of the splits.
-        scores: transferability scores to compute; None for all.
-        pixels: of the images seen last, on the device, by preprocessing and digest: decoding takes longer than features
-            do, and experts have the preprocessing of their network.
     """
 
+    plan: MetaTaskPlan
     weights: Path
     out: Path
     device: str
-    seeds: tuple[int, ...] = field(default_factory=lambda: SEEDS)
-    scores: tuple[str, ...] | None = None
-    pixels: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+
+    def make_all(self) -> bool:
+        """Makes what is missing; whether nothing is left to other runs."""
+        units: list[tuple[Path, Callable[[], Any]]] = []
+        for space in self.plan.spaces:
+            units.append((self.name_file("embeddings", space, ".done"), partial(self.embed, space)))
+        for expert in self.plan.experts:
+            units.append((self.name_file("tables", expert.name), partial(self.measure, expert)))
+        for expert, one, protocols in self.plan.curves:
+            name = f"{expert.name} on {one.task.name}"
+            units.append((self.name_file("curves", name), partial(self.tune, expert, one.task, protocols)))
+        for file, make in units:
+            make_once(file, make)
+        left = sum(not file.exists() for file, _ in units)
+        if left:
+            say(f"{left} of {len(units)} are left to other runs")
+        return not left
 
     def name_file(self, kind: str, name: str, suffix: str = ".json") -> Path:
         """The file of a unit of work."""
         return self.out / kind / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}{suffix}"
 
-    @torch.no_grad()
-    def compute_features(self, probe: t2v.Probe, tasks: Sequence[PlannedTask]) -> dict[str, Tensor]:
-        """By the name of a task: features of its images in canonical order. The network sees each image once."""
-        own = [one.task.canonical() for one in tasks]
-        first = {digest: (task, row) for task in own for row, digest in enumerate(task.digests)}
-        numbers = {digest: number for number, digest in enumerate(first)}
-        network, digests, parts = probe.network.eval().to(self.device), list(first), []
-        look = repr(probe.preprocess)
-        if look not in self.pixels:
-            self.pixels.clear()
-        known = self.pixels.setdefault(look, {})
-
-        def load(digest: str) -> Tensor:
-            if digest not in known:
-                task, row = first[digest]
-                known[digest] = probe.preprocess(task.images.load(row)).to(self.device)
-            return known[digest]
-
-        with ThreadPoolExecutor() as pool:
-            for start in range(0, len(digests), 256):
-                batch = torch.stack(list(pool.map(load, digests[start : start + 256])))
-                parts.append(network(probe.preprocess.normalise(batch, torch.float32)))
-        features = torch.cat(parts)
-        return {task.name: features[[numbers[digest] for digest in task.digests]] for task in own}
-
-    def try_model(
-        self,
-        about: Row,
-        probe: t2v.Probe,
-        tasks: Sequence[PlannedTask],
-        protocols: Callable[[PlannedTask], Sequence[t2v.ErrorProtocol]],
-        scored: Sequence[t2v.ErrorProtocol],
-        trained: t2v.TrainedExpert | None = None,
-    ) -> Row:
-        """The errors of a model on tasks by their protocols, its scores by some of them, and what both cost."""
-        begun, features = time.monotonic(), self.compute_features(probe, tasks)
-        computed, cells, scores = time.monotonic(), {}, {}
-        for one in tasks:
-            plan = experts.plan_cells(one.task.canonical(), protocols(one), self.seeds).to(self.device)
-            own, name = features[one.task.name], one.task.name
-            cells[name], scores[name] = measure(own, plan), score(own, plan, trained, scored, self.scores)
-        costs = {
+    def measure(self, expert: PlannedExpert) -> Row:
+        """The errors and scores of a model on all tasks, and what they cost."""
+        tasks = self.plan.tasks
+        about = {name: getattr(expert, name) for name in ("name", "kind", "network", "seed", "is_repeat")}
+        if expert.source is not None:
+            source, dataset = expert.source.task, expert.source.dataset
+            about |= {"source_task": source.name, "source_fingerprint": source.fingerprint, "source_dataset": dataset}
+            tasks = tuple(one for one in tasks if expert.kind != "domain" or one.dataset != dataset)
+        times = [time.monotonic()]
+        probe, trained = train(expert, self.weights, self.device)
+        times.append(time.monotonic())
+        own, cells, scores = [one.task.canonical() for one in tasks], {}, {}
+        features = experts.features_of_tasks(probe, own, device=self.device)
+        times.append(time.monotonic())
+        for task, each in zip(own, features, strict=True):
+            plan = experts.plan_cells(task, self.plan.protocols, self.plan.seeds).to(self.device)
+            cells[task.name], scores[task.name] = measure_halves(each, plan), self.score(each, plan, trained)
+        times.append(time.monotonic())
+        about |= {
+            "location": LOCATIONS.get(expert.name) if expert.size is None else None,
+            "size": probe.size[0],
             "params": experts.count_parameters(probe.network),
             "gmacs": round(experts.count_gmacs(probe.network, probe.size), 6),
         }
-        seconds = {"features": computed - begun, "errors and scores": time.monotonic() - computed}
-        return {"info": about | costs, "cells": cells, "scores": scores, "seconds": seconds}
+        kinds = ("training", "features", "errors and scores")
+        seconds = {kind: round(value, 3) for kind, value in zip(kinds, np.diff(times).tolist(), strict=True)}
+        return {"info": about, "cells": cells, "scores": scores, "seconds": seconds}
 
-    def tune(
-        self,
-        name: str,
-        probe: t2v.Probe,
-        task: t2v.Task,
-        protocols: Sequence[t2v.ErrorProtocol],
-        seeds: Sequence[int],
-        features: Tensor | None = None,
-    ) -> list[Row]:
-        """Errors by training size of the whole network tuned, and with features of linear classifiers on them."""
-        task, points = task.canonical(), []
+    def score(
+        self, features: Tensor, plan: experts.CellPlan, trained: t2v.TrainedExpert | None
+    ) -> dict[str, dict[str, float | None]]:
+        """The transferability scores of a model on a task, on the training images of the first seed alone."""
+        found = {}
+        for protocol in self.plan.scored:
+            is_train = find_training(plan, protocol, plan.seeds[0])
+            some = features[torch.from_numpy(np.flatnonzero(is_train)).to(features.device)]
+            targets = torch.from_numpy(plan.targets[is_train].astype(np.int64)).to(features.device)
+            source = None if trained is None else trained.probabilities(some)
+            how: Row = {"classes": len(plan.task.classes), "source_probabilities": source, "which": self.plan.scores}
+            values = t2v.score_features(some, targets, **how)
+            numbers = {name: round(value, 8) if np.isfinite(value) else None for name, value in values.items()}
+            found[protocol.key] = numbers
+        return found
+
+    def tune(self, expert: PlannedExpert, task: t2v.Task, protocols: Sequence[t2v.ErrorProtocol]) -> list[Row]:
+        """Errors by training size of the whole network tuned, and of linear classifiers on its features."""
+        seeds, points, linear = self.plan.curve_seeds, [], {}
+        probe, task = train(expert, self.weights, self.device)[0], task.canonical()
         plan = experts.plan_cells(task, protocols, seeds).to(self.device)
-        linear = {} if features is None else {each[:2]: each[2] for each in experts.predict_cells(features, plan)}
+        if self.plan.has_linear:
+            (features,) = experts.features_of_tasks(probe, [task], device=self.device)
+            linear = {(protocol, seed): found for protocol, seed, found in experts.predict_cells(features, plan)}
         for protocol, seed in product(protocols, seeds):
             is_train, is_test = find_training(plan, protocol, seed), plan.tests[plan.seeds.index(seed)]
-            train, test = (task.subset(np.flatnonzero(mask)) for mask in (is_train, is_test))
-            tuned = t2v.train_expert(train, probe, TUNING, validation=test, seed=seed, device=self.device)
+            parts = (task.subset(np.flatnonzero(mask)) for mask in (is_train, is_test))
+            tuned = t2v.train_expert(next(parts), probe, TUNING, validation=next(parts), seed=seed, device=self.device)
             errors = {"tuned": tuned.metrics[-1].validation_error}
             if linear:
                 errors["linear"] = experts.score_cell(linear[protocol, seed], plan, protocol, seed).error
-            about = {"task": task.name, "expert": name, "train": str(protocol.shots), "seed": seed}
+            about = {"task": task.name, "expert": expert.name, "train": str(protocol.shots), "seed": seed}
             about["images"] = int(is_train.sum())
             points += [{**about, "way": way, "error": errors[way]} for way in sorted(errors)]
         return points
 
-    def embed(self, space: str, probe: t2v.Probe, method: str, tasks: Sequence[PlannedTask], has_domains: bool) -> None:
-        """Embeds tasks in one space, and their domains."""
+    def embed(self, space: str) -> None:
+        """Embeds all tasks and source tasks in one space, and their domains."""
+        network, method, size = self.plan.spaces[space]
+        resize = CANVAS if size == CANVAS and network != "tf_efficientnet_lite0" else None
+        probe = load_network(network, self.weights, size=size, resize=resize)
         settings = t2v.EmbedSettings(method=method, variational=t2v.VariationalSettings(epochs=2))  # type: ignore[arg-type]
         kept = open_embeddings(self.name_file("embeddings", space, ".safetensors"))
-        own = [one.task for one in tasks]
+        own = [one.task for one in (*self.plan.tasks, *self.plan.source_tasks)]
         kept.embed(own, probe, settings=settings, device=self.device)
-        for task in own if has_domains else ():
+        for task in own if method == "robust" else ():
             kept.embed_domain(task, probe, device=self.device)
         kept.save()
 
-    def read_tables(self, kind: str) -> list[Row]:
+    def read(self, kind: str) -> list[Any]:
         """What all units of a kind have found."""
         return [json.loads(path.read_text()) for path in sorted((self.out / kind).glob("*.json"))]
 
-    def gather(
-        self,
-        name: str,
-        tasks: Sequence[PlannedTask],
-        models: Sequence[str],
-        protocols: Sequence[t2v.ErrorProtocol],
-        spaces: Mapping[str, Space],
-        info: Row,
-        *,
-        source_tasks: Sequence[PlannedTask] = (),
-        **more: np.ndarray,
-    ) -> t2v.MetaTask:
-        """One meta-task of all that was measured, its models in the order of their names; `more` are other fields.
-
-        Errors and scores that no table has are NaN.
-        """
-        tables: dict[str, Row] = {}
-        for table in self.read_tables("tables"):  # each has some of the tasks
-            known = tables.setdefault(table["info"]["name"], table)
-            known["cells"] |= table["cells"]
-            known["scores"] |= table["scores"]
-        ordered, names = [tables[model] for model in models], [one.task.name for one in tasks]
-        keys = [protocol.key for protocol in protocols]
-        unknown = np.full((len(self.seeds), 6), np.nan)
+    def gather(self, note: str) -> t2v.MetaTask:
+        """One meta-task of all that was measured; errors and scores that no table has are NaN."""
+        plan, tables = self.plan, {table["info"]["name"]: table for table in self.read("tables")}
+        ordered, names = [tables[expert.name] for expert in plan.experts], [one.task.name for one in plan.tasks]
+        keys = [protocol.key for protocol in plan.protocols]
+        unknown = np.full((len(plan.seeds), 6), np.nan)
 
         def collect(kind: str, find: Callable[[Row], Any]) -> np.ndarray:
             found = [[[find(t[kind].get(task, {}).get(key, {})) for key in keys] for t in ordered] for task in names]
             return np.array(found, dtype=np.float64)  # None is NaN
 
         cells = collect("cells", lambda cell: cell or unknown)
-        kinds = next(iter(next(iter(ordered[0]["scores"].values())).values()))
-        scores = {kind: collect("scores", lambda cell, kind=kind: cell.get(kind)) for kind in kinds}
-        nothing = np.zeros(cells.shape[:2])
+        kinds = {kind for t in ordered for task in t["scores"].values() for cell in task.values() for kind in cell}
+        scores = {kind: collect("scores", lambda cell, kind=kind: cell.get(kind)) for kind in sorted(kinds)}
+        images, labels = np.zeros((2, len(plan.tasks), len(plan.experts)))
+        for column, source in enumerate(expert.source for expert in plan.experts):
+            seen = set() if source is None else set(source.task.digests)
+            for row, one in enumerate(plan.tasks):
+                images[row, column] = round(np.mean([digest in seen for digest in one.task.digests]), 4)
+                labels[row, column] = source is not None and share_labels(one, source)
+        points = [point for points in self.read("curves") for point in points]
+        info = {"licence": LICENCE, "note": note, "seconds": {name: tables[name]["seconds"] for name in tables}}
         return t2v.MetaTask(
-            name,
-            tuple(map(describe, tasks)),
+            plan.name,
+            tuple(map(describe, plan.tasks)),
             tuple(experts.ModelInfo(**table["info"]) for table in ordered),
             tuple(keys),
-            self.seeds,
+            plan.seeds,
             *np.moveaxis(cells[..., 1:4], -1, 0),
-            **{"shares_images": nothing, "shares_labels": nothing.astype(bool)} | more,
+            shares_images=images,
+            shares_labels=labels.astype(bool),
             scores={kind: each for kind, each in scores.items() if np.isfinite(each).any()},
-            source_tasks=tuple(map(describe, source_tasks)),
+            source_tasks=tuple(map(describe, plan.source_tasks)),
             halves=cells[..., 4:],
-            info={"licence": LICENCE, **info},
-            **self.gather_embeddings([*tasks, *source_tasks], spaces),
+            info=info | {"curves": points},
+            **self.gather_embeddings(),
         )
 
-    def gather_embeddings(self, tasks: Sequence[PlannedTask], spaces: Mapping[str, Space]) -> dict[str, Any]:
+    def gather_embeddings(self) -> dict[str, Any]:
         """The embeddings of all spaces and what follows from them, as fields of a meta-task."""
-        embedded, domains = {}, {}
-        for name, (_, method, _) in spaces.items():
+        embedded, domains, tasks = {}, {}, [one.task.name for one in (*self.plan.tasks, *self.plan.source_tasks)]
+        for name, (_, method, _) in self.plan.spaces.items():
             file = open_embeddings(self.name_file("embeddings", name, ".safetensors"))
-            if file.embeddings:
-                embedded[name] = [file.embeddings[method, one.task.name] for one in tasks]
+            embedded[name] = [file.embeddings[method, task] for task in tasks]
             if file.domains:
-                domains[name.split(" ")[0]] = np.stack([file.domains[one.task.name].mean for one in tasks])
+                domains[name.split(" ")[0]] = np.stack([file.domains[task].mean for task in tasks])
         return {
             "embeddings": {name: each for name, each in embedded.items() if name in BUNDLED},
             "domains": domains,
@@ -290,7 +300,7 @@ def describe(one: PlannedTask) -> experts.TaskInfo:
     return experts.TaskInfo(one.task.name, one.family, one.dataset, one.task.fingerprint, *counts, one.label_set)
 
 
-def measure(features: Tensor, plan: experts.CellPlan) -> dict[str, list]:
+def measure_halves(features: Tensor, plan: experts.CellPlan) -> dict[str, list]:
     """Errors by protocol and seed, with their intervals, and on two halves of the test images."""
     # Every other image of each class: the same images for all models and seeds.
     half = rank_in_class(plan.targets) % 2 == 0
@@ -303,42 +313,12 @@ def measure(features: Tensor, plan: experts.CellPlan) -> dict[str, list]:
     return found
 
 
-def score(
-    features: Tensor,
-    plan: experts.CellPlan,
-    trained: t2v.TrainedExpert | None,
-    protocols: Sequence[t2v.ErrorProtocol],
-    which: Sequence[str] | None = None,
-) -> dict[str, dict[str, float | None]]:
-    """The transferability scores of a model on a task by protocol, on the training images of its first seed alone."""
-    found = {}
-    for protocol in protocols:
-        is_train = find_training(plan, protocol, plan.seeds[0])
-        some = features[torch.from_numpy(np.flatnonzero(is_train)).to(features.device)]
-        targets = torch.from_numpy(plan.targets[is_train].astype(np.int64)).to(features.device)
-        source = None if trained is None else trained.probabilities(some)
-        how: Row = {"classes": len(plan.task.classes), "source_probabilities": source, "which": which}
-        values = t2v.score_features(some, targets, **how)
-        found[protocol.key] = {name: round(value, 8) if np.isfinite(value) else None for name, value in values.items()}
-    return found
-
-
 def find_training(plan: experts.CellPlan, protocol: t2v.ErrorProtocol, seed: int) -> np.ndarray:
     """A mask of the training images of a protocol and seed."""
     return np.asarray(plan.parts.train[plan.pairs.index((protocol.shots, seed))], dtype=bool)
 
 
 # --- units of work ---------------------------------------------------------------------------------------------------
-
-
-def make_all(units: Units) -> bool:
-    """Makes what is missing; whether nothing is left to other runs."""
-    for file, make in units:
-        make_once(file, make)
-    left = sum(not file.exists() for file, _ in units)
-    if left:
-        say(f"{left} of {len(units)} are left to other runs")
-    return not left
 
 
 def make_once(file: Path, make: Callable[[], Any]) -> None:

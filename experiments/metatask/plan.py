@@ -1,16 +1,17 @@
-"""The tasks of our own meta-task, and the experts to try on each of them.
+"""What our meta-tasks are made of: tasks, models, and how each of them is measured.
 
-Two families of tasks. In *taxa*, the tasks of a collection (families of birds, orders of flowers, groups of dogs) and
-its whole datasets: here the domain alone carries much. In *labels*, the same pictures of birds under many label sets,
-where the domain carries nothing: species, family and order, one taxon against the rest, and statistics of the pixels.
-The experts of the second family were trained on other pictures than its tasks have, of the same birds.
+Two families of tasks are of a collection. In *taxa*, its tasks (families of birds, orders of flowers, groups of dogs)
+and its whole datasets: here the domain alone carries much. In *labels*, the same pictures of birds under many label
+sets, where the domain carries nothing: species, family and order, one taxon against the rest, and statistics of the
+pixels. The experts of the second family were trained on other pictures than its tasks have, of the same birds. A third
+family, *sources*, is every dataset below `domains/` and `public/`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from experiments.collection import MIN_IMAGES, Collection, Dataset, read_collect
 from experiments.report import say
 from task2vec.probe import Preprocess
 
-# The pictures are small; the networks see a little less, so that crops can be chosen.
-EXPERT_SIZE, CANVAS = 112, 128
+# The pictures are small; the experts see a little less, so that crops can be chosen. Others see the network's size.
+EXPERT_SIZE, CANVAS, SIZE = 112, 128, 224
 GENERIC = "generic resnet34"
 OTHER_NETWORKS = (*(f"tf_efficientnet_lite{number}" for number in range(3)), "mobilenet_v2", "vgg16_features")
 # Pictures of every species that the tasks of the second family are about; its experts have the others.
@@ -29,8 +30,31 @@ TAXA = {"family": 4, "order": 2}  # how many taxa there are one against the rest
 STATISTICS = ("brightness", "contrast", "saturation", "warmth", "hue", "sharpness", "grain", "direction", "parallelism",
               "left to right", "top to bottom", "symmetry", "centre against border")  # fmt: skip
 EXPERT_STATISTICS = ("brightness", "saturation", "hue", "sharpness", "grain", "direction", "left to right", "symmetry")
-# Mirror images would change the labels.
-_SIDED = ("direction", "left to right")
+# Mirror images of these label sets and datasets have other labels, or none.
+SIDED = ("direction", "left to right", "documents", "signs_hand", "traffic_signs")
+TWO, FIVE, TEN, TWENTY, HALF = (t2v.ErrorProtocol(shots=shots) for shots in (2, 5, 10, 20, "half"))  # type: ignore[arg-type]
+# Errors by training size: of these tasks, by the generic expert and by halves of each domain.
+CURVE_TASKS, CURVE_KINDS = ("cub_Icteridae", "flowers_Asterales", "dogs_toy", "clothing10"), ("generic", "half")
+# A probe, a method, and the size of the images.
+Space = tuple[str, str, int]
+# What others compare their own tasks with has the size of the default probe.
+SPACES: dict[str, Space] = {
+    "tf_efficientnet_lite0 robust": ("tf_efficientnet_lite0", "robust", SIZE),
+    **{f"{probe} {method}": (probe, method, CANVAS) for probe, method in (
+        ("resnet34", "robust"), ("resnet34", "direct"), ("resnet34", "variational"), ("mobilenet_v2", "robust"),
+        ("vgg16_features", "robust"))},
+    **{f"tf_efficientnet_lite0 at {CANVAS} {method}": ("tf_efficientnet_lite0", method, CANVAS)
+       for method in ("robust", "direct", "variational")},
+}  # fmt: skip
+NETWORKS = ("tf_efficientnet_lite0", "tf_efficientnet_lite1", "tf_efficientnet_lite2", "resnet34", "mobilenet_v2",
+            "resnet50_keras", "vgg16_features")  # fmt: skip
+# Where they can be loaded from; the others are not published in this form.
+LOCATIONS = {name: f"timm:{name}" for name in NETWORKS[:3]} | {name: f"torchvision:{name}" for name in NETWORKS[3:5]}
+# Fine-tuned as a whole, and what tasks are embedded by.
+TUNED = ("tf_efficientnet_lite0", "resnet34")
+NETWORK_SPACES: dict[str, Space] = {f"{name} robust": (name, "robust", SIZE) for name in TUNED}
+# Photographs of the same origin are one source, so that none is left out while its relatives are known.
+SOURCES = {"food15": "food101", "objects20": "caltech101", "grocery_packages": "grocery", "grocery_fruit": "grocery"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +62,7 @@ class PlannedTask:
     """A task of the meta-task.
 
     Attributes:
-        family: "taxa", "labels", or "sources" for the datasets of `networks`.
+        family: "taxa", "labels", or "sources".
         dataset: that its images are of.
         task: itself.
         label_set: tasks of one label set have the same labels, if not the same images.
@@ -52,12 +76,12 @@ class PlannedTask:
 
 @dataclass(frozen=True)
 class PlannedExpert:
-    """An expert of the meta-task.
+    """A model of a meta-task: a pretrained network, or an expert fine-tuned from one.
 
     Attributes:
         name: no two have the same.
         kind: "generic", "network" (pretrained elsewhere, its source task unknown), "half", "whole", "taxon",
-            "label", or "domain" for those of `domains`.
+            "label", or "domain" for an expert of a whole dataset, which is not tried on datasets of the same source.
         source: what it is fine-tuned on, if it is.
         network: name of the pretrained network.
         seed: of the training.
@@ -65,6 +89,7 @@ class PlannedExpert:
         is_repeat: whether it is another one trained a second time.
         recipe: of the training.
         size: side of the images, in pixels; None for the network's own.
+        resize: side of the pictures whose middles it sees; None for the network's own.
     """
 
     name: str
@@ -76,14 +101,41 @@ class PlannedExpert:
     is_repeat: bool = False
     recipe: str = "fast-1"
     size: int | None = EXPERT_SIZE
+    resize: int | None = CANVAS
+
+
+Curve = tuple[PlannedExpert, PlannedTask, tuple[t2v.ErrorProtocol, ...]]
 
 
 @dataclass(frozen=True)
 class MetaTaskPlan:
-    """All tasks and experts."""
+    """All tasks and models of a meta-task, and how they are measured.
 
+    Attributes:
+        name: of the meta-task.
+        tasks: its tasks.
+        experts: its models.
+        protocols: of the errors.
+        scored: by which protocols there are transferability scores.
+        scores: which ones; None for all.
+        seeds: of the splits.
+        spaces: that tasks are embedded in.
+        curves: models that are measured as a whole, fine-tuned, by some protocols.
+        curve_seeds: of their splits.
+        has_linear: whether they have errors of linear classifiers beside these.
+    """
+
+    name: str
     tasks: tuple[PlannedTask, ...]
     experts: tuple[PlannedExpert, ...]
+    protocols: tuple[t2v.ErrorProtocol, ...] = (HALF, FIVE)
+    scored: tuple[t2v.ErrorProtocol, ...] = (HALF, FIVE)
+    scores: tuple[str, ...] | None = None
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    spaces: Mapping[str, Space] = field(default_factory=dict)
+    curves: tuple[Curve, ...] = ()
+    curve_seeds: tuple[int, ...] = (0, 1)
+    has_linear: bool = True
 
     @property
     def source_tasks(self) -> tuple[PlannedTask, ...]:
@@ -93,27 +145,106 @@ class MetaTaskPlan:
         return tuple(source for fingerprint, source in sources.items() if fingerprint not in known)
 
 
-def plan_metatask(folder: str | Path, *, seed: int = 0) -> MetaTaskPlan:
-    """The plan for a folder with a `tasks.csv` (see `collection`), and datasets beside those that it cuts."""
+def plan_experts(folder: Path) -> MetaTaskPlan:
+    """Experts for the tasks of a folder with a `tasks.csv` (see `collection`), and datasets beside those that it cuts.
+
+    So `experts.safetensors` was made, which is evaluated by `experiments.selection`.
+    """
     collection = read_collection(folder)
     taxa = [PlannedTask("taxa", member.dataset, member.task, member.task.name) for member in collection.members]
-    whole = list(read_whole(Path(folder), collection))
+    whole = list(read_whole(folder, collection))
     birds = next(one for one in collection.datasets if one.images.name == "cub200")
     say("computing statistics of the birds' pixels")
     labels, sources = _plan_labels(birds)
-    halves = [half for dataset in collection.datasets for half in _halve(dataset, taxa, seed)]
+    halves = [half for dataset in collection.datasets for half in _halve(dataset, taxa)]
     experts = [PlannedExpert(GENERIC, "generic")]
     experts += [PlannedExpert(name, "network", network=name) for name in OTHER_NETWORKS]
     experts += [PlannedExpert(one.task.name, "half", one) for one in halves]
     experts += [PlannedExpert(one.task.name, "whole", one) for one in whole]
     for one in sources:
-        name, mirrors = f"label: {one.label_set}", one.label_set not in _SIDED
+        name, mirrors = f"label: {one.label_set}", one.label_set not in SIDED
         experts.append(PlannedExpert(name, "label", one, mirrors=mirrors))
     experts += [PlannedExpert(one.task.name, "taxon", one) for one in taxa]
+    curves = [
+        (expert, one, tuple(each for each in (TWO, FIVE, TEN, TWENTY, HALF) if _is_smaller(each, one.task)))
+        for expert in experts if expert.kind in CURVE_KINDS
+        for one in (*taxa, *whole) if one.task.name in CURVE_TASKS
+    ]  # fmt: skip
     again = [one for one in experts if one.kind == "half"] + [one for one in experts if one.kind == "label"][:4]
     experts += [replace(one, name=f"{one.name} (second seed)", seed=1, is_repeat=True) for one in again]
     experts += [replace(one, name=f"{one.name} (achille2019)", recipe="achille2019", is_repeat=True) for one in again]
-    return MetaTaskPlan((*taxa, *whole, *labels), tuple(experts))
+    tasks = (*taxa, *whole, *labels)
+    return MetaTaskPlan("birds, flowers and dogs", tasks, tuple(experts), spaces=SPACES, curves=tuple(curves))
+
+
+def _is_smaller(protocol: t2v.ErrorProtocol, task: t2v.Task) -> bool:
+    """Whether a protocol trains on half of the images, or on fewer of every class."""
+    return protocol.shots == "half" or protocol.shots < int(task.counts.min()) // 2
+
+
+def plan_networks(folder: Path) -> MetaTaskPlan:
+    """Pretrained networks at their own image size, on the tasks of experts and on many sources: the package's own."""
+    sources = read_sources(folder)
+    tasks = (*plan_experts(folder).tasks, *sources)
+    networks = _plan_networks()
+    whole = [*(one for one in tasks if one.family == "taxa" and one.task.name == one.dataset), *sources]
+    return MetaTaskPlan(
+        "pretrained networks on many sources",
+        tasks,
+        networks,
+        protocols=(TWO, FIVE, TEN, TWENTY, HALF),
+        scored=(FIVE, HALF),
+        spaces=NETWORK_SPACES,
+        curves=tuple((expert, one, (FIVE, HALF)) for expert in networks if expert.name in TUNED for one in whole),
+        curve_seeds=(0,),
+        has_linear=False,
+    )
+
+
+def plan_domains(folder: Path) -> MetaTaskPlan:
+    """An expert for every whole dataset, a ResNet-34 fine-tuned on it at 224 pixels, tried on other sources.
+
+    Beside them are the pretrained networks of `plan_networks`.
+    """
+    tasks, experts = read_datasets(folder), list(_plan_networks())
+    for one in tasks:
+        name, mirrors = f"resnet34 on {one.task.name}", one.task.name not in SIDED
+        experts.append(replace(_plan_network("resnet34", "domain"), name=name, source=one, mirrors=mirrors))
+    about: dict[str, Any] = {"scores": ("logme",), "seeds": (0, 1, 2), "spaces": NETWORK_SPACES}
+    return MetaTaskPlan("experts for whole datasets", tasks, tuple(experts), **about)
+
+
+def plan_sizes(folder: Path) -> MetaTaskPlan:
+    """Pretrained networks at other image sizes than their own, on whole datasets."""
+    networks = tuple(
+        replace(_plan_network(name, "network"), name=f"{name} at {size}", size=size)
+        for name in ("tf_efficientnet_lite0", "resnet34", "mobilenet_v2")
+        for size in (112, 160)
+    )
+    about: dict[str, Any] = {"protocols": (FIVE, HALF), "scored": (), "seeds": (0, 1, 2)}
+    return MetaTaskPlan("networks at other image sizes", read_datasets(folder), networks, **about)
+
+
+def _plan_networks() -> tuple[PlannedExpert, ...]:
+    """All pretrained networks."""
+    return tuple(_plan_network(name, "generic" if name == "resnet34" else "network") for name in NETWORKS)
+
+
+def _plan_network(name: str, kind: str) -> PlannedExpert:
+    """A network as it is, with its own preprocessing; experts of it are trained by today's recipe."""
+    return PlannedExpert(name, kind, network=name, recipe="fast", size=None, resize=None)
+
+
+def read_datasets(folder: Path) -> tuple[PlannedTask, ...]:
+    """All whole datasets."""
+    return (*read_whole(folder, read_collection(folder)), *read_sources(folder))
+
+
+def read_sources(folder: Path) -> list[PlannedTask]:
+    """Every dataset below `domains/` and `public/`."""
+    folders = sorted(path for part in ("domains", "public") for path in (folder / part).iterdir() if path.is_dir())
+    return [PlannedTask("sources", SOURCES.get(path.name, path.name), t2v.read_folder(path), path.name)
+            for path in folders]  # fmt: skip
 
 
 def read_whole(root: Path, collection: Collection) -> Iterator[PlannedTask]:
@@ -126,12 +257,12 @@ def read_whole(root: Path, collection: Collection) -> Iterator[PlannedTask]:
         yield PlannedTask("taxa", place.name, task, place.name)
 
 
-def _halve(dataset: Dataset, taxa: Sequence[PlannedTask], seed: int) -> Iterator[PlannedTask]:
+def _halve(dataset: Dataset, taxa: Sequence[PlannedTask]) -> Iterator[PlannedTask]:
     """Two halves of a dataset by its classes; no task of the dataset has classes in both.
 
     So every task has an expert of its domain that has never seen its classes.
     """
-    rng = np.random.default_rng([seed, len(dataset.images)])
+    rng = np.random.default_rng([0, len(dataset.images)])
     groups = [one.task.classes for one in taxa if one.dataset == dataset.images.name]
     cut = {name for group in groups for name in group}
     groups += [(name,) for name in dataset.images.classes if name not in cut]

@@ -4,7 +4,6 @@ python -m experiments.metatask.quality --out docs/results/metatask
 """
 
 from collections.abc import Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -186,27 +185,6 @@ def compare_recipes(metatask: t2v.MetaTask, family: str, protocol: int) -> Row:
     return row | {"alike": agree(paper), "by_seed": agree(second)}
 
 
-def compare_classifiers(tables: Sequence[Row]) -> list[Row]:
-    """How the paper's classifier (Adam) ranks experts for a task, beside ours, where both were tried.
-
-    `same_split` is the rank correlation of one split by both classifiers, `other_split` that of two splits by ours.
-    """
-    found = []
-    for task, cells in tables[0]["cells"].items():
-        paper_key = next((key for key in cells if "achille2019" in key), None)
-        both = [table["cells"][task] for table in tables if paper_key in table["cells"][task]]
-        if paper_key is None or len(both) < 3:
-            continue
-        key = paper_key.replace("achille2019", "logistic")
-        paper, ours = (np.array([[row[1] for row in each[k]] for each in both]) for k in (paper_key, key))
-        same = [rank_correlation(a, b) for a, b in zip(paper.T, ours.T, strict=True)]
-        other = [rank_correlation(a, b) for a, b in combinations(ours.T, 2)]
-        row: Row = {"task": task, "experts": len(both), "paper": float(100 * paper.mean())}
-        row |= {"ours": float(100 * ours.mean()), "spearman": rank_correlation(paper.mean(1), ours.mean(1))}
-        found.append(row | {"same_split": _average(same), "other_split": _average(other)})
-    return found
-
-
 def _average(correlations: Sequence[float | None]) -> float:
     """The mean of those that are defined."""
     return float(np.nanmean(np.array(correlations, dtype=np.float64)))
@@ -231,27 +209,8 @@ def compare_ways(metatask: t2v.MetaTask, curves: Sequence[Row]) -> list[Row]:
     return found
 
 
-def list_errors(metatask: t2v.MetaTask) -> list[Row]:
-    """A row for each task, expert and protocol, with a 95 % interval of the mean over seeds, see `count_sure`."""
-    seeds = len(metatask.seeds)
-    parts = np.array([[count_images(task, key) for key in metatask.protocols] for task in metatask.tasks])
-    widening = np.sqrt(1 / seeds + parts[..., 1] / parts[..., 0])[:, None]
-    half = stats.t.ppf(0.975, seeds - 1) * metatask.errors.std(3, ddof=1) * widening
-    means = metatask.errors.mean(3)
-    rows = []
-    for place in np.ndindex(means.shape):
-        row = {"task": metatask.tasks[place[0]].name, "expert": metatask.models[place[1]].name}
-        row |= {"protocol": metatask.protocols[place[2]], "shares_images": f"{metatask.shares_images[place[:2]]:g}"}
-        row |= {"shares_labels": int(metatask.shares_labels[place[:2]])}
-        ends = np.clip([means[place] - half[place], means[place] + half[place]], 0, 1)
-        numbers = dict(zip(("mean", "low", "high"), (means[place], *ends), strict=True))
-        numbers |= {f"seed_{seed}": value for seed, value in zip(metatask.seeds, metatask.errors[place], strict=True)}
-        rows.append(row | {name: f"{value:.4f}" for name, value in numbers.items()})
-    return rows
-
-
-def write_results(metatask: t2v.MetaTask, folder: Path, tables: Sequence[Row] = ()) -> None:
-    """All tables as CSV; that of classifiers needs the experts' own tables."""
+def write_results(metatask: t2v.MetaTask, folder: Path) -> None:
+    """All tables as CSV."""
     every = range(len(metatask.protocols))
     families = list(dict.fromkeys(task.family for task in metatask.tasks))
     seconds, curves = metatask.info.get("seconds", {}), metatask.info.get("curves", [])
@@ -260,7 +219,6 @@ def write_results(metatask: t2v.MetaTask, folder: Path, tables: Sequence[Row] = 
     task_columns = ("name", "family", "dataset", "fingerprint", "images", "classes", "label_set")
     columns = ("name", "kind", "network", "source_task", "source_fingerprint", "seed", "params", "gmacs", "is_repeat")
     found = {
-        "errors": list_errors(metatask),
         "tasks": [{key: getattr(task, key) for key in task_columns} for task in metatask.tasks],
         "experts": [
             {key: getattr(model, key) for key in columns}
@@ -275,11 +233,11 @@ def write_results(metatask: t2v.MetaTask, folder: Path, tables: Sequence[Row] = 
         "recipes": [compare_recipes(metatask, family, number) for family in families for number in every],
         "ways": compare_ways(metatask, curves),
         "curves": curves,
-        "classifiers": compare_classifiers(tables) if tables else [],
     }
+    metatask.to_csv(folder / "errors.csv")
     for name, rows in found.items():
         if rows:
-            shorten = str if name in ("errors", "tasks", "experts") else _round
+            shorten = str if name in ("tasks", "experts") else _round
             cells = ([shorten(v) if isinstance(v, float) else v for v in row.values()] for row in rows)
             plots.write_rows(folder / f"{name}.csv", [rows[0], *cells], digits=6)
 

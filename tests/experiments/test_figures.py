@@ -1,18 +1,12 @@
 """Norm against error, and neighbourhood curves: the numbers in their tables, and the area by its definition."""
 
-import csv
-
 import numpy as np
 import pytest
 
 from experiments.figures import curve_area, draw_neighbourhoods, draw_norm_error, neighbourhood_curve
+from tests.experiments.material import read_csv
 from tests.oracles.distances import slow_curve
 from tests.plots.spaces import make_space
-
-
-def read(path):
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_the_curve_is_the_slow_one_and_its_area_one_at_best_zero_at_random_and_below_at_worst():
@@ -31,12 +25,12 @@ def test_the_curve_is_the_slow_one_and_its_area_one_at_best_zero_at_random_and_b
 def test_neighbourhood_curves_and_norms_with_their_numbers(tmp_path):
     taxa, (space, _) = make_space(12, seed=5)[0], make_space(12)
     files = draw_neighbourhoods({"task2vec": space, "$cosine_": taxa}, taxa, out=tmp_path / "curve.v1", most=5)
-    rows = read(files[2])
-    assert [row["k"] for row in rows] == [str(k) for k in range(1, 12)]
-    found = [float(row["task2vec"]) for row in rows]
+    rows = read_csv(files[2])
+    assert [row["k"] for row in rows] == list(range(1, 12))
+    found = [row["task2vec"] for row in rows]
     np.testing.assert_allclose(found, neighbourhood_curve(space, taxa), rtol=1e-5)
     assert [row["$cosine_"] for row in rows] == [row["best possible"] for row in rows]
     assert [file.name for file in files] == ["curve.v1.png", "curve.v1.pdf", "curve.v1.csv"]
     norms, errors = np.random.default_rng(0).random((2, 9)) + 0.1
     files = draw_norm_error(norms, errors, names=list("abcdefghi"), out=tmp_path / "norm", groups=list("xyz") * 3)
-    np.testing.assert_allclose([float(row["error"]) for row in read(files[2])], errors, rtol=1e-5)
+    np.testing.assert_allclose([row["error"] for row in read_csv(files[2])], errors, rtol=1e-5)

@@ -69,30 +69,13 @@ def test_damage_is_named_and_rows_that_do_not_fit_are_refused(metatask, tmp_path
             replace(metatask, **wrong)
 
 
-@pytest.mark.parametrize(
-    ("part", "name", "change"),
-    [
-        (0, "prior", lambda values: values * 0),
-        (0, "prior", lambda values: values * np.nan),
-        (0, "prior", lambda values: values[:, :1]),
-        (0, "fisher", lambda values: values[:, :-1]),
-        (0, "fisher", lambda values: values[:-1]),
-        (1, "own", lambda values: [3] * len(values)),
-        (1, "shared", lambda _: None),
-        (1, "tasks", lambda values: values[:1]),
-    ],
-)
-def test_embeddings_that_do_not_fit_are_refused_whatever_their_hash(
-    metatask, tmp_path, monkeypatch, part, name, change
-):
-    packed = module._pack_embeddings
-
-    def pack(embeddings):
-        found = packed(embeddings)
-        value = change(found[part][name])
-        found[part][name] = np.ascontiguousarray(value) if part == 0 else value
-        return found
-
-    monkeypatch.setattr(module, "_pack_embeddings", pack)
-    with pytest.raises(DataError, match="not a meta-task of task2vec, or it is damaged"):
-        load_metatask(metatask.save(tmp_path / "m.safetensors"))
+def test_embeddings_that_do_not_fit_are_refused_whatever_their_hash(metatask, tmp_path, monkeypatch):
+    arrays, header = module._pack_embeddings(metatask.embeddings["net robust"])
+    prior, fisher = arrays["prior"], arrays["fisher"]
+    wrong = [({"prior": values}, {}) for values in (prior * 0, prior * np.nan, prior[:, :1].copy())]
+    wrong += [({"fisher": values}, {}) for values in (fisher[:, :-1].copy(), fisher[:-1])]
+    wrong += [({}, each) for each in ({"own": [3] * len(fisher)}, {"shared": None}, {"tasks": header["tasks"][:1]})]
+    for own, about in wrong:
+        monkeypatch.setattr(module, "_pack_embeddings", lambda _, own=own, about=about: (arrays | own, header | about))
+        with pytest.raises(DataError, match="not a meta-task of task2vec, or it is damaged"):
+            load_metatask(metatask.save(tmp_path / "m.safetensors"))

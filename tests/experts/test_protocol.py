@@ -1,7 +1,5 @@
 """Protocols, splits and intervals: only seed and content decide, and errors are those of scikit-learn and scipy."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.stats import binomtest
@@ -17,16 +15,14 @@ SEEDS = range(4)
 
 
 def test_keys_differ_where_numbers_do():
-    adam = ErrorProtocol(classifier="achille2019")
     different = [ErrorProtocol(), ErrorProtocol(shots=5), ErrorProtocol(shots=50), ErrorProtocol(measure="balanced")]
-    different += [ErrorProtocol(measure="precision"), adam, replace(adam, epochs=2)]
+    different += [ErrorProtocol(measure="precision"), ErrorProtocol(classifier="achille2019")]
     assert len({protocol.key for protocol in different}) == len(different)
-    assert ErrorProtocol(epochs=3).key == ErrorProtocol().key  # a head that is solved has no epochs
-    assert ErrorProtocol(5, "achille2019", "balanced", 2).key == "linear-2, train 5, achille2019, balanced, 2 epochs"
+    assert ErrorProtocol(5, "achille2019", "balanced").key == "linear-2, train 5, achille2019, balanced"
 
 
 def test_protocols_that_cannot_be_are_refused():
-    wrong = {"shots": (0, True, "all", 2.5), "classifier": ("svm",), "measure": ("plain",), "epochs": (0,)}
+    wrong = {"shots": (0, True, "all", 2.5), "classifier": ("svm",), "measure": ("plain",)}
     for name, value in ((name, value) for name, values in wrong.items() for value in values):
         with pytest.raises(UsageError, match=name):
             ErrorProtocol(**{name: value})

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from task2vec.experts.error_matrix import (
         CellPlan,
+        features_of_tasks,
         linear_error,
         measure_cells,
         plan_cells,

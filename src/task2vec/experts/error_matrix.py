@@ -32,6 +32,7 @@ from task2vec.experts.metatask import (
 from task2vec.experts.protocol import (
     ADAM,
     DRAWS,
+    EPOCHS,
     ErrorProtocol,
     Score,
     Shots,
@@ -235,6 +236,13 @@ def compute_features(probe: Probe, images: Images, report: Report = silent, **op
     return Passes(images, probe, settings=EmbedSettings(), **options).features(report)
 
 
+def features_of_tasks(probe: Probe, tasks: Sequence[Task], report: Report = silent, **options: Any) -> list[Tensor]:
+    """The features of the images of each task; the network sees each image once, however many tasks share it."""
+    images, _, places = gather_images(tasks)
+    features = compute_features(probe, images, report, **options)
+    return [features[torch.from_numpy(place).to(features.device)] for place in places]
+
+
 def describe_model(model: Model) -> Expert:
     """The model as a library keeps it."""
     if isinstance(model, Expert):
@@ -413,9 +421,9 @@ class CellWork:
             if column not in loaded:
                 loaded.clear()  # two networks need not fit into memory
                 loaded[column] = open_model(self.models[column], download=self.download)
-            images, _, places = gather_images([self.tasks[number] for number in wanted])
+            own = [self.tasks[number] for number in wanted]
             try:
-                features = compute_features(loaded[column], images, self.report, **self.options)
+                features = features_of_tasks(loaded[column], own, self.report, **self.options)
             except Exception as error:
                 rows, half = list(wanted), len(wanted) // 2
                 if not half:
@@ -424,15 +432,14 @@ class CellWork:
                 for some in (rows[:half], rows[half:]) if half else ():
                     yield from measure((column, {row: wanted[row] for row in some}))
                 return
-            for number, place in zip(wanted, places, strict=True):
-                own, name = features[torch.from_numpy(place).to(features.device)], self.models[column].name
+            for number, each in zip(wanted, features, strict=True):
+                task, name = self.tasks[number], self.models[column].name
                 try:
                     if self.on_features is not None:
-                        self.on_features(name, self.tasks[number], own)
+                        self.on_features(name, task, each)
                     if number not in plans:
-                        plan = plan_cells(self.tasks[number], self.protocols, self.seeds)
-                        plans[number] = plan.to(features.device)
-                    yield number, tuple(measure_cells(own, plans[number], model=name, only=wanted[number]))
+                        plans[number] = plan_cells(task, self.protocols, self.seeds).to(each.device)
+                    yield number, tuple(measure_cells(each, plans[number], model=name, only=wanted[number]))
                 except Exception as error:
                     yield number, Failure.of(error)
 
@@ -470,11 +477,11 @@ class CellPlan:
         """The same, on the device of the features."""
         return replace(self, parts=self.parts.to(device))
 
-    def draw(self, part: int, epochs: int) -> Tensor:
+    def draw(self, part: int) -> Tensor:
         """(epochs, draws) numbers of training images of a part, uniformly over classes."""
         mask, seed = self.parts.train[part], self.pairs[part][1]
         rows, own = torch.from_numpy(np.flatnonzero(mask)), self.targets[mask]
-        draws = [draw_epoch(own, draws=DRAWS, seed=seed, epoch=epoch)[0] for epoch in range(epochs)]
+        draws = [draw_epoch(own, draws=DRAWS, seed=seed, epoch=epoch)[0] for epoch in range(EPOCHS)]
         return rows[torch.stack(draws)]
 
 
@@ -551,14 +558,14 @@ def predict_cells(
         wanted = [cell for cell in wanted if (cell[0].key, cell[1]) in kept]
     features = features[torch.from_numpy(plan.order).to(features.device)]
     found: dict[tuple[ErrorProtocol, int], np.ndarray] = {}
-    for kind in dict.fromkeys((protocol.classifier, protocol.epochs) for protocol, _ in wanted):
-        some = [(protocol, seed) for protocol, seed in wanted if (protocol.classifier, protocol.epochs) == kind]
+    for classifier in dict.fromkeys(protocol.classifier for protocol, _ in wanted):
+        some = [(protocol, seed) for protocol, seed in wanted if protocol.classifier == classifier]
         rows = sorted({plan.pairs.index((protocol.shots, seed)) for protocol, seed in some})
-        parts, (classifier, epochs) = plan.parts.only(rows), kind
+        parts = plan.parts.only(rows)
         if classifier == "logistic":
             logits = fit_split_heads(features, parts)
         else:
-            draws = torch.stack([plan.draw(row, epochs) for row in rows])
+            draws = torch.stack([plan.draw(row) for row in rows])
             how: Any = {**ADAM, "is_multilabel": parts.is_multilabel}
             logits = train_split_heads(features, parts.onehot, draws, **how)
         predicted = (logits if parts.is_multilabel else logits.argmax(2)).cpu().numpy()

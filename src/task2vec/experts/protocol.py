@@ -53,7 +53,6 @@ class ErrorProtocol:
         measure: "usual" is the share of test images that are wrong, as in the paper, and for attributes "balanced".
             "balanced" is the mean over classes of the share that is wrong; for attributes, over both values of each,
             then over attributes. "precision", for attributes alone, is one minus the mean average precision.
-        epochs: of "achille2019", where fewer than the paper's will do.
 
     Example:
         >>> ErrorProtocol(shots=5).key
@@ -63,7 +62,6 @@ class ErrorProtocol:
     shots: Shots = "half"
     classifier: str = "logistic"
     measure: str = "usual"
-    epochs: int = EPOCHS
 
     def __post_init__(self):
         """Refuse what cannot be meant."""
@@ -76,15 +74,11 @@ class ErrorProtocol:
         for name, allowed in (("classifier", CLASSIFIERS), ("measure", MEASURES)):
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{name}={getattr(self, name)!r} is unknown. Choose one of {', '.join(allowed)}.")
-        if not isinstance(self.epochs, int) or self.epochs < 1:
-            raise UsageError(f"epochs={self.epochs!r} trains nothing. Use an integer of at least 1.")
 
     @property
     def key(self) -> str:
         """The protocol in one line, the same as long as the numbers are; errors are kept under it."""
-        is_short = self.classifier == "achille2019" and self.epochs != EPOCHS
-        parts = [f"linear-{RECIPE}", f"train {self.shots}", self.classifier, self.measure]
-        return ", ".join([*parts, *([f"{self.epochs} epochs"] if is_short else [])])
+        return f"linear-{RECIPE}, train {self.shots}, {self.classifier}, {self.measure}"
 
 
 # --- splits ----------------------------------------------------------------------------------------------------------

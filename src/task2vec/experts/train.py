@@ -310,9 +310,6 @@ class Training:
             weight_decay=recipe.weight_decay,
             fused=self.device.type == "cuda",
         )
-        # Dropout and stochastic depth of any kind draw numbers in training; their names give them away.
-        names = [type(module).__name__.lower() for module in self.learner.modules()]
-        self.is_random = any("drop" in name or "stochastic" in name for name in names)
         self.step = 0
         self.sums, self.seen = torch.zeros(2, device=self.device), 0  # of the epoch so far: losses and errors, images
         self.metrics: list[EpochMetrics] = []
@@ -387,9 +384,8 @@ class Training:
         if is_cuda:
             images = images.contiguous(memory_format=torch.channels_last)
         # Dropout draws from the global generator: it gets a seed of its own for every step, and is restored.
-        with torch.random.fork_rng(devices=[self.device] if is_cuda and self.is_random else []):
-            if self.is_random:
-                torch.manual_seed(_mix_seed(self.seed, self.step))
+        with torch.random.fork_rng(devices=[self.device] if is_cuda else []):
+            torch.manual_seed(_mix_seed(self.seed, self.step))
             with torch.autocast("cuda", dtype=torch.bfloat16, enabled=is_cuda):
                 logits = self.learner(images)
         loss, wrong = compute_loss(logits.float(), targets)
