@@ -66,6 +66,7 @@ def test_predictions_and_likelihood_are_those_of_one_dense_solve(score):
     fitted, new = rescale(fitted, scales()), describe(fitted, query)
     cells = fitted.cells
     assert fitted.solution.lift == 0 and cells.seen.any() and not cells.known.all()
+    np.testing.assert_array_equal(cells.seen, fitted.metatask.has_seen & cells.known)
     posterior = fitted.posterior(query)
     if score:
         allowed = query.scores["logme"][query.is_candidate]
