@@ -74,7 +74,9 @@ def test_the_quick_way_is_taken_where_it_can_be(monkeypatch):
     alone = []
     monkeypatch.setattr(Distance, "from_counted", lambda *pair: alone.append(pair) or 0)
     threads = torch.get_num_threads()
-    pairwise(make_many(10, 200, scales=4.0, dead=0.2, priors=2.0), device="cpu")
+    tasks = make_many(10, 200, scales=4.0, dead=0.2, priors=2.0)
+    pairwise(tasks, device="cpu")
+    pairwise(tasks[:4], others=tasks[4:], device="cpu")
     assert not alone and torch.get_num_threads() == threads
     pairwise(make_many(10, 200, scales=11.0), device="cpu")
     assert alone

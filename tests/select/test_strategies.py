@@ -76,6 +76,8 @@ def test_baselines_fall_back_on_the_average():
     average = leave_out(fit_average_best, metatask).loss
     generic = leave_out(find_strategy("generic"), metatask).order(EVERYBODY)
     assert generic.tolist() == [0, *(n for n in np.argsort(average) if n != 0)]
+    with pytest.raises(UndefinedScoreError, match="none is the generic one"):
+        find_strategy("generic").fit(make_metatask(unknown=0))
     size = leave_out(find_strategy("size"), metatask).order(EVERYBODY)
     assert size.tolist() == sorted(range(6), key=lambda n: (-metatask.models[n].params, average[n]))
 
