@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -536,7 +536,8 @@ def check_labels(labels: np.ndarray, n_classes: int, name_of: NameOf) -> np.ndar
         row = int(np.flatnonzero(is_wrong)[0])
         raise DataError(
             f"the label of {name_of(row)} (row {row}) is {np.asarray(labels[row]).tolist()!r}, not {expected}, and "
-            "guessing one would change the task. Correct the label or leave the image out."
+            "guessing one would change the task. Correct it or leave the image out; bin a regression target into "
+            "classes first (numpy.digitize(values, edges))."
         )
     return labels.astype(kind)
 
@@ -588,11 +589,3 @@ def find_copies(digests: tuple[str, ...]) -> list[list[int]]:
     for row, digest in enumerate(digests):
         rows_of[digest].append(row)
     return [rows for rows in rows_of.values() if len(rows) > 1]
-
-
-def refuse_regression(what: str, example: str) -> NoReturn:
-    """Raise the `DataError` for labels that are decimal numbers."""
-    raise DataError(
-        f"{what} holds decimal numbers (such as {example}): a regression target, and regression is not supported. Bin "
-        "it into classes first (numpy.digitize(values, edges)), or write class numbers as integers."
-    )
