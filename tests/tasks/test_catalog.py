@@ -137,8 +137,6 @@ def test_a_draw_is_seeded_nested_and_its_own(birds):
         (["Corvidae"], {"images": 1}, r"images=1 \(--max-images\) must be 2 or more"),
         (["Corvidae"], {"images": 4, "seed": -1}, r"seed=-1 \(--seed\)"),
         (["Corvidae"], {"split": "test"}, r"no split 'test'.*\['train', 'val'\]"),
-        ("Corvidae", {}, r"Pass \['Corvidae'\]"),
-        (None, {"images": 16}, r"several kinds.*\(kind=, --kind\): \['order', 'family'\]"),
     ],
 )
 def test_impossible_draws_are_refused(birds, names, options, message):

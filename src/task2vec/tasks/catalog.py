@@ -234,8 +234,8 @@ class Catalog:
         task of an attribute then consists of the drawn images for which it is known.
 
         Args:
-            names: Names or definitions; all of the kind if not given.
-            kind: The kind of tasks; needed where several have a name, or where `names` are not given.
+            names: A list of names or definitions; all, or all of the kind, if not given.
+            kind: The kind of tasks; needed where several have a name.
             split: The images of one split, such as "train"; of all if not given.
             images: Draw that many without replacement; all if not given.
             seed: Another seed draws other images.
@@ -250,10 +250,6 @@ class Catalog:
                 named, and it holds their definitions.
             UsageError: There is no such task or split.
         """
-        if isinstance(names, str):
-            raise UsageError(f"one name, {names!r}, was given where a list is expected. Pass [{names!r}], or use task.")
-        if names is None and kind is None and len(self.kinds) > 1:
-            raise UsageError(f"{self.name} has tasks of several kinds. Choose one (kind=, --kind): {list(self.kinds)}.")
         if images is not None and images < 2:
             raise UsageError(f"images={images} (--max-images) must be 2 or more: every task has two classes.")
         every = self.definitions if kind is None else self.of_kind(kind)

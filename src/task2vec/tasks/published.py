@@ -22,8 +22,8 @@ iMaterialist (Fashion) 2018 has annotation files, and images as their user saved
 
     imaterialist/  train.json  validation.json  train/1.jpg  train/2.jpg ...  validation/1.jpg ...
 
-The files hold URLs, not images: each image was saved under its id. Names of the 228 labels are in a table of their own,
-with the columns labelId, taskId, labelName and taskName.
+The files hold URLs, not images: each image was saved as JPEG under its id. Names of the 228 labels are in a table of
+their own, with the columns labelId, taskId, labelName and taskName.
 
 The lists of DeepFashion (Category and Attribute Prediction) are read as published: a count, a header, then entries with
 columns separated by blanks. In the list of attributes 1 is positive, -1 negative and 0 unknown; an image for which an
@@ -45,7 +45,7 @@ from task2vec.tasks.catalog import Catalog, LabelTable, damaged, deduplicate_nam
 from task2vec.tasks.folder import read_start
 from task2vec.tasks.images import StrPath
 from task2vec.tasks.table import read_columns
-from task2vec.tasks.taxonomy import Taxonomy, collect_lineages, read_taxonomy
+from task2vec.tasks.taxonomy import Taxonomy, read_taxonomy
 from task2vec.text import quote
 
 # Files that only one dataset has.
@@ -315,7 +315,6 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
 
     Raises:
         DataError: A file is missing or damaged, or an id has no entry or two; the message names file and record.
-        UsageError: `labels` is not a file.
 
     Example:
         >>> import json, tempfile
@@ -337,11 +336,8 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
         ('color', {'train': 1, 'val': 1}, {'train': 2, 'val': 2})
     """
     root = Path(folder)
-    label_map = Path(labels) if labels is not None else root / LABEL_MAP
-    if labels is not None and not label_map.is_file():
-        raise UsageError(f"{label_map} is not a file. Check the path, or leave it out (labels=, --labels).")
-    suffix = _infer_suffix(root)
-    known = _read_names(label_map) if label_map.is_file() else {}
+    label_map = root / LABEL_MAP if labels is None else Path(labels)
+    known = _read_names(label_map) if labels is not None or label_map.is_file() else {}
     paths, carried, splits, files = [], [], {}, []
     for split, (place, *names) in IMATERIALIST_SPLITS.items():
         files.append(find_file(root, *names, dataset="iMaterialist (Fashion) 2018"))
@@ -353,7 +349,7 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
             own = [take_id({"labelId": label}, "labelId", where) for label in listed]
             if len(set(own)) < len(own) or (known and not known.keys() >= set(own)):
                 raise damaged(where, f"its labels {own} repeat or are not in the table of names (labels=, --labels)")
-            paths.append(f"{place}/{key}{suffix}")
+            paths.append(f"{place}/{key}.jpg")
             carried.append(own)
         splits[split] = np.arange(start, len(paths))
     ids = sorted(known or {label for own in carried for label in own})
@@ -366,18 +362,6 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
     about = {"sources": tuple(map(str, files)), "warnings": () if known else (NAMELESS,)}
     definitions = define_attributes(table, splits)
     return Catalog("imaterialist2018", root, paths, splits, {"labels": table}, definitions, **about)
-
-
-def _infer_suffix(root: Path) -> str:
-    """How the names of images end; refused if there are none or several suffixes."""
-    patterns = [f"{place}/[0-9]*" for place, *_ in IMATERIALIST_SPLITS.values()]
-    found = [end for end in (".jpg", ".jpeg", ".png") if any(any(root.glob(start + end)) for start in patterns)]
-    if len(found) != 1:
-        seen = f"images ending in {' and '.join(found)}" if found else "no images named by their ids"
-        raise DataError(
-            f"{root} has {seen}, so their paths are unknown. Save them as train/ID.jpg and validation/ID.jpg."
-        )
-    return found[0]
 
 
 def _read_names(place: Path) -> dict[int, tuple[str, str]]:
@@ -406,7 +390,7 @@ _YEARS = {f"train{year}.json": (f"inaturalist{year}", f"val{year}.json") for yea
 _YEARS |= {"train.json": ("inaturalist2021", "val.json"), "train_mini.json": ("inaturalist2021 mini", "val.json")}
 
 
-def read_inaturalist(folder: StrPath, *, mini: bool = False) -> Catalog:
+def read_inaturalist(folder: StrPath) -> Catalog:
     """The catalog of iNaturalist 2017, 2018, 2019 or 2021: the species of an order, class or family.
 
     Tasks are those taxa in which at least two species have an image; the one with the most training images comes first
@@ -415,8 +399,8 @@ def read_inaturalist(folder: StrPath, *, mini: bool = False) -> Catalog:
     depends on the year (which the paper does not give) and on how orders of one species count.
 
     Args:
-        folder: The folder with the unpacked annotation files of one year; the paths of images begin there.
-        mini: If the folder has both training sets of 2021, read the smaller one (train_mini.json).
+        folder: The folder with the unpacked annotation files of one year; the paths of images begin there. Of the two
+            training sets of 2021, train.json is read rather than train_mini.json.
 
     Raises:
         DataError: A file is missing or damaged, or an id has no entry or two; the message names file and record.
@@ -440,8 +424,7 @@ def read_inaturalist(folder: StrPath, *, mini: bool = False) -> Catalog:
         ('Corvus corax', 'Turdus merula')
     """
     root = Path(folder)
-    # Where both training sets of 2021 are, the larger one is meant unless `mini`.
-    wanted = ["train_mini.json"] if mini else [*_YEARS][: -1 if (root / "train.json").is_file() else None]
+    wanted = [*_YEARS][: -1 if (root / "train.json").is_file() else None]
     train = find_file(root, *wanted, dataset="iNaturalist of one year")
     name, val = _YEARS[train.name]
     files, paths, labels, splits, parts = [train, root / val], [], [], {}, []
@@ -454,11 +437,23 @@ def read_inaturalist(folder: StrPath, *, mini: bool = False) -> Catalog:
             if labels[-1] not in parts[-1]:
                 raise damaged(where, f"the category id {labels[-1]} has no entry in categories")
         splits[split] = np.arange(start, len(paths))
-    categories = _merge_categories(files, parts, root / "categories.json")
+    published = root / "categories.json"
+    if published.is_file():
+        parts.append(_index_categories(published, read_json(published)))
+    elif not any(" " in _text(one, "name") for one in parts[0].values()):
+        raise DataError(
+            f"{train} hides the names of its categories (such as {_text(parts[0][min(parts[0])], 'name')!r}), so tasks "
+            "have no names. Unpack categories.json into the same folder: it is among the downloads of that year "
+            "(repository visipedia/inat_comp on GitHub)."
+        )
+    categories = parts[-1]
+    if any(part.keys() != categories.keys() for part in parts):
+        raise damaged(root, f"the categories of {train.name}, {val} and categories.json have different ids")
     names = deduplicate_names([_text(one, "name") for one in categories.values()], categories)
     table = LabelTable(np.searchsorted(list(categories), labels), tuple(names))
-    named = [{**category, "name": name} for category, name in zip(categories.values(), names, strict=True)]
-    taxonomy = _make_taxonomy(named, train)
+    ranks = [rank for rank in RANKS if any(rank in one for one in categories.values())] or ["supercategory"]
+    lineages = [tuple(_text(one, rank) for rank in ranks) for one in categories.values()]
+    taxonomy = Taxonomy(tuple(ranks), dict(zip(names, lineages, strict=True)))
     lost = taxonomy.group(names, "order").get((), []) if "order" in taxonomy.ranks else []
     shown = f"{len(lost)}, such as {quote([names[number] for number in lost], 3)}"
     warnings = (f"species without an order, in no task by order: {shown}",) if lost else ()
@@ -466,86 +461,10 @@ def read_inaturalist(folder: StrPath, *, mini: bool = False) -> Catalog:
     return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources, taxonomy, warnings)
 
 
-def read_inaturalist_taxonomy(file: StrPath, *, class_field: str = "name") -> Taxonomy:
-    """The taxonomy of iNaturalist's categories, of any year: `categories.json`, or an annotation file that has them.
-
-    Categories with kingdom, phylum, class, order, family and genus (2018 and later) give these ranks; those that have
-    only a supercategory (2017) give that one rank. All files of a year have the same categories, so use the smallest;
-    those of 2018 and 2019 have numbers for names, as in the competition, unless `categories.json` is used.
-
-    Args:
-        file: A JSON list of categories, or an object that holds it as "categories".
-        class_field: The field with the class names of your tasks: "name", "id" (the folders of 2018 and 2019) or
-            "image_dir_name" (those of 2021).
-
-    Raises:
-        DataError: The file has no such categories, or a class has two places.
-
-    Example:
-        >>> import json, tempfile
-        >>> finch = {"id": 7, "name": "Fringilla coelebs", "supercategory": "Aves", "order": "Passeriformes"}
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder, "categories.json")
-        ...     _ = file.write_text(json.dumps([finch]))
-        ...     read_inaturalist_taxonomy(file, class_field="id").lineages["7"]
-        ('Passeriformes',)
-    """
-    place = Path(file)
-    records = list_records(place, read_json(place), "categories")
-    return _make_taxonomy(records, place, class_field)
-
-
-def _make_taxonomy(categories: Sequence[Mapping[str, object]], place: Path, class_field: str = "name") -> Taxonomy:
-    """The taxonomy of categories that were read from `place`."""
-    ranks = tuple(rank for rank in RANKS if any(rank in category for category in categories)) or ("supercategory",)
-    nameless = [number for number, category in enumerate(categories) if class_field not in category]
-    if nameless or not any(rank in category for category in categories for rank in ranks):
-        lacking = f"category {nameless[0]} has no field {class_field!r}" if nameless else "no category has a rank"
-        raise DataError(
-            f"{place}: {lacking} (the first has {quote(list(categories[0]), 20)}), so it has no place in a tree. Use "
-            "the categories as published, and name the field of the classes with class_field."
-        )
-    rows = (
-        (f"category {number}", category[class_field], [category.get(rank) for rank in ranks])
-        for number, category in enumerate(categories)
-    )
-    return Taxonomy(ranks, collect_lineages(place, rows))
-
-
 def _index_categories(file: Path, content: Any) -> dict[int, dict]:
     """The categories by ascending id."""
     found = index_records(file, content, "categories", "id")
     return {key: found[key][1] for key in sorted(found)}
-
-
-def _merge_categories(files: Sequence[Path], parts: Sequence[dict[int, dict]], names: Path) -> dict[int, dict]:
-    """The categories by ascending id, with their published names; all files must have the same species.
-
-    Hidden names are not among the published words, so only words that are can contradict.
-    """
-    known, sources = parts[0], [(files[1], parts[1])]
-    is_hidden = not any(" " in _text(one, "name") for one in known.values())
-    if names.is_file():
-        sources.append((names, _index_categories(names, read_json(names))))
-    elif is_hidden:
-        raise DataError(
-            f"{files[0]} hides the names of its categories (such as {_text(known[min(known)], 'name')!r}), so tasks "
-            "have no names. Unpack categories.json into the same folder: it is among the downloads of that year "
-            "(repository visipedia/inat_comp on GitHub)."
-        )
-    for file, found in sources:
-        if found.keys() != known.keys():
-            other = min(found.keys() ^ known.keys())
-            raise damaged(file, f"its categories are not those of {files[0]}, such as id {other}")
-        for field in ("name", "supercategory", *RANKS):
-            words = {_text(one, field) for one in found.values()}
-            for key, one in known.items():
-                mine, theirs = _text(one, field), _text(found[key], field)
-                is_given = field in one and field in found[key] and (not is_hidden or mine in words)
-                if mine != theirs and is_given:
-                    what = f"the id {key} has {theirs!r} as its {field}, and in {files[0]} {mine!r}"
-                    raise damaged(f"{file}, categories", what)
-    return sources[-1][1]
 
 
 def _text(category: dict, field: str) -> str:
