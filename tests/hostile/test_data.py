@@ -42,8 +42,8 @@ needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links and pipe
     [
         (lambda root: root / "nowhere", "nowhere does not exist"),
         (lambda root: paint(root / "x.png", 1), r"not a folder.*read_table"),
-        (lambda root: root, "has no folder"),
-        (lambda root: paint(root / "x.png", 1).parent, "1 images lie in it directly"),
+        (lambda root: root, "0 images and 0 links to folders"),
+        (lambda root: paint(root / "x.png", 1).parent, "1 images .* lie in it directly"),
         (lambda root: make_folder(root, a=0, b=0), "no images"),
         (lambda root: make_folder(root, cats=2, dogs=2, birds=0), r"1 of 3 classes have no readable image .'birds'"),
     ],
@@ -239,13 +239,11 @@ def test_d6_links_out_of_the_root_are_bad(tmp_path):
     outside = make_folder(tmp_path / "outside", secret=3) / "secret"
     (root / "cats" / "leak.png").symlink_to(outside / "000.png")
     (root / "cats" / "leak").symlink_to(outside)
-    (root / "cats" / "plain").symlink_to(outside / "001.png")
-    task = read_folder(root)
-    assert (task.counts.tolist(), [item.path for item in task.bad]) == ([30, 30], ["cats/leak", "cats/leak.png"])
-    assert all("out" in item.reason for item in task.bad) and "'cats/plain'" in task.warnings[0]
     (root / "birds").symlink_to(outside)
-    with pytest.raises(DataError, match="birds is a link that leads out"):
-        read_folder(root)
+    task = read_folder(root)
+    assert (task.counts.tolist(), [item.path for item in task.bad]) == ([30, 30], ["cats/leak.png"])
+    assert "out of the root" in task.bad[0].reason
+    assert task.warnings[0] == "entries that are links to folders and were not followed: 2, such as 'birds'"
 
 
 @needs_links

@@ -117,18 +117,18 @@ def test_selected_classes_keep_their_images_names_order_and_source():
     assert columns.targets.tolist() == [[0, 0], [1, 0], [1, 1], [0, 1]]
     twins = make_task([1, 2, 3], [0, 1, 2], ["x", "y", "x"])
     assert twins.select([0, 2]).targets.tolist() == [0, 1]
-    with pytest.raises(UsageError, match=r"2 classes .*called 'x'.*\[0, 2\]"):
+    with pytest.raises(UsageError, match=r"2 of the 3 classes .*called 'x'.*its number"):
         twins.select(["x", "y"])
 
 
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        (["ravn", "cat"], r"no class 'ravn'.*'raven'"),
+        (["ravn", "cat"], "none of the 5 classes .*'ravn'.*'raven'"),
         (["raven", 0], "each once"),
         (["raven"], r"2 or more classes .*'raven'.*one_vs_rest"),
         ("raven", r"list of classes.*\['raven', ...\]"),
-        ([True, False], "no class True.*flatnonzero"),
+        ([True, False], "called True.*flatnonzero"),
     ],
 )
 def test_wrong_classes_are_refused(classes, message):

@@ -32,7 +32,7 @@ some have no image.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -342,13 +342,14 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
     for split, (place, *names) in IMATERIALIST_SPLITS.items():
         files.append(find_file(root, *names, dataset="iMaterialist (Fashion) 2018"))
         start = len(paths)
-        for key, _, (where, annotation) in pair_records(files[-1], read_json(files[-1]), "imageId", "imageId"):
-            listed = annotation.get("labelId")
-            if not isinstance(listed, list):
-                raise damaged(where, "it has no list of labels in 'labelId'")
-            own = [take_id({"labelId": label}, "labelId", where) for label in listed]
-            if len(set(own)) < len(own) or (known and not known.keys() >= set(own)):
-                raise damaged(where, f"its labels {own} repeat or are not in the table of names (labels=, --labels)")
+        for key, _, annotation in pair_records(files[-1], read_json(files[-1]), "imageId", "imageId"):
+            listed: Any = annotation.get("labelId")
+            own = {int(label) for label in listed if str(label).isdecimal()} if isinstance(listed, list) else {-1}
+            if -1 in own or len(own) < len(listed) or (known and not known.keys() >= own):
+                what = (
+                    f"the labels {listed!r} of image {key} are no list of ids, repeat, or are not in the table of names"
+                )
+                raise damaged(files[-1], f"{what} (labels=, --labels)")
             paths.append(f"{place}/{key}.jpg")
             carried.append(own)
         splits[split] = np.arange(start, len(paths))
@@ -373,11 +374,10 @@ def _read_names(place: Path) -> dict[int, tuple[str, str]]:
     found: dict[int, tuple[str, str]] = {}
     for row, (label, called, group) in enumerate(zip(*(columns[column] for column in wanted), strict=True)):
         where = f"{place}, {columns.format_row(row)}"
-        key = take_id({"labelId": label}, "labelId", where)
         name = (str(called).strip(), str(group or "").strip())
-        if key in found or not name[0] or name in found.values():
-            raise damaged(where, f"the label {key} is repeated, without a name or named like another")
-        found[key] = name
+        if not str(label).isdecimal() or int(label) in found or not name[0] or name in found.values():
+            raise damaged(where, f"the label {label!r} is no id, repeated, without a name or named like another")
+        found[int(label)] = name
     return found
 
 
@@ -430,23 +430,23 @@ def read_inaturalist(folder: StrPath) -> Catalog:
     files, paths, labels, splits, parts = [train, root / val], [], [], {}, []
     for split, file in zip(("train", "val"), files, strict=True):
         content, start = read_json(file), len(paths)
-        parts.append(_index_categories(file, content))
-        for _, (place, image), (where, annotation) in pair_records(file, content, "id", "image_id"):
-            paths.append(check_path(image.get("file_name"), place))
-            labels.append(take_id(annotation, "category_id", where))
+        parts.append(index_records(file, content, "categories", "id"))
+        for key, image, annotation in pair_records(file, content, "id", "image_id"):
+            paths.append(check_path(image.get("file_name"), f"{file}, image {key}"))
+            labels.append(annotation.get("category_id"))
             if labels[-1] not in parts[-1]:
-                raise damaged(where, f"the category id {labels[-1]} has no entry in categories")
+                raise damaged(file, f"the category id {labels[-1]!r} of image {key} has no entry in categories")
         splits[split] = np.arange(start, len(paths))
     published = root / "categories.json"
     if published.is_file():
-        parts.append(_index_categories(published, read_json(published)))
+        parts.append(index_records(published, read_json(published), "categories", "id"))
     elif not any(" " in _text(one, "name") for one in parts[0].values()):
         raise DataError(
             f"{train} hides the names of its categories (such as {_text(parts[0][min(parts[0])], 'name')!r}), so tasks "
             "have no names. Unpack categories.json into the same folder: it is among the downloads of that year "
             "(repository visipedia/inat_comp on GitHub)."
         )
-    categories = parts[-1]
+    categories = dict(sorted(parts[-1].items()))
     if any(part.keys() != categories.keys() for part in parts):
         raise damaged(root, f"the categories of {train.name}, {val} and categories.json have different ids")
     names = deduplicate_names([_text(one, "name") for one in categories.values()], categories)
@@ -459,12 +459,6 @@ def read_inaturalist(folder: StrPath) -> Catalog:
     warnings = (f"species without an order, in no task by order: {shown}",) if lost else ()
     definitions, sources = define_by_taxon(table, taxonomy, splits, ranks=INATURALIST_KINDS), tuple(map(str, files))
     return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources, taxonomy, warnings)
-
-
-def _index_categories(file: Path, content: Any) -> dict[int, dict]:
-    """The categories by ascending id."""
-    found = index_records(file, content, "categories", "id")
-    return {key: found[key][1] for key in sorted(found)}
 
 
 def _text(category: dict, field: str) -> str:
@@ -495,57 +489,38 @@ def read_json(file: Path) -> Any:
         raise damaged(file, f"it cannot be read as JSON ({error})") from None
 
 
-def list_records(file: Path, content: Any, key: str) -> list[dict]:
-    """The list of records under the key of a JSON object, or that the content itself is."""
-    records = content.get(key) if isinstance(content, dict) else content
-    if not records or not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-        raise damaged(file, f"it has no list of records under {key!r}")
-    return records
-
-
-def take_id(record: Mapping[str, object], name: str, where: str) -> int:
-    """The integer in a field of a record, also if it is written as text of digits.
+def index_records(file: Path, content: Any, key: str, name: str) -> dict[int, dict]:
+    """The record of every id in the list under a key, or that the content is; an id that occurs twice is refused.
 
     Example:
-        >>> take_id({"image_id": 17}, "image_id", "train.json"), take_id({"imageId": "17"}, "imageId", "train.json")
-        (17, 17)
+        >>> index_records(Path("train.json"), {"images": [{"id": 7}, {"id": "17"}]}, "images", "id")
+        {7: {'id': 7}, 17: {'id': '17'}}
     """
-    value = record.get(name)
-    if type(value) is str and value.isdecimal() and value.isascii() and str(int(value[:20])) == value:
-        value = int(value)
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise damaged(where, f"{value!r} as its {name!r} is not an id" if name in record else f"it has no {name!r}")
-    return value
-
-
-def index_records(file: Path, content: Any, key: str, name: str) -> dict[int, tuple[str, dict]]:
-    """The place and the record of every id in the list under a key; an id that occurs twice is refused."""
-    found: dict[int, tuple[str, dict]] = {}
-    for number, record in enumerate(list_records(file, content, key)):
-        where = f"{file}, {key}, record {number}"
-        value = take_id(record, name, where)
-        if value in found:
-            raise damaged(where, f"the {name} {value} is also that of {found[value][0]}")
-        found[value] = (where, record)
+    try:
+        records = content[key] if isinstance(content, dict) else content
+        found = {int(record[name]): record for record in records}
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise damaged(file, f"it has no list of records under {key!r}, or one without a number as {name!r}") from error
+    if not found or len(found) < len(records):
+        raise damaged(file, f"it has no record under {key!r}, or two of one {name!r}")
     return found
 
 
-def pair_records(file: Path, content: Any, image_key: str, annotation_key: str) -> Iterator[tuple]:
-    """The id of every image, then place and record of the image and of its annotation; each must have one.
+def pair_records(file: Path, content: Any, image_key: str, annotation_key: str) -> Iterator[tuple[int, dict, dict]]:
+    """The id of every image, and the records of the image and of its annotation; each must have one.
 
     Example:
         >>> content = {
         ...     "images": [{"id": 3}, {"id": 7}],
         ...     "annotations": [{"of": 7, "is": "cat"}, {"of": 3, "is": "dog"}],
         ... }
-        >>> [(key, label["is"]) for key, _, (_, label) in pair_records(Path("train.json"), content, "id", "of")]
+        >>> [(key, label["is"]) for key, _, label in pair_records(Path("train.json"), content, "id", "of")]
         [(3, 'dog'), (7, 'cat')]
     """
     images = index_records(file, content, "images", image_key)
     annotations = index_records(file, content, "annotations", annotation_key)
     if alone := images.keys() ^ annotations.keys():
-        (where, _), there = (images | annotations)[min(alone)], "annotations" if min(alone) in images else "images"
-        raise damaged(where, f"the image id {min(alone)} has no entry in {there}")
+        raise damaged(file, f"the image id {min(alone)} is not in both images and annotations")
     for key, image in images.items():
         yield key, image, annotations[key]
 

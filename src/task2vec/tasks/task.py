@@ -36,17 +36,12 @@ class TasksByTaxon(dict[str, "Task"]):
     """The tasks of a rank by the name of their taxon, in the order of the classes.
 
     Attributes:
-        level: The rank.
         left_out: Why every other taxon, and the classes without one, make no task.
     """
 
-    def __init__(self, level: str, tasks: Mapping[str, "Task"], left_out: Mapping[str, str]):
+    def __init__(self, tasks: Mapping[str, "Task"], left_out: Mapping[str, str]):
         super().__init__(tasks)
-        self.level, self.left_out = level, left_out
-
-    def __repr__(self) -> str:
-        """The tasks in one line."""
-        return f"TasksByTaxon({self.level}, {len(self)} tasks, {len(self.left_out)} left out)"
+        self.left_out = left_out
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,17 +205,14 @@ class Task:
 
     def _find_class(self, kind: str | int) -> int:
         """The number of one class; an unknown or ambiguous name is refused with close matches."""
-        is_number = isinstance(kind, (int, np.integer)) and not isinstance(kind, bool)
-        numbers = [n for n, name in enumerate(self.classes) if (n == kind if is_number else name == kind)]
-        if len(numbers) == 1:
-            return numbers[0]
-        if numbers:
-            raise UsageError(f"{len(numbers)} classes of '{self.name}' are called {kind!r}. Give a number: {numbers}.")
-        close = difflib.get_close_matches(str(kind), self.classes, n=3) or list(self.classes[:3])
-        raise UsageError(
-            f"'{self.name}' has no class {kind!r} among its {len(self.classes)}, numbered from 0. Similar or first: "
-            f"{quote(close)}. For a mask, pass numpy.flatnonzero."
-        )
+        numbers = [n for n, name in enumerate(self.classes) if kind in (n, name) and not isinstance(kind, bool)]
+        if len(numbers) != 1:
+            close = difflib.get_close_matches(str(kind), self.classes, n=3) or list(self.classes[:3])
+            raise UsageError(
+                f"{len(numbers) or 'none'} of the {len(self.classes)} classes of '{self.name}' are called {kind!r}. "
+                f"Similar or first: {quote(close)}. Give a name or its number, from 0; of a mask, numpy.flatnonzero."
+            )
+        return numbers[0]
 
     def _regroup(self, groups: Sequence[list[int]], classes: Sequence[str], name: str, *notes: str) -> "Task":
         """The task whose classes are groups of those here, of the images that have one; or, multi-label, of columns."""
@@ -262,7 +254,7 @@ class Task:
                 left_out[name] = f"it has a single class with images, {classes[0]!r}"
         if nowhere:
             left_out[f"no {level}"] = f"{len(nowhere)} classes have none: {quote(nowhere)}"
-        return TasksByTaxon(level, tasks, left_out)
+        return TasksByTaxon(tasks, left_out)
 
     def at_taxon(self, level: str, taxonomy: "Taxonomy", *, name: str | None = None) -> "Task":
         """The task whose classes are the taxa of the rank `level`: orders, for example, instead of species.
@@ -393,7 +385,7 @@ def join_tasks(
         given = f"{len(tasks)} tasks and classes={classes!r}"
         raise UsageError(f"join_tasks got {given}. Pass two tasks or more, and 'merge', 'apart' or no classes.")
     names, numbered = _number_classes(tasks, classes)
-    places = _keep_once(tasks, names, numbered)
+    places = _keep_once(tasks, numbered)
     notes = list(dict.fromkeys(note for task in tasks for note in task.notes))
     if shared := sum(map(len, tasks)) - len(places):
         notes.append(f"images that several of the joined tasks share, kept once: {shared}")
@@ -418,8 +410,6 @@ def _number_classes(tasks: list[Task], classes: str | None) -> tuple[list[str], 
     wrong = ""
     if len({task.is_multilabel for task in tasks}) > 1:
         wrong = "are partly single-label and partly multi-label. Use the one_vs_rest() tasks, or join tasks of one kind"
-    elif any(len(set(task.classes)) < len(task.classes) for task in tasks):
-        wrong = f"have a task with several classes of one name, among {quote(shared)}. Rename them when you read it"
     elif classes == "apart" and len(set(names)) < len(names):
         wrong = "have equal names, so 'task/class' is ambiguous. Rename one: dataclasses.replace(task, name=...)"
     elif first.is_multilabel and (differing or classes == "apart"):
@@ -438,18 +428,11 @@ def _number_classes(tasks: list[Task], classes: str | None) -> tuple[list[str], 
     return union, [numbers[task.targets] for numbers, task in zip(renumbered, tasks, strict=True)]
 
 
-def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray]) -> list[tuple[int, int]]:
+def _keep_once(tasks: list[Task], numbered: list[np.ndarray]) -> list[tuple[int, int]]:
     """Task and row of every image that no earlier task has; an image that two tasks label differently is refused.
 
     Copies within a task are kept, whatever their labels.
     """
-
-    def show(part: int, row: int) -> str:
-        label = np.atleast_1d(numbered[part][row])
-        numbers = np.flatnonzero(label) if tasks[part].is_multilabel else label
-        kinds = quote([names[number] for number in numbers]) or "nothing"
-        return f"{kinds} in '{tasks[part].name}' ({tasks[part].images.name(row)})"
-
     places: list[tuple[int, int]] = []
     known: dict[str, dict[bytes, tuple[int, int]]] = {}
     for part, task in enumerate(tasks):
@@ -460,8 +443,11 @@ def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray]) 
                 places.append((part, row))
                 seen.setdefault(label, (part, row))
             elif label not in seen:
-                shown = f"{show(*first)}, and {show(part, row)}"
-                raise DataError(f"one image has two labels: {shown}. Correct one, or leave it out with subset(...).")
+                names = [tasks[one].images.name(place) for one, place in (first, (part, row))]
+                raise DataError(
+                    f"'{names[0]}' of '{tasks[first[0]].name}' and '{names[1]}' of '{task.name}' are one image with "
+                    "two labels. Correct one, or leave it out with subset(...)."
+                )
     return places
 
 
@@ -476,7 +462,6 @@ def make_task(
     num_workers: int | None = None,
     progress: bool = False,
     outcomes: Sequence[tuple[str, str] | BadImage] | None = None,
-    refused: Sequence[BadImage] = (),
     notes: Sequence[str] = (),
 ) -> Task:
     """The task of the images that can be read, unless too many cannot.
@@ -487,7 +472,7 @@ def make_task(
         outcomes = inspect_images(images, name=name, num_workers=num_workers, progress=progress)
     good = [row for row, outcome in enumerate(outcomes) if not isinstance(outcome, BadImage)]
     hashes = [outcome for outcome in outcomes if not isinstance(outcome, BadImage)]
-    bad = (*refused, *(outcome for outcome in outcomes if isinstance(outcome, BadImage)))
+    bad = tuple(outcome for outcome in outcomes if isinstance(outcome, BadImage))
     reasons = refuse_many(bad, len(bad) + len(good), source, allow_bad=allow_bad)
     keys, names = ([part[row] for row in good] for part in (images.keys, images.names))
     digests, checksums = tuple(pixels for pixels, _ in hashes), tuple(stored for _, stored in hashes)
