@@ -161,7 +161,7 @@ def test_taxa_become_classes():
     assert (task.name, task.counts.tolist()) == ("shades by order", [4, 2])
     assert facts(task)[1:3] == [("shade 11", "Passeriformes"), ("shade 12", "Carnivora")]
     assert "classes without order, left out with 1 images: 'kiwi'" in task.warnings
-    with pytest.raises(DataError, match=r"subset of 'shades': .*only one class \('Aves'\)"):
+    with pytest.raises(DataError, match=r"part of 'shades' is not a task: .*only one class \('Aves'\)"):
         ANIMALS.select(["raven", "robin"]).at_taxon("class", TREE)
     with pytest.raises(UsageError, match=r"multi-label.*by_taxon"):
         MANY.at_taxon("group", GROUPS)

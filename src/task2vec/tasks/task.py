@@ -160,7 +160,10 @@ class Task:
     def _choose(self, rows: list[int], targets: np.ndarray, classes: Sequence[str], **changes: Any) -> "Task":
         """The task of the images at `rows`, with their new targets and classes."""
         digests, images = tuple(self.digests[row] for row in rows), choose_images(self.images, rows)
-        return replace(self, images=images, targets=targets, classes=tuple(classes), digests=digests, **changes)
+        try:
+            return replace(self, images=images, targets=targets, classes=tuple(classes), digests=digests, **changes)
+        except DataError as error:
+            raise DataError(f"this part of '{self.name}' is not a task: {error}") from None
 
     def canonical(self) -> "Task":
         """The same task in the order that its content alone determines."""
@@ -224,10 +227,7 @@ class Task:
             new_number[group] = number
         targets = new_number[self.targets]
         rows = np.flatnonzero(targets >= 0)
-        try:
-            return self._choose(rows.tolist(), targets[rows], classes, name=name, notes=(*self.notes, *notes))
-        except DataError as error:
-            raise DataError(f"subset of '{self.name}': {error}") from None
+        return self._choose(rows.tolist(), targets[rows], classes, name=name, notes=(*self.notes, *notes))
 
     def by_taxon(self, level: str, taxonomy: "Taxonomy") -> TasksByTaxon:
         """One task per taxon of the rank `level`, between the classes of the taxon, by the taxon's name.
@@ -304,19 +304,14 @@ class Task:
             >>> t2v.sample_tasks(images_per_task=40)[0].sample(20).counts.tolist()
             [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
         """
-        fewest = 1 if self.is_multilabel else len(self.classes)
-        if not fewest <= n <= len(self):
-            raise UsageError(
-                f"{n} images cannot be sampled from '{self.name}': it has {len(self)}, of {len(self.classes)} classes "
-                f"that each keep one. Choose {fewest} to {len(self)}."
-            )
         is_chosen = choose_sample(self, n, seed)
-        if is_chosen.sum() > n:
-            raise DataError(
-                f"{n} images are too few for '{self.name}': {is_chosen.sum()} are needed for a positive and a negative "
-                f"image of each of its {len(self.classes)} attributes. Choose as many, or select fewer attributes."
+        if is_chosen.sum() != n:
+            raise UsageError(
+                f"{n} images cannot be sampled from '{self.name}': it has {len(self)}, each of its "
+                f"{len(self.classes)} classes keeps one, and each attribute a positive and a negative one. Choose "
+                f"{is_chosen.sum()}, or select fewer classes."
             )
-        return self._take(is_chosen, f"a sample of {n}")
+        return self._take(is_chosen)
 
     def split(self, seed: int = 0, *, test: float = 0.2) -> tuple["Task", "Task"]:
         """A training and a test part without a common image, identical copies included.
@@ -332,21 +327,15 @@ class Task:
         if isinstance(test, bool) or not 0 < test < 1:
             raise UsageError(f"test={test!r} is not a share of the images. Pass a number between 0 and 1, such as 0.2.")
         is_test = choose_test(self, seed, test)
-        train, held_out = (
-            replace(self._take(mask, f"the {part} part of a split"), name=f"{self.name} ({part})")
-            for part, mask in (("train", ~is_test), ("test", is_test))
-        )
-        return train, held_out
+        train, held_out = self._take(~is_test), self._take(is_test)
+        return replace(train, name=f"{self.name} (train)"), replace(held_out, name=f"{self.name} (test)")
 
-    def _take(self, mask: np.ndarray, what: str) -> "Task":
-        """The task of some images, named `what` in errors; attributes must all be there still."""
-        try:
-            part = self.subset(np.flatnonzero(mask))
-        except DataError as error:
-            raise DataError(f"{what} of '{self.name}' is not a task: {error}") from None
+    def _take(self, mask: np.ndarray) -> "Task":
+        """The task of some images; attributes must all be there still."""
+        part = self.subset(np.flatnonzero(mask))
         if self.is_multilabel and len(part.classes) < len(self.classes):
             raise DataError(
-                f"{what} of '{self.name}' would lose attributes ({part.notes[-1]}). Use more images, another seed, or "
+                f"a part of '{self.name}' would lose attributes ({part.notes[-1]}). Use more images, another seed, or "
                 "fewer attributes: select(classes=...)."
             )
         return part
