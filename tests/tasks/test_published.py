@@ -69,9 +69,8 @@ def test_a_dataset_is_recognized_by_its_files(tmp_path, roots, catalogs):
 def test_unknown_and_ambiguous_folders_are_refused(tmp_path):
     assert recognize_layout(tmp_path) is None
     for writers, place, options, message in (
-        ((), "", {}, "has no files of a known dataset"),
-        ((), "nowhere", {}, "nowhere is not a folder"),
-        ((), "", {"layout": "cifar"}, "no layout 'cifar'"),
+        ((), "", {}, "is not a folder with the files of a known dataset"),
+        ((), "", {"layout": "cifar"}, "files of cifar.*Known are cub200, "),
         ((make_cub,), "", {"labels": "x.csv"}, "only imaterialist has one"),
         ((make_deepfashion,), "", {}, "files of cub200 and deepfashion"),
     ):
@@ -320,7 +319,7 @@ def repeat(key, number):
 
 
 ATTR, ATTR_IMG, KIND_IMG = (f"Anno/list_{name}.txt" for name in ("attr_cloth", "attr_img", "category_img"))
-LABELS = "image_class_labels.txt"
+LABELS, TRAIN, VAL = "image_class_labels.txt", "train2018.json", "val2018.json"
 
 
 @pytest.mark.parametrize(
@@ -330,7 +329,6 @@ LABELS = "image_class_labels.txt"
         ("cub200", LABELS, replace("12 31", "12 33"), r"labels\.txt, line 2: '33' is not one of"),
         ("cub200", LABELS, replace("12 31\n", ""), r"labels\.txt: image '12' is not both here"),
         ("cub200", "images.txt", replace("12 031", "11 031"), r"images\.txt, line 2: .* occurs twice"),
-        ("cub200", "images.txt", replace("billed_Cuckoo/", "billed_Cuckoo/../../"), r"line 2: .*is not a path below"),
         ("cub200", "classes.txt", replace(r"031\..*", "031.Dodo"), r"classes\.txt, line 2: '031\.Dodo' is no class of"),
         ("cub200", "classes.txt", None, r"classes\.txt: it cannot be read"),
         ("deepfashion", ATTR, replace(r"\A9", "8"), "line 1: '8' is not the number of entries, 9"),
@@ -338,45 +336,17 @@ LABELS = "image_class_labels.txt"
         ("deepfashion", ATTR_IMG, replace(r" +-?\d\n\Z", "\n"), "line 26: it does not have 9 values"),
         ("deepfashion", ATTR_IMG, replace("-1 ", " 3 "), "line 3: it does not have 9 values"),
         ("deepfashion", KIND_IMG, replace(" 2\n", " 8\n"), "line 4: '8' is not one of '1', '2', '3'"),
-        ("inaturalist", "val2018.json", None, r"val2018\.json: it cannot be read as JSON"),
-        ("inaturalist", "train2018.json", repeat("images", 2), r"train2018\.json: .*two of one 'id'"),
-        (
-            "inaturalist",
-            "val2018.json",
-            change("annotations", 3, image_id=6),
-            r"val2018\.json: the image id 6 is not in both",
-        ),
-        (
-            "inaturalist",
-            "val2018.json",
-            change("annotations", 4, category_id=4),
-            r"json: the category id 4 of image \d+ has no entry",
-        ),
-        (
-            "inaturalist",
-            "train2018.json",
-            lambda c: c["images"][1].pop("id"),
-            r"train2018\.json: .*without a number as 'id'",
-        ),
-        ("inaturalist", "train2018.json", lambda c: c["images"][1].pop("file_name"), r"image \d+: None is not a path"),
-        ("inaturalist", "train2018.json", change("images", 8, file_name="C:\\a"), r"image \d+: .*is not a path below"),
-        ("inaturalist", "train2018.json", change("images", 8, file_name="a\0b"), r"image \d+: .*is not a path below"),
+        ("inaturalist", VAL, None, r"val2018\.json: it cannot be read as JSON"),
+        ("inaturalist", TRAIN, repeat("images", 2), r"train2018\.json: .*two of one 'id'"),
+        ("inaturalist", VAL, change("annotations", 3, image_id=6), r"val2018\.json: the image id 6 is not in both"),
+        ("inaturalist", VAL, change("annotations", 4, category_id=4), r"the category id 4 of image \d+ has no entry"),
+        ("inaturalist", TRAIN, lambda c: c["images"][1].pop("id"), r"2018\.json: .*without a number as 'id'"),
         ("inaturalist", "categories.json", lambda c: c.pop(), r"train2018\.json, val2018\.json and .* different ids"),
         ("inaturalist", "categories.json", lambda c: c.clear(), "no record under 'categories'"),
         ("imaterialist", "train.json", change("annotations", 1, imageId="01"), r"train\.json: .*two of one 'imageId'"),
-        (
-            "imaterialist",
-            "train.json",
-            change("annotations", 0, labelId=["18"]),
-            r"the labels \['18'\] of image 1 .*not in the table",
-        ),
-        (
-            "imaterialist",
-            "train.json",
-            change("annotations", 0, labelId=["17"] * 2),
-            r"the labels \['17', '17'\] .*repeat",
-        ),
-        ("imaterialist", "train.json", change("annotations", 0, labelId="17"), r"the labels '17' .*are no list"),
+        ("imaterialist", "train.json", change("annotations", 0, labelId=["18"]), r"\['18'\] of image 1 .*not in the"),
+        ("imaterialist", "train.json", change("annotations", 0, labelId=["17"] * 2), r"\['17', '17'\] .*repeat"),
+        ("imaterialist", "train.json", change("annotations", 0, labelId="17"), "the labels '17' .*are no list"),
     ],
 )
 def test_files_that_do_not_fit_are_refused_where_they_are_wrong(tmp_path, roots, told, layout, file, damage, complaint):

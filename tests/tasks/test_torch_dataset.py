@@ -97,8 +97,8 @@ def test_class_names_come_from_the_caller_then_the_dataset_then_the_numbers(labe
         ([[0, 1], [1, 0]], r"shape \(2, 2\) .* nor one column for each of 3 classes"),
         ([0.5, float("nan"), 1.0], r"item 0 \(row 0\) is 0\.5, not a class index.*bin a regression target"),
         ([[0.1, 0.9, 1.0], [1.0, 0.0, 0.0]], r"item 0 \(row 0\) .*\[0\.1, 0\.9, 1\.0\].*regression"),
-        ([0, {"boxes": [1]}, 1], r"item 1: its label \(dict\) is neither.*target_types="),
-        ([(0, Image.new("L", (2, 2)))] * 2, r"item 0: its label \(int, Image\)"),
+        ([0, {"boxes": [1]}, 1], r"item 1: its label, a dict, is neither.*target_types="),
+        ([(0, Image.new("L", (2, 2)))] * 2, "item 0: its label, a tuple"),
         ([], "no images"),
     ],
 )

@@ -136,10 +136,7 @@ class Catalog:
     def __post_init__(self):
         """Refuse parts that do not fit each other, so that no reader can shift a label."""
         object.__setattr__(self, "root", Path(os.path.realpath(self.root)))
-        columns = [self.paths, np.concatenate([*self.splits.values()]), *(one.values for one in self.tables.values())]
-        lengths = [len(column) for column in columns]
-        if len(set(lengths)) > 1:
-            raise damaged(self.name, f"its paths, splits and tables have different lengths ({lengths})")
+        assert {len(self)} == {sum(map(len, self.splits.values())), *(len(one.values) for one in self.tables.values())}
         for what, names in (("path", self.paths), ("task", [(one.kind, one.name) for one in self.definitions])):
             if len(set(names)) < len(names):
                 twice, times = Counter(names).most_common(1)[0]
@@ -186,15 +183,14 @@ class Catalog:
             return name
         among = self.definitions if kind is None else self.of_kind(kind)
         found = [one for one in among if one.name == name]
-        if len(found) > 1:
-            kinds = [one.kind for one in found]
-            raise UsageError(f"{self.name} has several tasks {name!r}. Choose the kind (kind=, --kind): {kinds}.")
-        if not found:
+        if len(found) != 1:
             lowered = {one.name.lower(): one.name for one in among}
             close = [lowered[match] for match in get_close_matches(str(name).lower(), lowered, n=5)]
-            hint = f"Did you mean {quote(close)}?" if close else f"To list them: task2vec tasks {self.root}"
-            of = "" if kind is None else f" of kind {kind!r}"
-            raise UsageError(f"{self.name} has no task {name!r}{of} among its {len(among)}. {hint}")
+            kinds = list(dict.fromkeys(one.kind for one in found or among))
+            raise UsageError(
+                f"{self.name} has {len(found) or 'no'} tasks {name!r} among {len(among)} of the kinds {kinds} (kind=, "
+                f"--kind). Similar are: {quote(close) or 'none'}. To list them: task2vec tasks {self.root}"
+            )
         return found[0]
 
     def name_task(self, name: str, split: str | None = None) -> str:

@@ -6,7 +6,6 @@ contacts the hub for every name, so without `download` a cached dataset is opene
 """
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 # Readers of the `datasets` package that give images and open nothing that could run code.
 SAFE_READERS = ("arrow", "csv", "imagefolder", "json", "parquet")
-_SHARD = re.compile(r"^(.*-)(\d{5})(-of-)(\d{5})(.*)$")
 _LOCK = Lock()
 
 
@@ -217,20 +215,13 @@ def _refuse_remote(place: Path) -> None:
 
 
 def _check_files(place: Path, files: list[str]) -> None:
-    """Raise `DataError` for data files outside of the folder, and for missing shards."""
+    """Raise `DataError` for data files outside of the folder."""
     home = _find_home(place)
     outside = [file for file in files if not Path(file).resolve().is_relative_to(home)]
     if outside:
         raise DataError(
             f"{place} names data files outside of it ({quote(outside)}), which could be private. Copy them into it."
         )
-    for shard in filter(None, map(_SHARD.match, files)):
-        start, _, between, total, end = shard.groups()
-        # Names may end in a hash of each shard; then only the number of shards can be compared.
-        parts = {other for other in files if other.startswith(start) and f"{between}{total}" in other}
-        if len(parts) < int(total):
-            shown = f"{len(parts)} of {int(total)} shards '{Path(start).name}*{between}{total}{end}'"
-            raise DataError(f"{place} has {shown}, so images are missing. Complete the download.")
 
 
 def _find_home(place: Path) -> Path:

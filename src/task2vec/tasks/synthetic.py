@@ -30,8 +30,8 @@ from task2vec.tasks.task import Task
 from task2vec.tasks.torch_dataset import from_dataset
 
 SIDE = 96
-# Below this, ten classes have too few images each for cross-validation.
-MIN_IMAGES = 20
+# With fewer, ten classes have too few images each for cross-validation; of one digit scikit-learn ships 174.
+MIN_IMAGES, MAX_IMAGES = 20, 1740
 MIN_CLUSTERS, MAX_CLUSTERS = 3, 16
 # Sixteen clusters of four points; and the number of values that a byte has.
 MIN_SIDE, MAX_SIDE = 8, 256
@@ -55,9 +55,10 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
         >>> [task.name for task in sample_tasks(images_per_task=40)][:3]
         ['digits', 'digit parity', 'shapes']
     """
-    if images_per_task < MIN_IMAGES:
+    if not MIN_IMAGES <= images_per_task <= MAX_IMAGES:
         raise UsageError(
-            f"images_per_task={images_per_task} cannot cross-validate ten classes. Use {MIN_IMAGES} or more."
+            f"images_per_task={images_per_task} is too few for ten classes, or more than scikit-learn ships of digits. "
+            f"Use {MIN_IMAGES} to {MAX_IMAGES}."
         )
     digits, values = _draw_digits(images_per_task, np.random.default_rng([seed, 0]))
     crops, photos = _cut_crops(images_per_task, np.random.default_rng([seed, 1]))
@@ -94,8 +95,6 @@ def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image
     levels, values = table[:, :-1], table[:, -1].astype(int)
     order = rng.permutation(len(values))
     by_digit = [order[values[order] == digit] for digit in range(10)]
-    if count > 10 * min(len(rows) for rows in by_digit):
-        raise UsageError(f"images_per_task={count} is too many: scikit-learn ships 174 of a digit. Use 1740 or less.")
     chosen = [by_digit[i % 10][i // 10] for i in range(count)]
     return [_paint_digit(levels[row].reshape(8, 8), rng) for row in chosen], np.asarray(values)[chosen]
 
@@ -331,10 +330,9 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
     """
     from sklearn.cluster import KMeans
 
-    if count < 1 or seed < 0:
-        raise UsageError(f"count={count} and seed={seed} are too small. Use count=1 and seed=0 or more.")
-    if not MIN_SIDE <= side <= MAX_SIDE:
-        raise UsageError(f"side={side} does not fit {MAX_CLUSTERS} clusters or a byte. Use {MIN_SIDE} to {MAX_SIDE}.")
+    if count < 1 or seed < 0 or not MIN_SIDE <= side <= MAX_SIDE:
+        given = f"count={count}, side={side} and seed={seed}"
+        raise UsageError(f"{given} make no toy tasks. Use 1 or more, {MIN_SIDE} to {MAX_SIDE}, and 0 or more.")
     rng, points = np.random.default_rng(seed), _grid(side).astype(np.float64)
     partitions, taken = [], {bytes(side * side)}  # all points in one class is no task
     for _ in range(count):

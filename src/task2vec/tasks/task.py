@@ -194,8 +194,6 @@ class Task:
             >>> digits.select(["7", "1"], name="one or seven").classes
             ('1', '7')
         """
-        if isinstance(classes, (str, int)):
-            raise UsageError(f"select needs a list of classes and got {classes!r}. Pass [{classes!r}, ...].")
         found = sorted(self._find_class(kind) for kind in classes)
         fewest = 1 if self.is_multilabel else 2
         if len(set(found)) < max(len(found), fewest):

@@ -64,15 +64,13 @@ class Taxonomy:
     def __post_init__(self):
         """Refuse what is not a tree of classes, and freeze the rest."""
         ranks = tuple(self.ranks)
-        if len(set(ranks)) < len(ranks) or "" in ranks:
-            raise UsageError(f"the ranks {quote(ranks, 20)} need different names, and none may be ''. Rename them.")
         lineages = {name: tuple(lineage) for name, lineage in self.lineages.items()}
         uneven = [name for name, lineage in lineages.items() if len(lineage) != len(ranks)]
-        if uneven or not lineages:
-            what = f"the lineage of {uneven[0]!r} has {len(lineages[uneven[0]])} names" if uneven else "it has no class"
+        if uneven or not lineages or len({*ranks, ""}) <= len(ranks):
             raise DataError(
-                f"this is no taxonomy of {len(ranks)} ranks ({quote(ranks, 20)}): {what}. Give every class one name "
-                "per rank, '' where it has none."
+                f"no taxonomy has the ranks {quote(ranks, 20)} and {len(lineages)} classes, {len(uneven)} of them with "
+                f"more or fewer names ({quote(uneven)}). Name every rank once, and give every class one name per rank, "
+                "'' where it has none."
             )
         object.__setattr__(self, "ranks", ranks)
         object.__setattr__(self, "lineages", lineages)
@@ -112,8 +110,6 @@ class Taxonomy:
 
     def ancestors(self, names: Sequence[str]) -> np.ndarray:
         """(names, ranks + 2) the number of each class's taxon at the root, at every rank and its own; -1 for none."""
-        if isinstance(names, str):
-            raise UsageError(f"one name, {names!r}, was given where a list of classes is expected. Pass [{names!r}].")
         unknown = [name for name in dict.fromkeys(names) if name not in self.lineages]
         if unknown:
             raise DataError(

@@ -148,11 +148,9 @@ def _to_label(label: object) -> np.ndarray:
     """The label as an array; targets of detection, segmentation and of several types at once are refused."""
     found = _to_array(label)
     if found.ndim > 1 or found.dtype.kind not in "biuf":
-        parts: Sequence[Any] = label if isinstance(label, (list, tuple)) else [label]
         raise DataError(
-            f"its label ({', '.join(type(part).__name__ for part in parts)}) is neither a class index nor a row of 0 "
-            "and 1, but a target of detection, segmentation or of several types at once. Choose one type of target "
-            "(target_type=, target_types=), or give the dataset a target_transform."
+            f"its label, a {type(label).__name__}, is neither a class index nor a row of 0 and 1. Choose one type of "
+            "target (target_type=, target_types=), or give the dataset a target_transform."
         )
     return found
 
