@@ -91,20 +91,18 @@ def list_probes() -> list[dict[str, Any]]:
         'tf_efficientnet_lite0'
     """
     import timm
-    from huggingface_hub.constants import HF_HUB_CACHE
 
     found = [
         (name, f"offline package {package}", sources.is_offline_package_installed(name))
         for name, (package, *_) in sources.OFFLINE_PACKAGES.items()
     ]
-    folders = {folder.name for folder in Path(HF_HUB_CACHE).glob("models--*")}
-    for name in timm.list_pretrained() if folders else ():
+    for name in timm.list_pretrained():
         config = timm.models.get_pretrained_cfg(name)
         repo = config.hf_hub_id if config else None
-        if repo and "models--" + repo.replace("/", "--") in folders and sources.find_in_hub_cache(repo):
+        if repo and sources.find_in_hub_cache(repo):
             found.append((name, f"hub cache {repo}", True))
     files = {file.name for file in (Path(torch.hub.get_dir()) / "checkpoints").glob("*")}
-    for name in models.list_models(module=models) if files else ():
+    for name in models.list_models(module=models):
         if any(Path(weights.url).name in files for weights in models.get_model_weights(name)):
             found.append((f"torchvision:{name}", "torch cache", True))
     return [dict(zip(("name", "source", "is_local"), row, strict=True)) for row in found]
