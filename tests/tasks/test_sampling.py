@@ -86,8 +86,7 @@ def test_a_split_is_disjoint_by_content_and_exhaustive(task, seed, test):
 
 
 def test_the_share_of_a_split_is_kept_in_every_class():
-    task = make_task(range(100), [0] * 50 + [1] * 30 + [2] * 20, "abc")
-    train, held = task.split(test=0.1)
+    train, held = make_task(range(100), [0] * 50 + [1] * 30 + [2] * 20, "abc").split(test=0.1)
     assert (train.counts.tolist(), held.counts.tolist()) == ([45, 27, 18], [5, 3, 2])
     assert (train.name, held.name) == ("shades (train)", "shades (test)")
     half = choose_test(make_task(range(9), [0] * 5 + [1] * 4, "ab"), 0)

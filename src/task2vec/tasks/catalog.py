@@ -187,9 +187,10 @@ class Catalog:
             lowered = {one.name.lower(): one.name for one in among}
             close = [lowered[match] for match in get_close_matches(str(name).lower(), lowered, n=5)]
             kinds = list(dict.fromkeys(one.kind for one in found or among))
+            hint = f" Did you mean {quote(close)}?" if close else ""
             raise UsageError(
                 f"{self.name} has {len(found) or 'no'} tasks {name!r} among {len(among)} of the kinds {kinds} (kind=, "
-                f"--kind). Similar are: {quote(close) or 'none'}. To list them: task2vec tasks {self.root}"
+                f"--kind).{hint} To list them: task2vec tasks {self.root}"
             )
         return found[0]
 
