@@ -2,6 +2,8 @@
 
 import io
 import os
+import pickle
+import re
 import tarfile
 import zipfile
 
@@ -83,6 +85,13 @@ def test_d12_an_archive_is_no_folder_and_no_library_and_is_not_unpacked(tmp_path
         assert len(library) == 0
 
 
+def test_d12_an_archive_that_is_called_a_table_is_refused(tmp_path):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: task2vec[table]")
+    for name in ("t.csv", "t.parquet"):
+        with pytest.raises(DataError, match=name):
+            read_table(make_zip(tmp_path / name))
+
+
 def test_d12_archives_among_images_are_told_and_not_opened(tmp_path):
     make_folder(tmp_path, cats=20, dogs=20)
     make_bomb(tmp_path / "cats" / "more.zip")
@@ -119,6 +128,18 @@ def test_d12_one_number_that_is_spread_over_a_gigabyte_is_refused(tmp_path):
     assert os.path.getsize(tmp_path / "spread.pth") < 10_000
     with pytest.raises(WeightsError, match=r"'w' of .* takes more and could fill the memory"):
         read_weights(tmp_path / "spread.pth")
+
+
+def test_d12_an_old_file_that_claims_gigabytes_is_refused(tmp_path):
+    torch.save({"w": torch.zeros(16)}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
+    content = (tmp_path / "old.pth").read_bytes()
+    claimed = pickle.dumps(TEN_GIGABYTES, 2)[2:-1]
+    # The number of elements stands behind the device's name.
+    forged, count = re.subn(rb"(cpuq.)K\x10", lambda found: found[1] + claimed, content, flags=re.DOTALL)
+    assert count == 1
+    (tmp_path / "old.pth").write_bytes(forged)
+    with pytest.raises(WeightsError, match="damaged"):
+        read_weights(tmp_path / "old.pth")
 
 
 REFUSE = """

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 
 from task2vec.embedding import load_embedding
-from task2vec.errors import EmbeddingFileError, Task2VecError, WeightsError, WeightsNotFoundError
+from task2vec.errors import EmbeddingFileError, NotFiniteError, Task2VecError, WeightsError, WeightsNotFoundError
 from task2vec.probe import load_probe, read_weights
 
 TORCH, PICKLES = ("torch zip", "torch legacy", "zip of a pickle"), ("pickle 0", "pickle 2", "pickle 5")
@@ -128,7 +128,14 @@ def test_mutated_archives_never_do_more_than_fail(tmp_path):
             assert all(isinstance(tensor, torch.Tensor) for tensor in found.values())
 
 
-def test_what_holds_no_named_tensors_is_refused(tmp_path):
+def test_what_holds_no_finite_named_tensors_is_refused(tmp_path):
+    for name, value in (("layer1.nan", np.nan), ("layer2.inf", np.inf)):
+        tensors = {"good": torch.ones(2), name: torch.tensor([1.0, value])}
+        safetensors.torch.save_file(tensors, tmp_path / "x.safetensors")
+        torch.save(tensors, tmp_path / "x.pth")
+        for file in ("x.safetensors", "x.pth"):
+            with pytest.raises(NotFiniteError, match=name):
+                read_weights(tmp_path / file)
     for content in ([torch.ones(2)], torch.ones(2), {"w": 3}, {}, {"state_dict": {}}, "text"):
         torch.save(content, tmp_path / "x.pth")
         with pytest.raises(WeightsError, match=r"model\.state_dict\(\)"):

@@ -107,8 +107,8 @@ def test_a_missing_or_replaced_package_is_reported(monkeypatch):
     ("name", "options", "words"),
     [
         ("resnt34", {}, r"Did you mean .*resnet34"),
-        ("timm:shufflenet_v2_x0_5", {}, r"in timm\. Did you mean shufflenet_v2_x0_5"),
-        ("hf:resnet18", {}, r"in hf\. Did you mean resnet18"),
+        ("timm:shufflenet_v2_x0_5", {}, "torchvision:shufflenet_v2_x0_5"),
+        ("hf:resnet18", {}, r"Write timm:\w+ or torchvision:\w+"),
         ("resnet18", {"size": 0}, "size=0"),
     ],
 )
@@ -217,6 +217,19 @@ def test_a_module_of_timm_brings_head_and_preprocessing(tmp_path):
     assert load_probe(model).size == load_probe("test_resnet", weights=tmp_path / "w.safetensors").size
     other = load_probe(timm.create_model("test_vit", num_classes=7).eval())
     assert other.size == (160, 160) and other.feature_dim == 64
+
+
+def test_a_module_of_torchvision_brings_what_its_weights_have_in_common(empty_caches):
+    reference = put_checkpoint(empty_caches, "shufflenet_v2_x0_5")
+    named = load_probe("torchvision:shufflenet_v2_x0_5", size=64)
+    reference.fc = nn.Linear(1024, 3)  # fine-tuned for other classes
+    probe = load_probe(reference, size=64)
+    assert (probe.fingerprint, probe.preprocess) == (named.fingerprint, named.preprocess)
+    twice = torchvision.models.get_model("mobilenet_v2").eval()  # V1 and V2 were trained for other crops
+    with pytest.raises(ProbeError, match=r"transform=WEIGHTS\.transforms\(\)"):
+        load_probe(twice)
+    recipe = torchvision.models.get_model_weights("mobilenet_v2").IMAGENET1K_V1.transforms()
+    assert load_probe(twice, transform=recipe).feature_dim == 1280
 
 
 def test_what_is_needed_for_a_module_is_not_guessed():

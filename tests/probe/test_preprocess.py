@@ -1,7 +1,5 @@
 """The pixels a probe sees are those its own library would show it."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import timm
@@ -45,7 +43,7 @@ CONFIGS = {
 def test_pixels_are_timms(name):
     for size in CONFIGS[name]:
         cfg = config_of(name)
-        preprocess = _timm_preprocess(SimpleNamespace(pretrained_cfg=cfg), size)
+        preprocess = _timm_preprocess(cfg, size)
         theirs = {**cfg, "input_size": (3, size, size)} if size else cfg
         for shape in SIZES:
             image = sample_image(*shape)
@@ -85,7 +83,7 @@ def test_what_only_pillow_resamples_is_left_to_it(shape, more):
 
 def test_unusual_crops_go_through_timms_own_transform():
     cfg = {**config_of("resnet18.tv_in1k"), "crop_mode": "border"}
-    preprocess = _timm_preprocess(SimpleNamespace(pretrained_cfg=cfg), 48)
+    preprocess = _timm_preprocess(cfg, 48)
     assert isinstance(preprocess, CustomPreprocess) and preprocess.size == (48, 48)
     expected = timm.data.create_transform(**{**cfg, "input_size": (3, 48, 48)})(sample_image(97, 131))
     assert torch.equal(preprocess(sample_image(97, 131)), expected)

@@ -22,29 +22,52 @@ def test_a_hugging_face_dataset_is_called_what_it_is(tmp_path, sign):
         read_folder(tmp_path)
 
 
-def test_class_folders_become_classes_whatever_systems_leave_behind(tmp_path):
-    root = make_folder(tmp_path / "pets", cats=3, dogs=2, train=2)
-    Image.new("RGB", (6, 6)).save(root / "train" / "odd.jpg", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
-    paint(root / "cats" / "misnamed.jpg", 90)
+def test_class_folders_become_classes(tmp_path):
+    task = read_folder(make_folder(tmp_path / "pets", cats=3, dogs=2))
+    assert (repr(task), task.classes) == ("Task(pets, 5 images, 2 classes)", ("cats", "dogs"))
+    assert facts(task)[2:4] == [("cats/002.png", "cats"), ("dogs/000.png", "dogs")]
+    assert (task.bad, task.warnings, task.source) == ((), (), str(tmp_path / "pets"))
+    assert task.images.is_threadsafe and task.images.load(4).getpixel((0, 0)) == (1001 % 256, 3, 7)
+
+
+def test_the_number_of_workers_changes_nothing(tmp_path):
+    make_folder(tmp_path, cats=10, dogs=10)
+    (tmp_path / "dogs" / "007.png").write_bytes(b"no image")
+    one, many = (read_folder(tmp_path, num_workers=workers) for workers in (1, 4))
+    assert (one.digests, one.bad, one.fingerprint) == (many.digests, many.bad, many.fingerprint)
+    with pytest.raises(UsageError, match=r"num_workers=0 \(--num-workers\)"):
+        read_folder(tmp_path, num_workers=0)
+
+
+def test_content_decides_and_not_the_name(tmp_path):
+    make_folder(tmp_path, cats=2, dogs=2, train=2)
+    Image.new("RGB", (6, 6)).save(tmp_path / "train" / "odd.jpg", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    paint(tmp_path / "cats" / "misnamed.jpg", 90)
+    paint(tmp_path / "cats" / "00000017", 91)
+    (tmp_path / "dogs" / "README.txt").write_text("BM and P5 begin no image here")
+    (tmp_path / "dogs" / ".DS_Store").write_bytes(b"\0")
+    for number, place in enumerate(("dogs/._02.png", ".ipynb_checkpoints/x.png", "dogs/.ipynb_checkpoints/x.png")):
+        paint(tmp_path / place, 92 + number)
+    (tmp_path / "dogs" / "notes").mkdir()
+    (tmp_path / "dogs" / "notes" / "a.txt").write_text("a")
     with warnings.catch_warnings(record=True) as noise:
         warnings.simplefilter("always")
-        task = read_folder(root)
-    assert (repr(task), task.classes, noise) == ("Task(pets, 9 images, 3 classes)", ("cats", "dogs", "train"), [])
-    assert facts(task)[3:5] == [("cats/misnamed.jpg", "cats"), ("dogs/000.png", "dogs")]
-    assert (task.bad, task.warnings, task.source) == ((), (), str(root))
-    assert task.images.is_threadsafe and task.images.load(5).getpixel((0, 0)) == (1001 % 256, 3, 7)
-    (root / "dogs" / "README.txt").write_text("no image")
-    for name in ("__MACOSX", ".git", "$RECYCLE.BIN", "cats/__MACOSX", "dogs/notes"):
-        (root / name).mkdir()
-    for place in ("dogs/@eaDir/000.png/thumb.png", "dogs/._02.png", ".ipynb_checkpoints/x.png"):
-        paint(root / place, 91)
-    (root / "dogs" / "007.png").write_bytes(b"no image")
-    one, many = (read_folder(root, num_workers=workers) for workers in (1, 4))
-    assert (one.digests, one.bad, one.fingerprint) == (many.digests, many.bad, many.fingerprint)
-    assert one.digests == task.digests and [bad.path for bad in one.bad] == ["dogs/007.png"]
-    assert one.warnings == ("entries that are not images and were ignored: 9, such as '$RECYCLE.BIN'",)
-    with pytest.raises(UsageError, match=r"num_workers=0 \(--num-workers\)"):
-        read_folder(root, num_workers=0)
+        task = read_folder(tmp_path)
+    assert (task.counts.tolist(), task.bad, noise) == ([4, 2, 3], (), [])
+    assert task.warnings == ("entries that are not images and were ignored: 6, such as '.ipynb_checkpoints'",)
+
+
+def test_folders_that_systems_leave_behind_are_no_classes(tmp_path):
+    make_folder(tmp_path / "pets", cats=2, dogs=2)
+    for name in ("__MACOSX", ".git", "@eaDir", "$RECYCLE.BIN", "cats/__MACOSX"):
+        (tmp_path / "pets" / name).mkdir()
+    paint(tmp_path / "pets" / "dogs" / "@eaDir" / "000.png" / "thumb.png", 90)
+    task = read_folder(tmp_path / "pets")
+    assert task.classes == ("cats", "dogs") and len(task) == 4
+    assert task.warnings == ("entries that are not images and were ignored: 6, such as '$RECYCLE.BIN'",)
+    (tmp_path / "pets" / "empty").mkdir()
+    with pytest.raises(DataError, match="empty"):
+        read_folder(tmp_path / "pets")
 
 
 def test_folders_inside_class_folders_have_the_label_of_the_first_level(tmp_path):
@@ -103,23 +126,16 @@ def test_a_bar_appears_on_standard_error_only_when_asked_and_late(tmp_path, caps
 # --- splits -----------------------------------------------------------------------------------------------------------
 
 
-def test_splits_are_read_in_the_usual_order_or_by_name(tmp_path):
-    counts = {f"{split}/{kind}": 2 for split in ("test", "train", "val", "fold") for kind in "ab"}
+def test_all_splits_are_read_in_the_usual_order(tmp_path):
+    counts = {f"{split}/{kind}": 2 for split in ("test", "train", "val") for kind in "ab"}
     root = make_folder(tmp_path / "pets", **counts)
+    (root / "notes").mkdir()
     tasks = read_splits(root)
     assert [task.name for task in tasks.values()] == ["pets (train)", "pets (val)", "pets (test)"]
     assert all(task.classes == ("a", "b") and task.warnings == () for task in tasks.values())
     assert tasks["test"].fingerprint == read_folder(root / "test").fingerprint
     assert tasks["test"].source == str(root / "test")
-    assert [task.name for task in read_splits(root, splits=["val", "fold"], name="x").values()] == [
-        "x (val)",
-        "x (fold)",
-    ]
-    for place in (root / "fold", root / "missing"):
-        with pytest.raises(DataError, match=r"has no split: no folder like 'train'.*splits="):
-            read_splits(place)
-    with pytest.raises(UsageError, match="no split 'fold3'"):
-        read_splits(root, splits=["train", "fold3"])
+    assert read_splits(root, name="mine")["val"].name == "mine (val)"
 
 
 def test_classes_that_all_splits_have_keep_their_numbers_and_shared_images_are_told(tmp_path):
@@ -140,3 +156,13 @@ def test_classes_that_all_splits_have_keep_their_numbers_and_shared_images_are_t
         "images that are also in 'train': 1, such as 'cat/leak.png'",
     )
     assert tasks["val"].fingerprint == read_folder(root / "val").fingerprint
+
+
+def test_splits_of_other_names_are_read_if_named(tmp_path):
+    root = make_folder(tmp_path, **{"fold1/a": 2, "fold1/b": 2, "fold2/a": 2, "fold2/b": 2, "train": 0})
+    for place in (root, root / "missing"):
+        with pytest.raises(DataError, match=r"has no split: no folder like 'train'.*splits="):
+            read_splits(place)
+    assert list(read_splits(root, splits=["fold2", "fold1"])) == ["fold2", "fold1"]
+    with pytest.raises(UsageError, match="no split 'fold3'"):
+        read_splits(root, splits=["fold1", "fold3"])

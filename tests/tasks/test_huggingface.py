@@ -75,7 +75,7 @@ def test_a_dataset_becomes_a_task_whatever_its_format_and_order():
     dataset = make_dataset()
     task = from_huggingface(dataset, name="pets")
     assert (task.name, task.classes, task.targets.tolist()) == ("pets", ("cat", "dog"), [0, 1, 1, 0])
-    assert (task.images.load(2).getpixel((0, 0)), task.images.name(2)) == ((2, 0, 253), "row 2")
+    assert (task.images.load(2).getpixel((0, 0)), task.images.name(2)) == ((2, 0, 253), "row 2 (2.png)")
     assert (task.source, task.bad, task.warnings) == ("Dataset", (), ())
     turned = from_huggingface(dataset.with_transform(lambda rows: {"image": [None], "label": [0]}))
     assert "transform was not applied" in turned.warnings[0]
@@ -97,10 +97,11 @@ def test_the_same_files_make_the_same_task_as_a_folder(tmp_path, capfd):
 
 
 def test_parquet_files_and_saved_datasets_are_read(tmp_path):
-    save(tmp_path / "pets", train=make_dataset())
+    save(tmp_path / "pets", train=make_dataset(), test=make_dataset(shades=range(10, 14)))
+    assert from_huggingface(str(tmp_path / "pets"), "test").images.load(0).getpixel((0, 0))[0] == 10
     hf.DatasetDict(train=make_dataset()).save_to_disk(str(tmp_path / "saved"))
-    for place in ("pets", "pets/train-00000-of-00001.parquet", "saved"):
-        assert from_huggingface(tmp_path / place).fingerprint == from_huggingface(make_dataset()).fingerprint
+    for place in (tmp_path / "pets" / "train-00000-of-00001.parquet", tmp_path / "saved"):
+        assert from_huggingface(place).fingerprint == from_huggingface(make_dataset()).fingerprint
 
 
 def test_a_name_is_found_in_the_cache(own_cache, tmp_path):
@@ -141,6 +142,10 @@ def test_a_folder_that_points_elsewhere_is_refused(tmp_path):
     (folder / ".huggingface.yaml").write_text("configs: [{data_files: 'hf://datasets/a/b/x.parquet'}]")
     with pytest.raises(DataError, match="remote data files"):
         from_huggingface(folder)
+    shard = tmp_path / "private" / "train-00000-of-00001.parquet"
+    shard.rename(shard.with_name("train-00000-of-00003.parquet"))
+    with pytest.raises(DataError, match=r"has 1 of 3 shards 'train-\*-of-00003"):
+        from_huggingface(tmp_path / "private")
 
 
 def test_files_that_could_run_code_or_hold_no_images_are_refused(tmp_path):
@@ -167,7 +172,7 @@ def test_files_named_by_a_stored_dataset_stay_in_its_folder(tmp_path):
     dataset = make_dataset(cells=[{"path": str(tmp_path / "secret.png"), "bytes": None}] * 4)
     assert len(from_huggingface(dataset)) == 4  # the caller's own object may refer to any local file
     save(tmp_path / "pets", train=dataset)
-    with pytest.raises(BadImagesError, match=r"row 0'.*outside of the dataset's folder"):
+    with pytest.raises(BadImagesError, match=r"row 0 .*outside of the dataset's folder"):
         from_huggingface(tmp_path / "pets")
     make_dataset().save_to_disk(str(tmp_path / "private"))
     make_dataset().save_to_disk(str(tmp_path / "v1.2"))
@@ -179,7 +184,7 @@ def test_files_named_by_a_stored_dataset_stay_in_its_folder(tmp_path):
         from_huggingface(tmp_path / "v1.2")
 
 
-def test_bad_and_remote_images_are_named_by_row_and_keep_the_labels_of_others():
+def test_bad_and_remote_images_are_named_by_row_and_path_and_keep_the_labels_of_others():
     cells = [{"bytes": encode(shade), "path": f"{shade}.png"} for shade in range(80)]
     cells[0] = {"bytes": b"no image", "path": "broken.png"}
     cells[30] = {"bytes": encode(30)[:40], "path": None}
@@ -187,10 +192,11 @@ def test_bad_and_remote_images_are_named_by_row_and_keep_the_labels_of_others():
     cells[79] = None
     labels = [shade % 2 for shade in range(80)]
     task = from_huggingface(make_dataset(cells=cells, label=labels))
-    assert [bad.path for bad in task.bad] == ["row 0", "row 30", "row 50", "row 79"]
+    paths = ["row 0 (broken.png)", "row 30", "row 50 (https://example.com/7.png)", "row 79"]
+    assert [bad.path for bad in task.bad] == paths
     for bad, reason in zip(task.bad, ("not a JPEG", "damaged", "nothing is downloaded", "no image in"), strict=True):
         assert reason in bad.reason
-    assert (len(task), task.images.name(75)) == (76, "row 78")
+    assert (len(task), task.images.name(75)) == (76, "row 78 (78.png)")
     assert all(task.images.load(row).getpixel((0, 0))[0] % 2 == task.targets[row] for row in range(76))
     cells[10] = None
     assert len(from_huggingface(make_dataset(cells=cells, label=labels), allow_bad=True)) == 75
@@ -233,7 +239,7 @@ def test_several_labels_come_from_lists_of_classes_or_from_flags():
     ("feature", "values", "classes", "targets"),
     [
         (hf.Value("int64"), [10, 7, 7, 9], ("7", "9", "10"), [2, 0, 0, 1]),
-        (hf.Value("bool"), [True, False, False, True], ("False", "True"), [1, 0, 0, 1]),
+        (hf.Value("bool"), [True, False, False, True], ("not kind", "kind"), [1, 0, 0, 1]),
         (hf.ClassLabel(names=["x", "y", "z"]), [2, 0, 0, 2], ("x", "z"), [1, 0, 0, 1]),
     ],
 )
@@ -254,10 +260,10 @@ def test_columns_are_found_by_type_or_refused_with_the_candidates():
     for unclear, options, message in (
         (dataset, {}, r"'fine'; or 'coarse'.*label_columns="),
         (make_dataset(mixed, kind=[0, 1, 0, 1], **BOOLS), {}, r"'kind'; or 'red', 'round'"),
-        (captions, {}, r"booleans \(none found\).*'caption'.*label_columns="),
-        (pairs, {}, r"one column of images is needed \('image', 'mask'\).*image_column="),
-        (make_dataset().remove_columns("image"), {}, r"images is needed \(none found\)"),
-        (make_dataset(), {"label_columns": "lable"}, r"\('lable'\); the columns are .*'label'"),
+        (captions, {}, r"no column is of the type ClassLabel.*'caption'.*label_columns="),
+        (pairs, {}, r"several columns hold images \('image', 'mask'\).*image_column="),
+        (make_dataset().remove_columns("image"), {}, "no column is of the type Image"),
+        (make_dataset(), {"label_columns": "lable"}, r"there is no column 'lable'.*'label'"),
         (dataset, {"image_column": "fine", "label_columns": "coarse"}, "column fine' cannot be opened"),
         (pairs, {"image_column": "image", "label_columns": "mask"}, "column 'mask' is Image.*is no class"),
     ):

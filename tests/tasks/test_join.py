@@ -69,18 +69,14 @@ DRY = named("two", [5, 6], [[0, 1], [1, 0]], ["red", "dry"])
 @pytest.mark.parametrize(
     ("tasks", "classes", "error", "message"),
     [
-        (
-            [CATS, named("two", [2, 9], [0, 1], ["cat", "owl"])],
-            "merge",
-            DataError,
-            "'shade 2' of 'one' and 'shade 2' of 'two' are one",
-        ),
-        ([ONE, CONTRARY], "merge", DataError, "'shade 3' of 'one' and .*subset"),
+        ([CATS, named("two", [2, 9], [0, 1], ["cat", "owl"])], "merge", DataError, r"'dog' in 'one' .*'cat' in 'two' "),
+        ([ONE, CONTRARY], "merge", DataError, r"'red' in 'one' \(shade 3\), and 'wet' in 'two' .*subset"),
         ([CATS, DOGS], None, UsageError, r"classes of one name \('dog'\).*classes='merge' .*'apart'"),
         ([ONE, DRY], "merge", UsageError, r"same attributes.*only some have 'wet', 'dry'"),
         ([ONE, TWO], "apart", UsageError, "classes='apart' makes them all different"),
         ([CATS, TWO], "merge", UsageError, r"partly single-label and partly multi-label.*one_vs_rest"),
         ([CATS, DOGS], "mix", UsageError, "classes='mix'"),
+        ([named("x", [1, 2], [0, 1], ["x", "x"]), DOGS], "merge", UsageError, "several classes of one name, among 'x'"),
         ([CATS, CATS], "apart", UsageError, r"'one', 'one': they have equal names.*Rename"),
     ],
 )

@@ -108,6 +108,7 @@ def test_rows_of_labels_are_attributes(folder):
         (["a.png", "b.png"], "images have no labels.*embed_many"),
         ([], "a list of 0"),
         ((["a.png"], ["x", "y"]), "1 images and 2 labels"),
+        ("x.safetensors", r"load_embedding\('x.safetensors'\)"),
     ],
 )
 def test_what_is_no_task_is_named_with_what_is(source, words):

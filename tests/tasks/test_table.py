@@ -34,6 +34,8 @@ def test_several_label_columns_make_attributes(tmp_path):
     assert task.is_multilabel and task.classes == ("round", "red")
     assert task.targets.tolist() == [[1, 0], [0, 1], [1, 1], [0, 1]]
     assert read_table(make_table(tmp_path, "red,path,round\n0,0.png,1\n1,1.png,0\n")).classes == ("red", "round")
+    with pytest.raises(DataError, match=r"line 2, column 'note': 'x' is not 0 or 1.*label_columns= \(--label-column"):
+        read_table(make_table(tmp_path, "path,note,red\n0.png,x,0\n1.png,y,1\n"))
 
 
 @pytest.mark.parametrize(
@@ -52,14 +54,24 @@ def test_columns_are_found_by_their_names(tmp_path, text, notes):
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_any_delimiter_and_mark_are_found(tmp_path, delimiter, encoding):
+def test_any_delimiter_and_mark_are_found_and_told(tmp_path, delimiter, encoding):
     rows = [("file_name", "Klasse"), ("0.png", "Käfer, rot"), ("1.png", "Biene; groß"), ("2.png", "Biene; groß")]
     text = "\n".join(f'{path}{delimiter}"{label}"' for path, label in rows)
     table = make_images(tmp_path) / ("beetles.tsv" if delimiter == "\t" else "beetles.csv")
     table.write_text(text, encoding=encoding)
     task = read_table(table)
     assert (task.classes, task.targets.tolist()) == (("Biene; groß", "Käfer, rot"), [1, 0, 0])
-    assert task.notes == ("paths are those of column 'file_name', labels of 'Klasse'",)
+    (told,) = [note for note in task.notes if "'file_name', labels of 'Klasse'" in note]
+    assert (f"separated by {delimiter!r}" in told) == (delimiter != ",")
+
+
+def test_a_column_of_paths_is_found_by_its_content(tmp_path):
+    task = read_table(make_table(tmp_path, "which,image,target\n0.png,17,a\n1.png,18,b\n"), label_columns="target")
+    assert task.images.name(1) == "1.png"  # `image` is named like paths, and has numbers
+    task = read_table(make_table(tmp_path, "which,label\n0.png,a\n1.png,b\n"))
+    assert task.notes == ("paths are those of column 'which', labels of 'label'",)
+    task = read_table(make_table(tmp_path, "id,xyz,abc\n7,0.png,a\n8,1.png,b\n9,2.png,b\n"))
+    assert task.classes == ("a", "b") and "not used as labels: 'id'" in task.notes[0]  # a number for every row
 
 
 def test_frames_and_dicts_of_columns(tmp_path, monkeypatch):
@@ -69,8 +81,12 @@ def test_frames_and_dicts_of_columns(tmp_path, monkeypatch):
     made = [read_table(columns), read_table({**columns, "path": ["0.png", "1.png", "2.png"]}, root=tmp_path)]
     assert made[0].fingerprint == made[1].fingerprint
     assert made[0].name == "dict" and made[0].images.name(0) == "0.png"
+    with pytest.raises(BadImagesError, match="out of the root"):
+        read_table({"path": ["../0.png", "../1.png"], "label": ["a", "b"]}, root=make_images(tmp_path / "inner"))
     with pytest.raises(UsageError, match="have '2', '3' cells"):
         read_table({**columns, "label": ["a", "b"]})
+    with pytest.raises(DataError, match=r"the dict has no column 'path'.*'x', 'y'"):
+        read_table({"x": [1], "y": [2]})
     pandas = pytest.importorskip("pandas")
     task = read_table(pandas.DataFrame(columns))
     assert (task.name, task.fingerprint) == ("DataFrame", made[0].fingerprint)
@@ -78,10 +94,12 @@ def test_frames_and_dicts_of_columns(tmp_path, monkeypatch):
 
 def test_columns_that_remain_unclear_are_named_with_the_option(tmp_path):
     for text, words in (
-        ("path,label,class\n0.png,a,x\n1.png,b,y\n", r"line 2, column 'label': 'a' is not 0 or 1.*--label-column"),
-        ("file,image,label\n0.png,1.png,a\n1.png,0.png,b\n", r"one column of paths \('file', 'image'\).*--path-column"),
-        ("path,split\n0.png,a\n1.png,b\n", r"others of labels \(none found\).*'path', 'split'.*--label-column"),
-        ("where,label\n0,a\n1,b\n", r"paths \(none found\).*'where', 'label'.*--path-column"),
+        ("path,label,class\n0.png,a,x\n1.png,b,y\n", r"'label', 'class'.*--label-column"),
+        ("file,image,label\n0.png,1.png,a\n1.png,0.png,b\n", r"may be paths \('file', 'image'\).*--path-column"),
+        ("path,split\n0.png,a\n1.png,b\n", r"needs one column of labels.*'path', 'split'.*--label-column"),
+        ("where,label\n0,a\n1,b\n", r"has no column 'path'.*'where', 'label'.*--path-column"),
+        ("from,to,label\n0.png,1.png,a\n1.png,0.png,b\n", r"may be paths \('from', 'to'\).*--path-column"),
+        ("a;b,c;d\n0;1,2;3\n4;5,6;7\n", r"separated by ',' or ';'"),
     ):
         with pytest.raises(DataError, match=words):
             read_table(make_table(tmp_path, text))
@@ -105,11 +123,13 @@ def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
     ("text", "message"),
     [
         ("path,kind\n0.png,a\n1.png\n", "line 3: 1 cells where the header has 2"),
-        ("path,kind,kind\n0.png,a,b\n", "two columns with the same name, among 'path', 'kind'"),
+        ("path\n0.png\n", "needs one column of labels or more"),
+        ("path,kind,kind\n0.png,a,b\n", "two columns with the same name .'kind'"),
         ("path,kind\n0.png,a\n1.png,\n", "line 3, column 'kind': '' is missing"),
         ('path,kind\n\n0.png,"a\n\nb"\n\n1.png,\n', "line 7, column 'kind'"),
         ('path,kind\n0.png,"a\n', "cannot be read as CSV"),
         ("path,kind\n", "no images"),
+        ("0.png,a\n1.png,b\n2.png,b\n", "no line with the names of its columns: it begins with '0.png'"),
     ],
 )
 def test_a_table_that_is_no_task_is_refused_where_it_is_wrong(tmp_path, text, message):
@@ -150,7 +170,7 @@ def test_parquet_is_read_like_csv(tmp_path):
     for column, message in (
         (["a", "b", None], "row 3, column 'y'"),
         ([float("nan"), 1.0, 2.0], "row 1, column 'y'"),
-        ([0.0, 1.5, 1.0], "row 2, column 'y' holds decimal numbers.*regression is not supported"),
+        ([0.0, 1.5, 1.0], "row 1, column 'y' holds decimal numbers.*regression is not supported"),
     ):
         with pytest.raises(DataError, match=message):
             read_table(write_parquet(tmp_path, path=paths, y=column))

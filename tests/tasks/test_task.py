@@ -74,8 +74,10 @@ def test_order_names_and_numbers_change_nothing_in_the_canonical_task(pairs, ran
 @given(st.permutations(range(6)), st.permutations(range(3)))
 def test_the_same_holds_for_several_labels(images, columns):
     rows = np.array([[0, 1, 0], [1, 1, 0], [1, 0, 1], [0, 0, 0], [1, 1, 0], [0, 1, 1]])
-    one, other = make_task(range(6), rows, "abc"), make_task(images, rows[images][:, columns], "xyz")
-    assert one.fingerprint == other.fingerprint and contents(one.canonical()) == contents(other.canonical())
+    one = make_task(range(6), rows, "abc")
+    other = make_task(images, rows[images][:, columns], [f"{column}" for column in columns])
+    assert one.fingerprint == other.fingerprint
+    assert contents(one.canonical()) == contents(other.canonical())
 
 
 def test_other_content_has_another_fingerprint():
@@ -115,17 +117,18 @@ def test_selected_classes_keep_their_images_names_order_and_source():
     assert columns.targets.tolist() == [[0, 0], [1, 0], [1, 1], [0, 1]]
     twins = make_task([1, 2, 3], [0, 1, 2], ["x", "y", "x"])
     assert twins.select([0, 2]).targets.tolist() == [0, 1]
-    with pytest.raises(UsageError, match=r"2 of the 3 classes .*called 'x'.*its number"):
+    with pytest.raises(UsageError, match=r"2 classes .*called 'x'.*\[0, 2\]"):
         twins.select(["x", "y"])
 
 
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        (["ravn", "cat"], "none of the 5 classes .*'ravn'.*'raven'"),
+        (["ravn", "cat"], r"no class 'ravn'.*'raven'"),
         (["raven", 0], "each once"),
         (["raven"], r"2 or more classes .*'raven'.*one_vs_rest"),
-        ([True, False], "called True.*flatnonzero"),
+        ("raven", r"list of classes.*\['raven', ...\]"),
+        ([True, False], "no class True.*flatnonzero"),
     ],
 )
 def test_wrong_classes_are_refused(classes, message):
@@ -158,7 +161,7 @@ def test_taxa_become_classes():
     assert (task.name, task.counts.tolist()) == ("shades by order", [4, 2])
     assert facts(task)[1:3] == [("shade 11", "Passeriformes"), ("shade 12", "Carnivora")]
     assert "classes without order, left out with 1 images: 'kiwi'" in task.warnings
-    with pytest.raises(DataError, match=r"part of 'shades' is not a task: .*only one class \('Aves'\)"):
+    with pytest.raises(DataError, match=r"subset of 'shades': .*only one class \('Aves'\)"):
         ANIMALS.select(["raven", "robin"]).at_taxon("class", TREE)
     with pytest.raises(UsageError, match=r"multi-label.*by_taxon"):
         MANY.at_taxon("group", GROUPS)

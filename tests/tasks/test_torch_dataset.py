@@ -75,6 +75,7 @@ def test_grey_and_transparent_images_are_converted():
         ([0, 10**12], None, {}, ("0", "1000000000000")),
         ([0, 1, 1], None, {"classes": [("tench", "Tinca tinca"), ("goldfish",)]}, ("tench, Tinca tinca", "goldfish")),
         ([0, 1, 1], None, {"categories": ["accordion", "airplanes"]}, ("accordion", "airplanes")),
+        ([0, 1, 1], None, {"class_to_idx": {"Zed": 0, "Amy": 1}}, ("Zed", "Amy")),
         # OxfordIIITPet by kind, and CelebA, whose header ends in a blank.
         ([0, 1, 1], None, {"_target_types": ["binary-category"], "bin_classes": ["Cat", "Dog"]}, ("Cat", "Dog")),
         ([[1, 0], [0, 1]], None, {"attr_names": ["Bald", "Smiling", ""]}, ("Bald", "Smiling")),
@@ -94,11 +95,12 @@ def test_class_names_come_from_the_caller_then_the_dataset_then_the_numbers(labe
     ("labels", "message"),
     [
         ([0, 3, 0], r"item 1 \(row 1\) is 3"),
-        ([[0, 1], [1, 0]], r"shape \(2, 2\) .* nor one column for each of 3 classes"),
-        ([0.5, float("nan"), 1.0], r"item 0 \(row 0\) is 0\.5, not a class index.*bin a regression target"),
-        ([[0.1, 0.9, 1.0], [1.0, 0.0, 0.0]], r"item 0 \(row 0\) .*\[0\.1, 0\.9, 1\.0\].*regression"),
-        ([0, {"boxes": [1]}, 1], r"item 1: its label, a dict, is neither.*target_types="),
-        ([(0, Image.new("L", (2, 2)))] * 2, "item 0: its label, a tuple"),
+        ([[0, 1], [1, 0]], "3 class names were given for rows of 2 values"),
+        ([0.0, 1.5, 1.0], r"item 1 \(row 1\) holds decimal numbers \(such as 1\.5\).*regression is not supported"),
+        ([0.0, 1.0, 1.0], r"item 0 \(row 0\) holds decimal numbers \(such as 0\.0\).*class numbers as integers"),
+        ([[0.1, 0.9], [1.0, 0.0]], r"item 0 \(row 0\) .*\[0\.1, 0\.9\].*regression"),
+        ([0, {"boxes": [1]}, 1], r"item 1: its label \(dict\) is neither.*target_types="),
+        ([(0, Image.new("L", (2, 2)))] * 2, r"item 0: its label \(int, Image\)"),
         ([], "no images"),
     ],
 )

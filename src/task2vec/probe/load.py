@@ -44,8 +44,9 @@ def load_probe(
         name_or_module: a model's name, or a module. Its copy is put into eval mode; the probe's `source` says so where
             it was in train mode.
         weights: a local file of weights; the head may be missing from it.
-        head: name of the final classifier layer; known for a named model and for modules of timm.
-        transform: from a PIL image to the network's input tensor, deterministic; known for the same.
+        head: name of the final classifier layer; known for a named model and for modules of timm and torchvision.
+        transform: from a PIL image to the network's input tensor, deterministic; known for the same, except networks
+            of torchvision that were trained in several ways.
         size: side of the square images, if not the model's own (smaller is faster).
         download: allow downloading weights that are not on this machine.
 
@@ -58,22 +59,23 @@ def load_probe(
         raise ProbeError(f"size={size} is not the side of an image. Give its pixels, such as 128, or leave it out.")
     if isinstance(name_or_module, nn.Module):
         name, module = type(name_or_module).__name__, name_or_module
-        is_timm = isinstance(getattr(module, "pretrained_cfg", None), dict)
-        if not (is_timm or (head and transform)) or (transform and size) or weights is not None:
+        heads, preprocess = ((), None) if head and transform else _describe_module(module, size)
+        heads, preprocess = (head,) if head else heads, check_transform(transform) if transform else preprocess
+        if not heads or preprocess is None or (transform and size) or weights is not None:
             raise ProbeError(
                 f"a module of your own ({name}) needs head= (the name of its last linear layer) and transform= (from a "
                 "PIL image to its input tensor; it decides the size, so size= is left out), which are not guessed. "
-                "Modules of timm bring both; for torchvision's, pass transform=WEIGHTS.transforms(). weights= is not "
-                "taken: load them into it first."
+                "Modules of timm bring both, and those of torchvision too, unless they may have been trained in "
+                "several ways: pass transform=WEIGHTS.transforms(). weights= is not taken: load them into it first."
             )
-        heads = (head,) if head else _find_timm_heads(module)
-        preprocess = check_transform(transform) if transform else _timm_preprocess(module, size)
         source = "module in train mode, put into eval mode" if any(m.training for m in module.modules()) else "module"
         return make_probe(name, module, heads, preprocess, source=source)
     library, _, name = name_or_module.rpartition(":")
-    if library in ("", "timm") and is_timm_model(name):
+    if library not in ("", "timm", "torchvision"):
+        raise ProbeError(f"unknown source '{library}' in '{name_or_module}'. Write timm:{name} or torchvision:{name}.")
+    if library != "torchvision" and is_timm_model(name):
         load = _from_timm
-    elif library in ("", "torchvision") and is_torchvision_model(name):
+    elif library != "timm" and is_torchvision_model(name):
         load = _from_torchvision
     else:
         raise _unknown_model(library, name)
@@ -81,6 +83,30 @@ def load_probe(
     module, heads, preprocess, source = load(name, given, size, download)
     heads = (head,) if head else heads
     return make_probe(name, module, heads, check_transform(transform) if transform else preprocess, source=source)
+
+
+def _describe_module(
+    module: nn.Module, size: int | None
+) -> tuple[tuple[str, ...], Preprocess | CustomPreprocess | None]:
+    """The head and the preprocessing of a module of timm or torchvision; none, or None, where they are not known."""
+    if isinstance(getattr(module, "pretrained_cfg", None), dict):
+        from timm.data.config import resolve_model_data_config
+
+        return _find_timm_heads(module), _timm_preprocess(resolve_model_data_config(module), size)
+    linear = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+    if not type(module).__module__.startswith("torchvision.models.") or not linear:
+        return (), None
+    head, layer = linear[-1]
+    # With as many parameters as trained weights of the same family, but for the number of classes, it is that network.
+    params = sum(p.numel() for p in module.parameters()) + (layer.in_features + 1) * (1000 - layer.out_features)
+    family = [
+        n
+        for n in models.list_models(module=models)
+        if models.get_model_builder(n).__module__ == type(module).__module__
+    ]
+    known = [weights for name in family for weights in models.get_model_weights(name)]
+    recipes = {_torchvision_preprocess(one.transforms(), size) for one in known if one.meta["num_params"] == params}
+    return (head,), recipes.pop() if len(recipes) == 1 else None
 
 
 def list_probes() -> list[dict[str, Any]]:
@@ -91,18 +117,20 @@ def list_probes() -> list[dict[str, Any]]:
         'tf_efficientnet_lite0'
     """
     import timm
+    from huggingface_hub.constants import HF_HUB_CACHE
 
     found = [
         (name, f"offline package {package}", sources.is_offline_package_installed(name))
         for name, (package, *_) in sources.OFFLINE_PACKAGES.items()
     ]
-    for name in timm.list_pretrained():
+    folders = {folder.name for folder in Path(HF_HUB_CACHE).glob("models--*")}
+    for name in timm.list_pretrained() if folders else ():
         config = timm.models.get_pretrained_cfg(name)
         repo = config.hf_hub_id if config else None
-        if repo and sources.find_in_hub_cache(repo):
+        if repo and "models--" + repo.replace("/", "--") in folders and sources.find_in_hub_cache(repo):
             found.append((name, f"hub cache {repo}", True))
     files = {file.name for file in (Path(torch.hub.get_dir()) / "checkpoints").glob("*")}
-    for name in models.list_models(module=models):
+    for name in models.list_models(module=models) if files else ():
         if any(Path(weights.url).name in files for weights in models.get_model_weights(name)):
             found.append((f"torchvision:{name}", "torch cache", True))
     return [dict(zip(("name", "source", "is_local"), row, strict=True)) for row in found]
@@ -130,6 +158,8 @@ def _unknown_model(library: str, name: str) -> ProbeError:
     known = timm.list_models() + models.list_models(module=models)
     known += timm.list_pretrained() if "." in name else []
     close = difflib.get_close_matches(name, sorted(set(known)), n=3)
+    if library and name in known:  # it is there, but in the other library
+        close = [f"{'torchvision' if library == 'timm' else 'timm'}:{name}"]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     return ProbeError(
         f"there is no model '{name}' in {library or 'timm or torchvision'}.{hint} List the models on this machine: "
@@ -139,6 +169,7 @@ def _unknown_model(library: str, name: str) -> ProbeError:
 
 def _from_timm(name: str, given: _Weights | None, size: int | None, download: bool) -> _Loaded:
     import timm
+    from timm.data.config import resolve_model_data_config
 
     try:  # networks made for one size (vision transformers) take it as an argument; convolutional ones refuse it
         model = timm.create_model(name, img_size=size).eval()
@@ -147,7 +178,7 @@ def _from_timm(name: str, given: _Weights | None, size: int | None, download: bo
     tensors, source = given or sources.find_timm_weights(model, download=download)
     heads = _find_timm_heads(model)
     _assign_weights(model, tensors, heads, name)
-    return model, heads, _timm_preprocess(model, size), source
+    return model, heads, _timm_preprocess(resolve_model_data_config(model), size), source
 
 
 def _find_timm_heads(model: Any) -> tuple[str, ...]:
@@ -155,15 +186,13 @@ def _find_timm_heads(model: Any) -> tuple[str, ...]:
     return (heads,) if isinstance(heads, str) else tuple(heads)
 
 
-def _timm_preprocess(model: nn.Module, size: int | None) -> Preprocess | CustomPreprocess:
-    from timm.data.config import resolve_model_data_config
-    from timm.data.transforms_factory import create_transform
-
-    cfg = resolve_model_data_config(model)
+def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | CustomPreprocess:
     is_square = cfg["input_size"][-1] == cfg["input_size"][-2]
     is_ours = cfg["crop_mode"] == "squash" or (cfg["crop_mode"] == "center" and is_square)
     if not is_ours or cfg["interpolation"] not in INTERPOLATIONS:
-        return check_transform(create_transform(**{**cfg, "input_size": (3, size, size)} if size else cfg))  # type: ignore[arg-type]
+        import timm
+
+        return check_transform(timm.data.create_transform(**{**cfg, "input_size": (3, size, size)} if size else cfg))  # type: ignore[arg-type]
     shape = (size, size) if size else tuple(cfg["input_size"][-2:])
     whole = tuple(int(side / cfg["crop_pct"]) for side in shape)
     squash = whole if cfg["crop_mode"] == "squash" else None
@@ -175,10 +204,9 @@ def _from_torchvision(name: str, given: _Weights | None, size: int | None, downl
     enum = models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
     model = models.get_model(name, weights=None, **_AS_TRAINED.get(name, {})).eval()
     tensors, source = given or sources.find_torchvision_weights(name, enum, download=download)
-    # The last linear layer; a SqueezeNet has none, and a convolution in its place.
-    head = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1:] or ["classifier"]
-    _assign_weights(model, tensors, tuple(head), name)
-    return model, tuple(head), _torchvision_preprocess(enum.transforms(), size), source
+    head = _find_classifier(model)
+    _assign_weights(model, tensors, (head,), name)
+    return model, (head,), _torchvision_preprocess(enum.transforms(), size), source
 
 
 def _torchvision_preprocess(recipe: Any, size: int | None) -> Preprocess:
@@ -187,6 +215,12 @@ def _torchvision_preprocess(recipe: Any, size: int | None) -> Preprocess:
         crop, resize = size, round(size * resize / crop)
     look = {"interpolation": recipe.interpolation.value, "mean": tuple(recipe.mean), "std": tuple(recipe.std)}
     return Preprocess(size=(crop, crop), resize=resize, **look)
+
+
+def _find_classifier(model: nn.Module) -> str:
+    """The last linear layer; a SqueezeNet has none, and a convolution in its place."""
+    linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    return linear[-1] if linear else "classifier"
 
 
 def _assign_weights(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[str, ...], name: str) -> None:

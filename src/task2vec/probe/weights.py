@@ -11,7 +11,7 @@ import io
 import re
 import textwrap
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors_bytes
 from torch import Tensor
 
-from task2vec.errors import ResourceError, WeightsError, WeightsNotFoundError
+from task2vec.errors import NotFiniteError, ResourceError, WeightsError, WeightsNotFoundError
 
 _DIGESTS = (
     "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
@@ -33,7 +33,6 @@ OFFLINE_PACKAGES = {
     for n, digest in enumerate(_DIGESTS)
 }
 _SAVE = "safetensors.torch.save_file(model.state_dict(), FILE)"
-_ABSENT = "are not on this machine, and nothing is downloaded without permission"
 _DOWNLOAD = "Download them: load_probe(..., download=True), --download"
 _FILE = "Or give a file: load_probe(NAME, weights=FILE), task2vec embed --weights FILE"
 
@@ -66,6 +65,11 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Te
             raise WeightsError(
                 f"'{path}' has {len(content)} bytes, but its tensor '{name}' of shape {tuple(tensor.shape)} takes "
                 f"more and could fill the memory. Save the weights again: {_SAVE}"
+            )
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise NotFiniteError(
+                f"the weights '{path}' contain NaN or infinity in '{name}', which would spread to every number. Get "
+                "the file again, or check the training that wrote it."
             )
     return tensors
 
@@ -127,7 +131,7 @@ def find_timm_weights(model: Any, *, download: bool) -> tuple[dict[str, Tensor],
 
         file = _fetch(lambda: hf_hub_download(repo, "model.safetensors"), repo, install)
         return read_weights(file), f"hub ({repo})"
-    raise _missing(WeightsNotFoundError, f"'{architecture}' {_ABSENT}", install, _DOWNLOAD if repo else "")
+    raise _not_found(architecture, install, _DOWNLOAD if repo else "")
 
 
 def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tuple[dict[str, Tensor], str]:
@@ -137,7 +141,7 @@ def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tupl
         return read_weights(file), f"torch cache ({file.name})"
     copy = f"Or copy {weights.url} to {file}"
     if not download:
-        raise _missing(WeightsNotFoundError, f"'torchvision:{name}' {_ABSENT}", _DOWNLOAD, copy)
+        raise _not_found(f"torchvision:{name}", _DOWNLOAD, copy)
     file.parent.mkdir(parents=True, exist_ok=True)
     # torchvision writes the first digits of the file's SHA-256 into its name; torch checks them while fetching.
     prefix = file.stem.rsplit("-", 1)[-1]
@@ -145,9 +149,16 @@ def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tupl
     return read_weights(file), f"download ({file.name})"
 
 
-def _missing(error: type[Exception], what: str, *ways: str) -> Exception:
-    """The error for weights that are not here, with ways to get them, and that of giving a file."""
-    return error(f"the weights of {what}. " + " ".join(f"{way}." for way in (*ways, _FILE) if way))
+def _not_found(name: str, *ways: str) -> WeightsNotFoundError:
+    return WeightsNotFoundError(
+        f"the weights of '{name}' are not on this machine, and nothing is downloaded without permission. "
+        f"{_list_ways(ways)}"
+    )
+
+
+def _list_ways(ways: Sequence[str]) -> str:
+    """Ways to get weights, and that of giving a file, as sentences."""
+    return " ".join(f"{way}." for way in (*ways, _FILE) if way)
 
 
 def find_in_hub_cache(repo: str) -> str | None:
@@ -187,5 +198,7 @@ def _fetch(fetch: Callable[[], Any], name: str, *ways: str) -> Any:
     try:
         return fetch()
     except Exception as error:  # network libraries raise many kinds; each means that nothing was downloaded
-        what = f"'{name}' could not be downloaded ({_first_sentence(error)}). Check the connection"
-        raise _missing(ResourceError, what, *ways) from error
+        raise ResourceError(
+            f"the weights of '{name}' could not be downloaded ({_first_sentence(error)}). Check the connection. "
+            f"{_list_ways(ways)}"
+        ) from error

@@ -14,7 +14,7 @@ from typing import NoReturn
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.images import StrPath, open_files
+from task2vec.tasks.images import BadImage, StrPath, open_files
 from task2vec.tasks.task import Task, make_task
 from task2vec.text import pluralize, quote
 
@@ -22,6 +22,8 @@ from task2vec.text import pluralize, quote
 SUPPORTED = "jpg jpeg jpe jfif mpo png apng gif bmp dib tif tiff webp ppm pgm pbm pnm pfm avif"
 UNSUPPORTED = "heic heif jp2 j2k jxl tga psd ico svg"
 IMAGE_SUFFIXES = frozenset(f".{ending}" for ending in f"{SUPPORTED} {UNSUPPORTED}".split())
+# First bytes that no text begins with, for files without an image suffix.
+IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 # zip, gzip, bzip2, xz, zstd, 7z and rar; a tar has its mark at byte 257.
 ARCHIVE_STARTS = (b"PK\3\4", b"PK\5\6", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
 # What is left out, by its kind.
@@ -87,9 +89,9 @@ def read_folder(
     if split is not None:
         root, default_name = find_split(root, split), f"{default_name} ({split})"
     name = default_name if name is None else name
-    classes, paths, labels, notes = _list_root(root)
+    classes, paths, labels, refused, notes = _list_root(root)
     source = str(folder) if split is None else os.path.join(folder, split)
-    about = {"classes": classes, "name": name, "source": source, "notes": notes}
+    about = {"classes": classes, "name": name, "source": source, "refused": refused, "notes": notes}
     options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
     return make_task(open_files(root, paths), np.array(labels, dtype=np.int64), **about, **options)
 
@@ -143,18 +145,19 @@ def read_splits(
     options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
     tasks = {split: read_folder(folder, split=split, name=f"{name} ({split})", **options) for split in splits}
     shared = set.intersection(*(set(task.classes) for task in tasks.values()))
-    every = {kind for task in tasks.values() for kind in task.classes}
+    every = sorted({kind for task in tasks.values() for kind in task.classes})
     matched = {}
     for split, task in tasks.items():
-        order = sorted(range(len(task.classes)), key=lambda number: task.classes[number] not in shared)
-        classes, missing = tuple(task.classes[number] for number in order), [*every.difference(task.classes)]
-        notes = [f"classes of other splits that have no image here: {quote(sorted(missing))}"] if missing else []
-        for other, theirs in tasks.items():
-            common = set(task.digests) & set(theirs.digests)
-            if common and other != split:
+        order = sorted(range(len(task.classes)), key=lambda number: (task.classes[number] not in shared, number))
+        classes, notes = tuple(task.classes[number] for number in order), list(task.notes)
+        for other, theirs in reversed(tasks.items()):
+            common = set(task.digests) & set(theirs.digests) if other != split else set()
+            if common:
                 first = task.images.name(min(map(task.digests.index, common)))
-                notes.append(f"images that are also in {other!r}: {len(common)}, such as {first!r}")
-        matched[split] = replace(task, targets=task.renumber(order), classes=classes, notes=(*notes, *task.notes))
+                notes.insert(0, f"images that are also in {other!r}: {len(common)}, such as {first!r}")
+        if missing := [kind for kind in every if kind not in classes]:
+            notes.insert(0, f"classes of other splits that have no image here: {quote(missing)}")
+        matched[split] = replace(task, targets=task.renumber(order), classes=classes, notes=tuple(notes))
     return matched
 
 
@@ -176,7 +179,7 @@ def find_split(root: Path, split: str) -> Path:
 
 def list_folders(root: Path) -> list[str]:
     """The names of the folders of a root, without hidden ones and links."""
-    return [entry.name for entry in _sorted_entries(root) if _find_kind(entry) == "folder"]
+    return [entry.name for entry in _sorted_entries(root) if _is_folder(entry) and not entry.is_symlink()]
 
 
 def refuse_archive(place: Path) -> None:
@@ -207,22 +210,29 @@ def find_huggingface(root: Path) -> Path | None:
     return next((file for pattern in patterns for file in root.glob(pattern)), None)
 
 
-def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[str]]:
-    """Classes, paths, labels and notes of a root, in the order of the names."""
-    classes, paths, labels, nested = [], [], [], []
+def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadImage], list[str]]:
+    """Classes, paths, labels, refused images and notes of a root, in the order of the names."""
+    classes, paths, labels, refused, nested = [], [], [], [], []
     aside: dict[str, list[str]] = {kind: [] for kind in ASIDE}
     for entry in _sorted_entries(root):
-        kind = _find_kind(entry)
+        kind = _find_kind(entry, root)
+        if kind == "link out":
+            raise DataError(
+                f"the class folder {entry.path} is a link that leads out of {root}, to {os.path.realpath(entry.path)}. "
+                "Such links are not followed, so that no private file is read. Copy or move the class folder there."
+            )
         if kind != "folder":
             aside[kind].append(entry.name)
             continue
         todo = [entry.name]
         for folder in todo:  # grows by the folders inside
             for inner in _sorted_entries(root / folder):
-                path, kind = f"{folder}/{inner.name}", _find_kind(inner)
+                path, kind = f"{folder}/{inner.name}", _find_kind(inner, root)
                 if kind == "image":
                     paths.append(path)
                     labels.append(len(classes))
+                elif kind == "link out":
+                    refused.append(BadImage(path, "a link to a folder outside of the root"))
                 elif kind == "folder" and _holds_images(inner):
                     todo.append(path)
                 else:
@@ -234,15 +244,14 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[str]]:
     inside = [path.split("/")[1] for path in nested if path.count("/") == 1]
     if nested and len(set(inside)) == len(inside) and not any(path.count("/") == 1 for path in paths):
         _refuse_nested(root, nested[0])
-    if not paths:
+    if not paths and not refused:
         sign = find_huggingface(root)
         if sign is not None:
             raise refuse_huggingface(root, f"it has {sign.relative_to(root)}")
     if not classes:
-        found = f"{len(aside['image'])} images and {len(aside['link'])} links to folders lie in it directly"
+        found = f"{len(aside['image'])} images lie in it directly" if aside["image"] else "it has no folder"
         raise DataError(
-            f"{root} has no class folders ({found}), so no image has a label. Put each class into a folder of its own; "
-            "links are not followed, so that no private file is read."
+            f"{root} has no class folders ({found}), so no image has a label. Put each class into a folder of its own."
         )
     listed = [(ASIDE[kind], names) for kind, names in aside.items() if names]
     notes = [f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in listed]
@@ -253,14 +262,21 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[str]]:
         )
     if {name.lower() for name in classes} <= set(SPLIT_NAMES):
         notes.append(f"the classes are named like splits: {quote(classes)}; are the class folders inside them?")
-    return classes, paths, labels, notes
+    return classes, paths, labels, refused, notes
 
 
-def _find_kind(entry: os.DirEntry) -> str:
-    """What an entry is by its name: "folder", "link" to one, "image", or "other"."""
+def _find_kind(entry: os.DirEntry, root: Path) -> str:
+    """What an entry is: "folder", "link" to one, "link out" to one outside of the root, "image", or "other"."""
     if _is_folder(entry):
-        return "link" if entry.is_symlink() else "folder"
-    return "image" if _has_image_suffix(entry.name) else "other"
+        if not entry.is_symlink():
+            return "folder"
+        return "link" if Path(os.path.realpath(entry.path)).is_relative_to(root) else "link out"
+    if _has_image_suffix(entry.name):
+        return "image"
+    # Without an image suffix the first bytes decide. Nothing outside is opened, and no pipe, which would block.
+    can_open = not entry.name.startswith(".") and not entry.is_symlink() and entry.is_file()
+    start = read_start(Path(entry.path), 12) if can_open else b""
+    return "image" if start.startswith(IMAGE_STARTS) or (start[:4] == b"RIFF" and start[8:] == b"WEBP") else "other"
 
 
 def _refuse_nested(root: Path, path: str) -> NoReturn:

@@ -6,6 +6,7 @@ contacts the hub for every name, so without `download` a cached dataset is opene
 """
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.errors import DataError, DatasetNotFoundError, MissingExtraError, Task2VecError, UsageError
-from task2vec.tasks.images import StoredImages, read_inside
+from task2vec.tasks.images import MAX_FILE_BYTES, StoredImages, read_inside
 from task2vec.tasks.table import encode_labels
 from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.text import quote
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 # Readers of the `datasets` package that give images and open nothing that could run code.
 SAFE_READERS = ("arrow", "csv", "imagefolder", "json", "parquet")
+FLOATS = ("float", "double", "decimal")
+_SHARD = re.compile(r"^(.*-)(\d{5})(-of-)(\d{5})(.*)$")
+# Rows whose bytes are in memory at a time.
+_ROWS = 64
 _LOCK = Lock()
 
 
@@ -94,11 +99,18 @@ def from_huggingface(
     with _opening(f"column {image_column}"):
         cells = table.with_format(None).select_columns([image_column])
         cells = cells.cast_column(image_column, hf.Image(decode=False))
-    rows = range(len(cells))
-    names = [f"row {row}" for row in rows]
-    images = StoredImages(partial(_read_row, cells, image_column, home), rows, names, ())
+    images = StoredImages(partial(_read_row, cells, image_column, home), range(len(cells)), _name_rows(cells), ())
     about = {"classes": classes, "name": name or default_name, "source": source, "notes": notes}
     return make_task(images, labels, **about, allow_bad=allow_bad, num_workers=num_workers, progress=progress)
+
+
+def _name_rows(cells: Any) -> list[str]:
+    """The row of every image, and the path that the dataset gives for it."""
+    names = []
+    for batch in cells.with_format("arrow").iter(_ROWS):
+        for path in batch.column(0).combine_chunks().field("path").to_pylist():
+            names.append(f"row {len(names)} ({path})" if path else f"row {len(names)}")
+    return names
 
 
 def _read_row(cells: Any, column: str, home: Path | None, row: int) -> bytes:
@@ -110,6 +122,8 @@ def _read_row(cells: Any, column: str, home: Path | None, row: int) -> bytes:
         cell = cells[row][column] or {}
     data, path = cell.get("bytes"), cell.get("path")
     if data is not None:
+        if len(data) > MAX_FILE_BYTES:
+            raise DataError(f"it has {len(data)} bytes, more than any image of 50 megapixels needs")
         return bytes(data)
     if path is None:
         raise DataError("there is no image in this row")
@@ -215,13 +229,20 @@ def _refuse_remote(place: Path) -> None:
 
 
 def _check_files(place: Path, files: list[str]) -> None:
-    """Raise `DataError` for data files outside of the folder."""
+    """Raise `DataError` for data files outside of the folder, and for missing shards."""
     home = _find_home(place)
     outside = [file for file in files if not Path(file).resolve().is_relative_to(home)]
     if outside:
         raise DataError(
             f"{place} names data files outside of it ({quote(outside)}), which could be private. Copy them into it."
         )
+    for shard in filter(None, map(_SHARD.match, files)):
+        start, _, between, total, end = shard.groups()
+        # Names may end in a hash of each shard; then only the number of shards can be compared.
+        parts = {other for other in files if other.startswith(start) and f"{between}{total}" in other}
+        if len(parts) < int(total):
+            shown = f"{len(parts)} of {int(total)} shards '{Path(start).name}*{between}{total}{end}'"
+            raise DataError(f"{place} has {shown}, so images are missing. Complete the download.")
 
 
 def _find_home(place: Path) -> Path:
@@ -270,22 +291,27 @@ def _find_columns(
     hf: Any, features: Any, image_column: str | None, label_columns: str | Sequence[str] | None
 ) -> tuple[str, list[str]]:
     """The image column and the label columns: those named, else the only ones of a suitable type."""
+    shown = ", ".join(f"{column!r} ({str(kind)[:40]})" for column, kind in features.items())
+    labels = [label_columns] if isinstance(label_columns, str) else None if label_columns is None else [*label_columns]
+    named = [*([] if image_column is None else [image_column]), *(labels or [])]
     images = [column for column, kind in features.items() if isinstance(kind, hf.Image)]
-    images = images if image_column is None else [image_column]
-    labels = [[column] for column, kind in features.items() if _list_classes(hf, kind)]
-    flags = [column for column, kind in features.items() if isinstance(kind, hf.Value) and kind.dtype == "bool"]
-    labels += [flags] if flags else []
-    if label_columns is not None:
-        labels = [[label_columns] if isinstance(label_columns, str) else [*label_columns]]
-    chosen = [*images, *(column for columns in labels for column in columns)]
-    if len(images) != 1 or len(labels) != 1 or len(chosen) < 2 or len({*chosen}.intersection(features)) < len(chosen):
-        shown = ", ".join(f"{column!r} ({str(kind)[:40]})" for column, kind in features.items())
-        raise UsageError(
-            f"one column of images is needed ({quote(images) or 'none found'}), and one of class labels or some of "
-            f"booleans ({'; or '.join(map(quote, labels)) or 'none found'}); the columns are {shown}. Pass "
-            "image_column= and label_columns=, each column once."
-        )
-    return images[0], labels[0]
+    candidates = [[column] for column, kind in features.items() if isinstance(kind, hf.ClassLabel)]
+    candidates += [[column] for column, kind in features.items() if _is_label_list(hf, kind)]
+    candidates += filter(None, [[column for column, kind in features.items() if _is_value(hf, kind, "bool")]])
+    wrong = ""
+    if missing := [column for column in named if column not in features]:
+        wrong = f"there is no column {quote(missing)}"
+    elif len(set(named)) < len(named) or labels == []:
+        wrong = "a column is named twice, or no label column"
+    elif image_column is None and len(images) != 1:
+        wrong = f"several columns hold images ({quote(images)})" if images else "no column is of the type Image"
+    elif labels is None and len(candidates) > 1:
+        wrong = f"several columns may be the labels ({'; or '.join(map(quote, candidates))})"
+    elif labels is None and not candidates:
+        wrong = "no column is of the type ClassLabel"
+    if wrong:
+        raise UsageError(f"{wrong}; the columns are {shown}. Pass image_column= and label_columns=, each column once.")
+    return image_column or images[0], labels or candidates[0]
 
 
 def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, Sequence[str], tuple[str, ...]]:
@@ -296,8 +322,13 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
 
     cells = {column: table.select_columns([column])[:][column] for column in columns}
     column, kind = columns[0], table.features[columns[0]]
-    known = _list_classes(hf, kind)
-    if len(columns) == 1 and not known and not isinstance(kind, hf.Value):
+    is_list = _is_label_list(hf, kind)
+    known: Sequence[str] = ()
+    if is_list or isinstance(kind, hf.ClassLabel):
+        known = kind.feature.names if is_list else kind.names
+    elif _is_value(hf, kind, "bool"):
+        known = (f"not {column}", column)
+    elif len(columns) == 1 and not _is_value(hf, kind, "int", "uint", "string", "large_string", *FLOATS):
         raise DataError(
             f"column {column!r} is {kind}, which is no class. Pass label_columns= with a column of class labels, "
             "integers or text, or several of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
@@ -306,17 +337,23 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
         return (*encode_labels(cells, where), ())
     numbers = set(range(len(known)))
     for row, cell in enumerate(cells[column]):
-        if not set(cell if isinstance(cell, list) else [cell]) <= numbers:
+        if cell is None or not set(cell if is_list else [cell]) <= numbers:
             raise DataError(
                 f"{where(column, row)}: {cell!r} is no class. Filter such rows out; test splits often have no labels."
             )
-    if isinstance(kind, hf.ClassLabel):
+    if not is_list:
         return drop_empty(np.array(cells[column], dtype=np.int64), known)
-    rows = [[number in positive for number in range(len(known))] for positive in cells[column]]
-    return drop_empty(np.array(rows, dtype=np.uint8), known)
+    labels = np.zeros((len(table), len(known)), dtype=np.uint8)
+    for row, positive in enumerate(cells[column]):
+        labels[row, positive] = 1
+    return drop_empty(labels, known)
 
 
-def _list_classes(hf: Any, kind: Any) -> Sequence[str]:
-    """The classes of a feature of class labels, or of lists of them under any of the names that lists have had."""
-    kind = kind.feature if isinstance(kind, (hf.Sequence, hf.LargeList)) else kind
-    return kind.names if isinstance(kind, hf.ClassLabel) else ()
+def _is_value(hf: Any, kind: Any, *types: str) -> bool:
+    """Whether a feature is a plain value of a type that begins like one of `types`."""
+    return isinstance(kind, hf.Value) and kind.dtype.startswith(types)
+
+
+def _is_label_list(hf: Any, kind: Any) -> bool:
+    """Whether a feature is a list of class labels, under any of the names that `datasets` has had for lists."""
+    return isinstance(kind, (hf.Sequence, hf.LargeList)) and isinstance(kind.feature, hf.ClassLabel)

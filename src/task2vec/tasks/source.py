@@ -100,9 +100,10 @@ def _is_huggingface(source: Any) -> bool:
 def _read_path(path: Path, options: dict[str, Any]) -> tuple[str, Task]:
     """What a path is, and its task."""
     layout = recognize_layout(path) if path.is_dir() else None
-    if layout is not None:
-        call = f"read_catalog({str(path)!r}).task(NAME)"
-        raise UsageError(f"{path} is {layout}, a dataset of many tasks. Pass one of them: {call}.")
+    if layout is not None or path.suffix == ".safetensors":
+        what = f"is {layout}, a dataset of many tasks" if layout else "is an embedding or weights, and has no images"
+        call = f"read_catalog({str(path)!r}).task(NAME)" if layout else f"load_embedding({str(path)!r})"
+        raise UsageError(f"{path} {what}. Pass {'one of them' if layout else 'a folder or table, or read it'}: {call}.")
     try:
         if path.suffix.lower() in SUFFIXES and not path.is_dir():
             return "a table", read_table(path, **options)

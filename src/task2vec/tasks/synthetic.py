@@ -16,7 +16,7 @@ multiplies.
 import colorsys
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,12 +26,12 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from task2vec.errors import UsageError
+from task2vec.tasks.images import digest_pixels
 from task2vec.tasks.task import Task
-from task2vec.tasks.torch_dataset import from_dataset
 
 SIDE = 96
-# With fewer, ten classes have too few images each for cross-validation; of one digit scikit-learn ships 174.
-MIN_IMAGES, MAX_IMAGES = 20, 1740
+# Below this, ten classes have too few images each for cross-validation.
+MIN_IMAGES = 20
 MIN_CLUSTERS, MAX_CLUSTERS = 3, 16
 # Sixteen clusters of four points; and the number of values that a byte has.
 MIN_SIDE, MAX_SIDE = 8, 256
@@ -42,6 +42,26 @@ _PATIENCE = 300
 
 Painter = Callable[[np.random.Generator], Image.Image]
 _Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class PilImages:
+    """Images that are held in memory."""
+
+    pictures: tuple[Image.Image, ...]
+    is_threadsafe: bool = True
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.pictures)
+
+    def load(self, index: int) -> Image.Image:
+        """A copy of one image, so that no caller can change the task."""
+        return self.pictures[index].copy()
+
+    def name(self, index: int) -> str:
+        """How messages call one image."""
+        return f"item {index}"
 
 
 def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ...]:
@@ -55,10 +75,9 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
         >>> [task.name for task in sample_tasks(images_per_task=40)][:3]
         ['digits', 'digit parity', 'shapes']
     """
-    if not MIN_IMAGES <= images_per_task <= MAX_IMAGES:
+    if images_per_task < MIN_IMAGES:
         raise UsageError(
-            f"images_per_task={images_per_task} is too few for ten classes, or more than scikit-learn ships of digits. "
-            f"Use {MIN_IMAGES} to {MAX_IMAGES}."
+            f"images_per_task={images_per_task} cannot cross-validate ten classes. Use {MIN_IMAGES} or more."
         )
     digits, values = _draw_digits(images_per_task, np.random.default_rng([seed, 0]))
     crops, photos = _cut_crops(images_per_task, np.random.default_rng([seed, 1]))
@@ -78,8 +97,9 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
 
 
 def _make_task(name: str, pictures: Sequence[Image.Image], targets: np.ndarray, classes: Sequence[str]) -> Task:
-    pairs = [*zip(pictures, targets.tolist(), strict=True)]
-    return replace(from_dataset(pairs, classes=classes, name=name), source="task2vec.sample_tasks")
+    digests = tuple(map(digest_pixels, pictures))
+    images, labels = PilImages(tuple(pictures)), np.asarray(targets, dtype=np.int64)
+    return Task(name, images, labels, tuple(classes), digests, source="task2vec.sample_tasks")
 
 
 def _find_sample(name: str) -> Path:
@@ -95,6 +115,8 @@ def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image
     levels, values = table[:, :-1], table[:, -1].astype(int)
     order = rng.permutation(len(values))
     by_digit = [order[values[order] == digit] for digit in range(10)]
+    if count > 10 * min(len(rows) for rows in by_digit):
+        raise UsageError(f"images_per_task={count} is too many: scikit-learn ships 174 of a digit. Use 1740 or less.")
     chosen = [by_digit[i % 10][i // 10] for i in range(count)]
     return [_paint_digit(levels[row].reshape(8, 8), rng) for row in chosen], np.asarray(values)[chosen]
 
@@ -314,11 +336,12 @@ def toy_tasks(*, count: int = 64, side: int = 32, seed: int = 0) -> tuple[Task, 
         (11, 11, 255)
     """
     partitions = draw_partitions(count=count, side=side, seed=seed)
-    points = [(Image.new("RGB", (1, 1), (int(i), int(j), 255)), int(i) % 2) for i, j in _grid(side)]
-    grid, width = from_dataset(points, classes=("negative", "positive")), len(str(count - 1))
+    images = PilImages(tuple(Image.new("RGB", (1, 1), (int(i), int(j), 255)) for i, j in _grid(side)))
+    digests, width = tuple(map(digest_pixels, images.pictures)), len(str(count - 1))
+    about = {"images": images, "digests": digests, "classes": ("negative", "positive"), "source": "task2vec.toy_tasks"}
     return tuple(
-        replace(grid, name=f"toy {number:0{width}}", targets=cut.is_positive.astype(int), source="task2vec.toy_tasks")
-        for number, cut in enumerate(partitions)
+        Task(name=f"toy {number:0{width}}", targets=partition.is_positive.astype(np.int64), **about)
+        for number, partition in enumerate(partitions)
     )
 
 
@@ -330,9 +353,10 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
     """
     from sklearn.cluster import KMeans
 
-    if count < 1 or seed < 0 or not MIN_SIDE <= side <= MAX_SIDE:
-        given = f"count={count}, side={side} and seed={seed}"
-        raise UsageError(f"{given} make no toy tasks. Use 1 or more, {MIN_SIDE} to {MAX_SIDE}, and 0 or more.")
+    if count < 1 or seed < 0:
+        raise UsageError(f"count={count} and seed={seed} are too small. Use count=1 and seed=0 or more.")
+    if not MIN_SIDE <= side <= MAX_SIDE:
+        raise UsageError(f"side={side} does not fit {MAX_CLUSTERS} clusters or a byte. Use {MIN_SIDE} to {MAX_SIDE}.")
     rng, points = np.random.default_rng(seed), _grid(side).astype(np.float64)
     partitions, taken = [], {bytes(side * side)}  # all points in one class is no task
     for _ in range(count):

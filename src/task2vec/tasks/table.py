@@ -4,21 +4,24 @@ import csv
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from task2vec.errors import DataError, MissingExtraError, UsageError
-from task2vec.tasks.folder import read_start, refuse_huggingface
+from task2vec.tasks.folder import IMAGE_SUFFIXES, read_start, refuse_huggingface
 from task2vec.tasks.images import StrPath, open_files
-from task2vec.tasks.task import Task, make_task
+from task2vec.tasks.task import Task, make_task, refuse_regression
 from task2vec.text import quote
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
 DELIMITERS = ",;\t|"
+SAMPLE_ROWS = 20  # that must agree on a delimiter
 PATH = "path"
 # Usual names of columns, without spaces and marks: paths, labels, and what is neither.
 PATHS = "path filepath imagepath imgpath file filename imagefile imagename image img pfad datei dateiname"
@@ -32,9 +35,10 @@ BATCH_ROWS = 1 << 14
 
 
 class Columns(dict[str, list]):
-    """The cells of a table by column, and for CSV the line that each row ends in."""
+    """The cells of a table by column, and for CSV the line that each row begins in and what separates cells."""
 
     lines: Sequence[int] = ()
+    delimiter: str = ","
 
     def format_row(self, row: int) -> str:
         """The line of a row in the file, or its number, both counted from 1."""
@@ -59,11 +63,10 @@ def read_table(
 
     Args:
         table: A file ending in .csv, .tsv or .parquet, whose first row or schema names the columns; cells are separated
-            by that of commas, semicolons, tabs and bars which the first line has most of. Or a frame, or a dict of
-            columns.
+            by commas, semicolons, tabs or bars. Or a frame, or a dict of columns.
         root: The folder that the paths are relative to and must not leave; the table's own folder if not given. Paths
             of a frame are relative to the current folder if not given, and may name any file.
-        path_column: The column of paths; found by its name (path, file_name, image ...) if not given.
+        path_column: The column of paths; found by its name (path, file_name, image ...) or content if not given.
         label_columns: The columns of labels. If not given, all but those of paths and splits; if these are not all 0
             and 1, the one that is named like a label (label, class, target ...).
         name: The name of the task; the file name without its ending if not given.
@@ -119,31 +122,60 @@ def read_table(
 def _choose_columns(
     place: Path | str, columns: Columns, path: str | None, labels: Sequence[str] | None
 ) -> tuple[str, list[str], list[str]]:
-    """The column of paths, those of labels, and notes; what is not given is found by its name."""
+    """The column of paths, those of labels, and notes; what is not given is found by its name, then by its content."""
+
+    def is_path(column: str) -> bool:
+        return bool(columns[column]) and all(
+            os.path.splitext(str(cell))[1].lower() in IMAGE_SUFFIXES for cell in columns[column]
+        )
+
+    def is_id(column: str) -> bool:
+        """Whether every cell is another one, so none is a label; of few cells, some may be attributes."""
+        cells = {str(cell).strip() for cell in columns[column]}
+        return 2 < len(columns[column]) == len(cells) > 2 * len(cells.intersection(BINARY))
 
     def find(usual: str) -> list[str]:
-        """The columns whose names, in lower case and without spaces and marks, are among the usual ones."""
-        return [column for column in columns if re.sub(r"[\W_]", "", column).lower() in usual.split()]
+        return [column for column in columns if _simplify(column) in usual.split()]
 
-    named_paths = [PATH] if PATH in columns else [column for column in find(PATHS) if column not in (labels or ())]
-    paths, wanted = [path] if path else named_paths, list(labels or ())
+    data = [one for one in columns if os.path.splitext(one)[1].lower() in IMAGE_SUFFIXES and is_path(one)]
+    if data:
+        raise DataError(
+            f"{place} has no line with the names of its columns: it begins with {data[0]!r}, an image, which would be "
+            "lost. Add a first line, such as path,label."
+        )
+    paths = [path] if path else [PATH] if PATH in columns else [one for one in find(PATHS) if one not in (labels or ())]
+    if not path and PATH not in columns:
+        paths = (
+            [*filter(is_path, paths)] or [one for one in columns if is_path(one) and one not in (labels or ())] or paths
+        )
+    wanted, unused = list(labels or ()), []
     if labels is None:
         wanted = [column for column in columns if column not in ("", *paths, *find(NO_LABELS))]  # "": pandas' row names
+        wanted = [column for column in wanted if not is_id(column)] or wanted
         named = [column for column in find(LABELS) if column in wanted]
         if len(named) == 1 and not all(str(cell).strip() in BINARY for one in wanted for cell in columns[one]):
             wanted = named
-    chosen = [*paths, *wanted]
-    if len(paths) != 1 or not wanted or len({*chosen}.intersection(columns)) < len(chosen):
-        raise (UsageError if path or labels else DataError)(
-            f"{place} needs one column of paths ({quote(paths) or 'none found'}) and others of labels "
-            f"({quote(wanted) or 'none found'}); its columns are {quote(list(columns), 20)}. "
+        unused = [column for column in columns if column not in (*paths, *wanted)]
+    missing = [column for column in (*paths, *wanted) if column not in columns]
+    is_twice = len({*paths, *wanted}) < len(paths) + len(wanted)
+    if missing or is_twice or not wanted or len(paths) != 1:
+        what = "needs one column of labels or more" if paths else f"has no column '{PATH}'"
+        what = f"has no column {quote(missing)}" if missing else what
+        what = f"has several columns that may be paths ({quote(paths)})" if len(paths) > 1 else what
+        raise (UsageError if is_twice or missing else DataError)(
+            f"{place} {what}; its columns are {quote(list(columns), 20)}. "
             "Name them, each once: path_column= and label_columns= (--path-column, --label-columns)."
         )
-    unused = [column for column in columns if column not in chosen] if labels is None else []
     notes = [f"columns that are not used as labels: {quote(unused)}; all rows are used"] if unused else []
-    if not path and paths[0] != PATH:
-        notes.append(f"paths are those of column {paths[0]!r}, labels of {quote(wanted)}")
+    if (not path and paths[0] != PATH) or columns.delimiter != ",":
+        cells = "" if columns.delimiter == "," else f"; cells are separated by {columns.delimiter!r}"
+        notes.append(f"paths are those of column {paths[0]!r}, labels of {quote(wanted)}{cells}")
     return paths[0], wanted, notes
+
+
+def _simplify(column: str) -> str:
+    """The name of a column in lower case, without spaces and marks."""
+    return re.sub(r"[\W_]", "", column).lower()
 
 
 def is_frame(table: Any) -> bool:
@@ -176,31 +208,54 @@ def read_columns(place: Path, *, path_column: str | None = None) -> Columns:
         )
     if not place.is_file():
         raise DataError(f"{place} is not a file, so there is no table to read. Check the path.")
-    return _read_csv(place) if suffix in (".csv", ".tsv") else _read_parquet(place, path_column)
+    return _read_csv(place, path_column) if suffix in (".csv", ".tsv") else _read_parquet(place, path_column)
 
 
-def _read_csv(place: Path) -> Columns:
+def _find_delimiter(place: Path, encoding: str, path_column: str | None) -> str:
+    """What separates the cells of a text file: that which gives its first rows equally many, two or more."""
+    found: dict[str, list[str]] = {}
+    for delimiter in DELIMITERS:
+        with place.open(encoding=encoding, newline="") as file, suppress(csv.Error):
+            rows = list(filter(None, islice(csv.reader(file, delimiter=delimiter, strict=True), SAMPLE_ROWS)))
+            if rows and {len(row) for row in rows} == {len(rows[0])} and len(rows[0]) > 1:
+                found[delimiter] = rows[0]
+    usual = [path_column, *PATHS.split()]
+    named = [one for one in found if any({name, _simplify(name)} & {*usual} for name in found[one])]
+    chosen = named if len(named) == 1 else list(found)
+    if len(chosen) > 1 and path_column is not None:
+        raise DataError(
+            f"{place} may be separated by {' or '.join(map(repr, chosen))}: all give rows of equal length. Save it "
+            "with commas, and quote cells that contain one."
+        )
+    return chosen[0] if chosen else ","
+
+
+def _read_csv(place: Path, path_column: str | None) -> Columns:
     """The columns of a text file in UTF-8, or UTF-16 with its mark; a row of another length is refused by its line."""
     try:
         encoding = "utf-16" if read_start(place, 2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        delimiter = _find_delimiter(place, encoding, path_column)
         with place.open(encoding=encoding, newline="") as file:
-            delimiter = max(DELIMITERS, key=file.readline().count)
-            file.seek(0)
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             header = next(reader, [])
-            rows = [(reader.line_num, row) for row in reader if row]
-    except (UnicodeError, csv.Error, OSError) as error:
+            rows, lines, end = [], [], reader.line_num
+            for row in reader:
+                begin, end = end + 1, reader.line_num
+                if row and len(row) != len(header):
+                    raise DataError(
+                        f"{place}, line {begin}: {len(row)} cells where the header has {len(header)}, so values are in "
+                        f"the wrong columns. Quote cells that contain {delimiter!r}."
+                    )
+                if row:
+                    rows.append(row)
+                    lines.append(begin)
+    except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{place} cannot be read as CSV ({error}). Save it as comma-separated UTF-8 text.") from error
-    for line, row in rows:
-        if len(row) != len(header):
-            raise DataError(
-                f"{place}, line {line}: {len(row)} cells where the header has {len(header)}, so values are in the "
-                f"wrong columns. Quote cells that contain {delimiter!r}."
-            )
     if len(set(header)) < len(header):
-        raise DataError(f"{place} has two columns with the same name, among {quote(header, 20)}. Rename one.")
-    columns = Columns({column: [row[index] for _, row in rows] for index, column in enumerate(header)})
-    columns.lines = [line for line, _ in rows]
+        twice = [column for column in dict.fromkeys(header) if header.count(column) > 1]
+        raise DataError(f"{place} has two columns with the same name ({quote(twice)}). Rename one.")
+    columns = Columns({column: [row[index] for row in rows] for index, column in enumerate(header)})
+    columns.lines, columns.delimiter = lines, delimiter
     return columns
 
 
@@ -276,17 +331,16 @@ def encode_labels(columns: Mapping[str, list], where: Callable[[str, int], str])
     except ValueError:  # a name among them
         decimal = []
     if decimal:
-        raise DataError(
-            f"{where(column, decimal[0])} holds decimal numbers (such as {names[decimal[0]]}): a regression target, "
-            "and regression is not supported. Bin it into classes first (numpy.digitize(values, edges))."
-        )
+        refuse_regression(where(column, decimal[0]), names[decimal[0]])
     number = {str(cell): index for index, cell in enumerate(sorted(set(cells)))}
     return np.array([number[name] for name in names], dtype=np.int64), list(number)
 
 
 def check_cells(cells: Sequence[object], where: Callable[[int], str]) -> list[str]:
-    """The cells of a column as text; an empty or missing one names neither a file nor a class."""
+    """The cells of a column as text; an empty, missing or floating-point one names neither a file nor a class."""
     for row, value in enumerate(cells):
+        if isinstance(value, float) and value == value:
+            refuse_regression(where(row), repr(value))
         if value is None or str(value).strip().lower() in ("", "nan"):
             raise DataError(
                 f"{where(row)}: {value!r} is missing, so the image has no path or class. Fill it in, or drop the row; "

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
@@ -36,12 +36,17 @@ class TasksByTaxon(dict[str, "Task"]):
     """The tasks of a rank by the name of their taxon, in the order of the classes.
 
     Attributes:
+        level: The rank.
         left_out: Why every other taxon, and the classes without one, make no task.
     """
 
-    def __init__(self, tasks: Mapping[str, "Task"], left_out: Mapping[str, str]):
+    def __init__(self, level: str, tasks: Mapping[str, "Task"], left_out: Mapping[str, str]):
         super().__init__(tasks)
-        self.left_out = left_out
+        self.level, self.left_out = level, left_out
+
+    def __repr__(self) -> str:
+        """The tasks in one line."""
+        return f"TasksByTaxon({self.level}, {len(self)} tasks, {len(self.left_out)} left out)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -160,10 +165,7 @@ class Task:
     def _choose(self, rows: list[int], targets: np.ndarray, classes: Sequence[str], **changes: Any) -> "Task":
         """The task of the images at `rows`, with their new targets and classes."""
         digests, images = tuple(self.digests[row] for row in rows), choose_images(self.images, rows)
-        try:
-            return replace(self, images=images, targets=targets, classes=tuple(classes), digests=digests, **changes)
-        except DataError as error:
-            raise DataError(f"this part of '{self.name}' is not a task: {error}") from None
+        return replace(self, images=images, targets=targets, classes=tuple(classes), digests=digests, **changes)
 
     def canonical(self) -> "Task":
         """The same task in the order that its content alone determines."""
@@ -194,6 +196,8 @@ class Task:
             >>> digits.select(["7", "1"], name="one or seven").classes
             ('1', '7')
         """
+        if isinstance(classes, (str, int)):
+            raise UsageError(f"select needs a list of classes and got {classes!r}. Pass [{classes!r}, ...].")
         found = sorted(self._find_class(kind) for kind in classes)
         fewest = 1 if self.is_multilabel else 2
         if len(set(found)) < max(len(found), fewest):
@@ -206,14 +210,17 @@ class Task:
 
     def _find_class(self, kind: str | int) -> int:
         """The number of one class; an unknown or ambiguous name is refused with close matches."""
-        numbers = [n for n, name in enumerate(self.classes) if kind in (n, name) and not isinstance(kind, bool)]
-        if len(numbers) != 1:
-            close = difflib.get_close_matches(str(kind), self.classes, n=3) or list(self.classes[:3])
-            raise UsageError(
-                f"{len(numbers) or 'none'} of the {len(self.classes)} classes of '{self.name}' are called {kind!r}. "
-                f"Similar or first: {quote(close)}. Give a name or its number, from 0; of a mask, numpy.flatnonzero."
-            )
-        return numbers[0]
+        is_number = isinstance(kind, (int, np.integer)) and not isinstance(kind, bool)
+        numbers = [n for n, name in enumerate(self.classes) if (n == kind if is_number else name == kind)]
+        if len(numbers) == 1:
+            return numbers[0]
+        if numbers:
+            raise UsageError(f"{len(numbers)} classes of '{self.name}' are called {kind!r}. Give a number: {numbers}.")
+        close = difflib.get_close_matches(str(kind), self.classes, n=3) or list(self.classes[:3])
+        raise UsageError(
+            f"'{self.name}' has no class {kind!r} among its {len(self.classes)}, numbered from 0. Similar or first: "
+            f"{quote(close)}. For a mask, pass numpy.flatnonzero."
+        )
 
     def _regroup(self, groups: Sequence[list[int]], classes: Sequence[str], name: str, *notes: str) -> "Task":
         """The task whose classes are groups of those here, of the images that have one; or, multi-label, of columns."""
@@ -225,7 +232,10 @@ class Task:
             new_number[group] = number
         targets = new_number[self.targets]
         rows = np.flatnonzero(targets >= 0)
-        return self._choose(rows.tolist(), targets[rows], classes, name=name, notes=(*self.notes, *notes))
+        try:
+            return self._choose(rows.tolist(), targets[rows], classes, name=name, notes=(*self.notes, *notes))
+        except DataError as error:
+            raise DataError(f"subset of '{self.name}': {error}") from None
 
     def by_taxon(self, level: str, taxonomy: "Taxonomy") -> TasksByTaxon:
         """One task per taxon of the rank `level`, between the classes of the taxon, by the taxon's name.
@@ -252,7 +262,7 @@ class Task:
                 left_out[name] = f"it has a single class with images, {classes[0]!r}"
         if nowhere:
             left_out[f"no {level}"] = f"{len(nowhere)} classes have none: {quote(nowhere)}"
-        return TasksByTaxon(tasks, left_out)
+        return TasksByTaxon(level, tasks, left_out)
 
     def at_taxon(self, level: str, taxonomy: "Taxonomy", *, name: str | None = None) -> "Task":
         """The task whose classes are the taxa of the rank `level`: orders, for example, instead of species.
@@ -302,14 +312,19 @@ class Task:
             >>> t2v.sample_tasks(images_per_task=40)[0].sample(20).counts.tolist()
             [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
         """
-        is_chosen = choose_sample(self, n, seed)
-        if is_chosen.sum() != n:
+        fewest = 1 if self.is_multilabel else len(self.classes)
+        if not fewest <= n <= len(self):
             raise UsageError(
-                f"{n} images cannot be sampled from '{self.name}': it has {len(self)}, each of its "
-                f"{len(self.classes)} classes keeps one, and each attribute a positive and a negative one. Choose "
-                f"{is_chosen.sum()}, or select fewer classes."
+                f"{n} images cannot be sampled from '{self.name}': it has {len(self)}, of {len(self.classes)} classes "
+                f"that each keep one. Choose {fewest} to {len(self)}."
             )
-        return self._take(is_chosen)
+        is_chosen = choose_sample(self, n, seed)
+        if is_chosen.sum() > n:
+            raise DataError(
+                f"{n} images are too few for '{self.name}': {is_chosen.sum()} are needed for a positive and a negative "
+                f"image of each of its {len(self.classes)} attributes. Choose as many, or select fewer attributes."
+            )
+        return self._take(is_chosen, f"a sample of {n}")
 
     def split(self, seed: int = 0, *, test: float = 0.2) -> tuple["Task", "Task"]:
         """A training and a test part without a common image, identical copies included.
@@ -325,15 +340,21 @@ class Task:
         if isinstance(test, bool) or not 0 < test < 1:
             raise UsageError(f"test={test!r} is not a share of the images. Pass a number between 0 and 1, such as 0.2.")
         is_test = choose_test(self, seed, test)
-        train, held_out = self._take(~is_test), self._take(is_test)
-        return replace(train, name=f"{self.name} (train)"), replace(held_out, name=f"{self.name} (test)")
+        train, held_out = (
+            replace(self._take(mask, f"the {part} part of a split"), name=f"{self.name} ({part})")
+            for part, mask in (("train", ~is_test), ("test", is_test))
+        )
+        return train, held_out
 
-    def _take(self, mask: np.ndarray) -> "Task":
-        """The task of some images; attributes must all be there still."""
-        part = self.subset(np.flatnonzero(mask))
+    def _take(self, mask: np.ndarray, what: str) -> "Task":
+        """The task of some images, named `what` in errors; attributes must all be there still."""
+        try:
+            part = self.subset(np.flatnonzero(mask))
+        except DataError as error:
+            raise DataError(f"{what} of '{self.name}' is not a task: {error}") from None
         if self.is_multilabel and len(part.classes) < len(self.classes):
             raise DataError(
-                f"a part of '{self.name}' would lose attributes ({part.notes[-1]}). Use more images, another seed, or "
+                f"{what} of '{self.name}' would lose attributes ({part.notes[-1]}). Use more images, another seed, or "
                 "fewer attributes: select(classes=...)."
             )
         return part
@@ -372,7 +393,7 @@ def join_tasks(
         given = f"{len(tasks)} tasks and classes={classes!r}"
         raise UsageError(f"join_tasks got {given}. Pass two tasks or more, and 'merge', 'apart' or no classes.")
     names, numbered = _number_classes(tasks, classes)
-    places = _keep_once(tasks, numbered)
+    places = _keep_once(tasks, names, numbered)
     notes = list(dict.fromkeys(note for task in tasks for note in task.notes))
     if shared := sum(map(len, tasks)) - len(places):
         notes.append(f"images that several of the joined tasks share, kept once: {shared}")
@@ -397,6 +418,8 @@ def _number_classes(tasks: list[Task], classes: str | None) -> tuple[list[str], 
     wrong = ""
     if len({task.is_multilabel for task in tasks}) > 1:
         wrong = "are partly single-label and partly multi-label. Use the one_vs_rest() tasks, or join tasks of one kind"
+    elif any(len(set(task.classes)) < len(task.classes) for task in tasks):
+        wrong = f"have a task with several classes of one name, among {quote(shared)}. Rename them when you read it"
     elif classes == "apart" and len(set(names)) < len(names):
         wrong = "have equal names, so 'task/class' is ambiguous. Rename one: dataclasses.replace(task, name=...)"
     elif first.is_multilabel and (differing or classes == "apart"):
@@ -415,11 +438,18 @@ def _number_classes(tasks: list[Task], classes: str | None) -> tuple[list[str], 
     return union, [numbers[task.targets] for numbers, task in zip(renumbered, tasks, strict=True)]
 
 
-def _keep_once(tasks: list[Task], numbered: list[np.ndarray]) -> list[tuple[int, int]]:
+def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray]) -> list[tuple[int, int]]:
     """Task and row of every image that no earlier task has; an image that two tasks label differently is refused.
 
     Copies within a task are kept, whatever their labels.
     """
+
+    def show(part: int, row: int) -> str:
+        label = np.atleast_1d(numbered[part][row])
+        numbers = np.flatnonzero(label) if tasks[part].is_multilabel else label
+        kinds = quote([names[number] for number in numbers]) or "nothing"
+        return f"{kinds} in '{tasks[part].name}' ({tasks[part].images.name(row)})"
+
     places: list[tuple[int, int]] = []
     known: dict[str, dict[bytes, tuple[int, int]]] = {}
     for part, task in enumerate(tasks):
@@ -430,11 +460,8 @@ def _keep_once(tasks: list[Task], numbered: list[np.ndarray]) -> list[tuple[int,
                 places.append((part, row))
                 seen.setdefault(label, (part, row))
             elif label not in seen:
-                names = [tasks[one].images.name(place) for one, place in (first, (part, row))]
-                raise DataError(
-                    f"'{names[0]}' of '{tasks[first[0]].name}' and '{names[1]}' of '{task.name}' are one image with "
-                    "two labels. Correct one, or leave it out with subset(...)."
-                )
+                shown = f"{show(*first)}, and {show(part, row)}"
+                raise DataError(f"one image has two labels: {shown}. Correct one, or leave it out with subset(...).")
     return places
 
 
@@ -449,6 +476,7 @@ def make_task(
     num_workers: int | None = None,
     progress: bool = False,
     outcomes: Sequence[tuple[str, str] | BadImage] | None = None,
+    refused: Sequence[BadImage] = (),
     notes: Sequence[str] = (),
 ) -> Task:
     """The task of the images that can be read, unless too many cannot.
@@ -459,7 +487,7 @@ def make_task(
         outcomes = inspect_images(images, name=name, num_workers=num_workers, progress=progress)
     good = [row for row, outcome in enumerate(outcomes) if not isinstance(outcome, BadImage)]
     hashes = [outcome for outcome in outcomes if not isinstance(outcome, BadImage)]
-    bad = tuple(outcome for outcome in outcomes if isinstance(outcome, BadImage))
+    bad = (*refused, *(outcome for outcome in outcomes if isinstance(outcome, BadImage)))
     reasons = refuse_many(bad, len(bad) + len(good), source, allow_bad=allow_bad)
     keys, names = ([part[row] for row in good] for part in (images.keys, images.names))
     digests, checksums = tuple(pixels for pixels, _ in hashes), tuple(stored for _, stored in hashes)
@@ -508,8 +536,7 @@ def check_labels(labels: np.ndarray, n_classes: int, name_of: NameOf) -> np.ndar
         row = int(np.flatnonzero(is_wrong)[0])
         raise DataError(
             f"the label of {name_of(row)} (row {row}) is {np.asarray(labels[row]).tolist()!r}, not {expected}, and "
-            "guessing one would change the task. Correct it or leave the image out; bin a regression target into "
-            "classes first (numpy.digitize(values, edges))."
+            "guessing one would change the task. Correct the label or leave the image out."
         )
     return labels.astype(kind)
 
@@ -561,3 +588,11 @@ def find_copies(digests: tuple[str, ...]) -> list[list[int]]:
     for row, digest in enumerate(digests):
         rows_of[digest].append(row)
     return [rows for rows in rows_of.values() if len(rows) > 1]
+
+
+def refuse_regression(what: str, example: str) -> NoReturn:
+    """Raise the `DataError` for labels that are decimal numbers."""
+    raise DataError(
+        f"{what} holds decimal numbers (such as {example}): a regression target, and regression is not supported. Bin "
+        "it into classes first (numpy.digitize(values, edges)), or write class numbers as integers."
+    )

@@ -1,6 +1,6 @@
 """Any map-style dataset of (image, label) pairs becomes a task; torch is welcome here but never imported."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from PIL import Image
 from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.progress import track
 from task2vec.tasks.images import BadImage, digest_pixels, to_eight_bit, to_rgb
-from task2vec.tasks.task import NameOf, Task, check_labels, drop_empty, refuse_many
+from task2vec.tasks.task import NameOf, Task, check_labels, drop_empty, refuse_many, refuse_regression
 
 # Items that are read twice, spread over the dataset: a flip with probability 0.1 escapes 32 of them once in 600 times,
 # and is then found when the image is loaded again.
@@ -148,9 +148,11 @@ def _to_label(label: object) -> np.ndarray:
     """The label as an array; targets of detection, segmentation and of several types at once are refused."""
     found = _to_array(label)
     if found.ndim > 1 or found.dtype.kind not in "biuf":
+        parts: Sequence[Any] = label if isinstance(label, (list, tuple)) else [label]
         raise DataError(
-            f"its label, a {type(label).__name__}, is neither a class index nor a row of 0 and 1. Choose one type of "
-            "target (target_type=, target_types=), or give the dataset a target_transform."
+            f"its label ({', '.join(type(part).__name__ for part in parts)}) is neither a class index nor a row of 0 "
+            "and 1, but a target of detection, segmentation or of several types at once. Choose one type of target "
+            "(target_type=, target_types=), or give the dataset a target_transform."
         )
     return found
 
@@ -193,11 +195,13 @@ def number_classes(
     """Targets, class names and notes; names are those given, else the dataset's own where they fit, else numbers."""
     if labels.dtype.kind == "b":
         labels = labels.astype(np.uint8)
+    _refuse_decimals(labels, name_of)
     is_multilabel = labels.ndim == 2
-    is_number = labels.dtype.kind in "iu"
-    needed = labels.shape[1] if is_multilabel else int(labels.max(initial=-1)) + 1 if is_number else 0
+    needed = labels.shape[1] if is_multilabel else int(labels.max(initial=-1)) + 1
     own = find_class_names(dataset, is_multilabel=is_multilabel) or []
     names = given or (own if len(own) == needed or (len(own) > needed and not is_multilabel) else None)
+    if is_multilabel and names and len(names) != needed:
+        raise DataError(f"{len(names)} class names were given for rows of {needed} values. Pass {needed} names.")
     targets = check_labels(labels, len(names) if names else needed, name_of)
     if is_multilabel:
         return targets, tuple(names or map(str, range(needed))), ()
@@ -205,6 +209,19 @@ def number_classes(
         return drop_empty(targets, names)
     present, targets = np.unique(targets, return_inverse=True)
     return targets, tuple(map(str, present.tolist())), ()
+
+
+def _refuse_decimals(labels: np.ndarray, name_of: NameOf) -> None:
+    """Raise `DataError` for labels that are decimal numbers; rows that are all 0 and 1 may be stored as floats."""
+    if labels.dtype.kind != "f" or not labels.size or (labels.ndim == 2 and np.isin(labels, (0, 1)).all()):
+        return
+    rows = labels.reshape(len(labels), -1)
+    # A clear example: a missing value, else 0.5 rather than 1.0.
+    row = int(np.argmax((2 * np.isnan(rows) + (rows != np.floor(rows))).max(axis=1)))
+    where, value = f"the label of {name_of(row)} (row {row})", labels[row].tolist()
+    if np.isnan(rows[row]).any():
+        raise DataError(f"{where} is {value!r}: it is missing. Fill it in or leave the image out.")
+    refuse_regression(where, repr(value))
 
 
 def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | None:
@@ -221,9 +238,16 @@ def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | Non
     attributes = ("attr_names", "classes") if is_multilabel else ("classes", "categories")  # Caltech101 and 256
     if getattr(dataset, "_target_types", None) == ["binary-category"]:  # OxfordIIITPet: `classes` are the 37 breeds
         attributes = ("bin_classes",)
-    for attribute in attributes:
-        names = getattr(dataset, attribute, None)
-        if isinstance(names, (list, tuple)) and names:
-            # Synonyms, as ImageNet has them, are joined into one name; CelebA's header ends in a blank.
-            return [", ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in names if name]
+    found = [getattr(dataset, attribute, None) for attribute in attributes]
+    candidates = [names for names in found if isinstance(names, (list, tuple))]
+    numbers = getattr(dataset, "class_to_idx", None)
+    if isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers))):
+        candidates.append(sorted(numbers, key=numbers.__getitem__))
+    for names in candidates:
+        # Synonyms, as ImageNet has them, are joined into one name.
+        words = [", ".join(map(str, name)) if isinstance(name, tuple) else name for name in names]
+        if words[-1:] == [""]:  # CelebA's header ends in a blank
+            words.pop()
+        if words and all(isinstance(word, str) for word in words):
+            return words
     return None
