@@ -67,7 +67,6 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers (PEP 484)
     from task2vec.tasks import join_tasks as join_tasks
     from task2vec.tasks import read_catalog as read_catalog
     from task2vec.tasks import read_folder as read_folder
-    from task2vec.tasks import read_inaturalist_taxonomy as read_inaturalist_taxonomy
     from task2vec.tasks import read_splits as read_splits
     from task2vec.tasks import read_table as read_table
     from task2vec.tasks import read_taxonomy as read_taxonomy

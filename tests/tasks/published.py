@@ -58,10 +58,10 @@ def categories(*, obfuscated: bool = False, ranks: bool = True, year: int = 2018
     return found[3:] + found[:3]
 
 
-def write_inaturalist(folder: Path, year: int = 2018, *, obfuscated: bool = True, mini: bool = False) -> Path:
+def write_inaturalist(folder: Path, year: int = 2018, *, mini: bool = False) -> Path:
     """The files and images of a year; 2018 and 2019 with hidden names, and the names in a file of their own."""
     folder.mkdir(parents=True, exist_ok=True)
-    hidden = obfuscated and year in (2018, 2019)
+    hidden = year in (2018, 2019)
     listed = categories(obfuscated=hidden, ranks=year != 2017, year=year)
     names = {"train": "train_mini" if mini else "train", "val": "val"}
     for column, (split, called) in enumerate(names.items()):
@@ -115,13 +115,13 @@ def labels_of(picture: Image.Image) -> set[str]:
     return set(CARRIED[split_of(picture)][str(round(blue / _STEP))]) if red < 30 else set()
 
 
-def write_imaterialist(folder: Path, *, with_map: bool = True, suffix: str = ".jpg", val: str = "validation") -> Path:
+def write_imaterialist(folder: Path, *, with_map: bool = True, val: str = "validation") -> Path:
     """The files and images of iMaterialist (Fashion) 2018, annotations in another order than images."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, file, place in (("train", "train", "train"), ("val", val, "validation")):
         carried = CARRIED[split]
         for key in carried:
-            paint(folder / place / f"{key}{suffix}", 0, split, int(key) * _STEP)
+            paint(folder / place / f"{key}.jpg", 0, split, int(key) * _STEP)
         content = {
             "info": {"year": 2018, "version": 1, "description": "iMaterialist (Fashion)", "url": ""},
             "images": [{"url": f"https://example.org/{key}", "imageId": key} for key in carried],

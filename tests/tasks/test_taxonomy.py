@@ -1,13 +1,10 @@
 """A tree of taxa: numbers and groups of taxa, homonyms, gaps, joins, and readers."""
 
-import json
-
 import pytest
 
 from task2vec.distance import taxonomic_matrix
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks import Taxonomy, read_inaturalist_taxonomy, read_taxonomy
-from tests.tasks.published import SPECIES, categories
+from task2vec.tasks import Taxonomy, read_taxonomy
 
 BIRD, RAVENS = ("Animalia", "Passeriformes"), ("Passeriformes", "Corvidae")
 LIFE = Taxonomy(
@@ -69,15 +66,21 @@ OTHER = Taxonomy(("order",), {"raven": ("Corviformes",)})
     ("make", "error", "message"),
     [
         (lambda: LIFE.ancestors(["raven", "dodo", "moa"]), DataError, r"2 of 3 classes .*'dodo', 'moa'.*like 'wheat"),
-        (lambda: LIFE.ancestors("raven"), UsageError, r"Pass \['raven'\]"),
-        (lambda: Taxonomy(("order", "x"), {"a": ("x", "y"), "b": ("x",)}), DataError, "lineage of 'b' has 1 names"),
-        (lambda: Taxonomy(("order",), {}), DataError, "it has no class"),
-        (lambda: Taxonomy(("order", "order"), {"a": ("x", "y")}), UsageError, "Rename them"),
+        (lambda: Taxonomy(("order", "x"), {"a": ("x", "y"), "b": ("x",)}), DataError, "more or fewer names .'b'"),
+        (lambda: Taxonomy(("order",), {}), DataError, "and 0 classes"),
+        (lambda: Taxonomy(("order", "order"), {"a": ("x", "y")}), DataError, "Name every rank once"),
         (lambda: Taxonomy.join({"birds": BIRDS, "other": OTHER}), DataError, r"'raven' has two places.*; other: Corvi"),
-        (lambda: Taxonomy.join({"birds": BIRDS, "dogs": DOGS}), UsageError, "'breed group', 'order' is the broader"),
         (lambda: Taxonomy.join({"a": BIRDS}, above={"b": {"kingdom": "Animalia"}}), UsageError, "cannot join 'a' with"),
-        (lambda: Taxonomy.join({"a": BIRDS}, above={"a": {"order": "X"}}), UsageError, "'a' has the rank 'order'"),
-        (lambda: Taxonomy.join({"a": BIRDS}, above={"a": {"genus": "Corvus"}}), UsageError, "two opposite orders"),
+        (
+            lambda: Taxonomy.join({"a": BIRDS}, above={"a": {"order": "X"}}),
+            UsageError,
+            "order > order > family are not given once",
+        ),
+        (
+            lambda: Taxonomy.join({"a": BIRDS}, above={"a": {"genus": "Corvus"}}),
+            UsageError,
+            "genus > order > family are .*as in order > family > genus",
+        ),
     ],
 )
 def test_unknown_classes_and_what_is_no_taxonomy_are_refused(make, error, message):
@@ -103,6 +106,7 @@ def test_ranks_are_known_by_the_names_of_columns(tmp_path):
     ("text", "ranks", "error", "message"),
     [
         ("bird,group,order\na,x,o\n", ("genus",), DataError, r"no column 'genus'.*'bird', 'group'"),
+        ("bird,family,order\na,x,o\n", ("family", "order"), UsageError, "from the broadest"),
         ("bird,group\na,x\n", {"order": "group", "family": "group"}, UsageError, "named twice"),
         ("bird,kind\na,x\n", None, UsageError, r"no column is named by a rank.*'bird', 'kind'"),
         ("bird,order\na,x\n ,y\n", None, DataError, "line 3: the class has no name"),
@@ -112,31 +116,3 @@ def test_ranks_are_known_by_the_names_of_columns(tmp_path):
 def test_tables_that_are_no_taxonomy(tmp_path, text, ranks, error, message):
     with pytest.raises(error, match=message):
         read_taxonomy(write(tmp_path / "t.csv", text), "bird", ranks=ranks)
-
-
-def test_categories_of_inaturalist(tmp_path):
-    tree = read_inaturalist_taxonomy(write(tmp_path / "categories.json", json.dumps(categories())))
-    assert tree.ranks == ("kingdom", "phylum", "class", "order", "family", "genus")
-    names = [name for _, name, *_ in SPECIES]
-    found = [distances(tree, names[0], name) for name in (names[1], names[2], names[4])]
-    assert found == [(2, 1), (6, 3), (14, 7)]
-    file = write(tmp_path / "val.json", json.dumps({"images": [], "categories": categories(year=2021)}))
-    assert "00003_Corvus corax" in read_inaturalist_taxonomy(file, class_field="image_dir_name").classes
-    assert read_inaturalist_taxonomy(file, class_field="id").lineages["12"][-1] == "Turdus"
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("[" * 100_000, r"c\.json: it cannot be read as JSON \(.*recursion"),
-        ('[{"name": "\udcff"}]', r"cannot be read as JSON \(.*utf-8"),
-        ("{}", "no list of records"),
-        ('[{"name": "a", "id": 1}]', "no category has a rank"),
-        ('[{"name": "a", "order": "x"}, {"order": "x"}]', "category 1 has no field 'name'"),
-        ('[{"name": "a", "order": 1.5}]', "category 0: 1.5 is neither"),
-        ('[{"name": null, "order": "x"}]', "category 0: the class has no name"),
-    ],
-)
-def test_files_that_are_no_categories(tmp_path, text, complaint):
-    with pytest.raises(DataError, match=complaint):
-        read_inaturalist_taxonomy(write(tmp_path / "c.json", text))

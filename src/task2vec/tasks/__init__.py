@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from task2vec.tasks.catalog import Catalog, TaskDefinition
     from task2vec.tasks.folder import read_folder, read_splits
     from task2vec.tasks.images import BadImage, Images
-    from task2vec.tasks.published import read_catalog, read_inaturalist_taxonomy, recognize_layout
+    from task2vec.tasks.published import read_catalog, recognize_layout
     from task2vec.tasks.sampling import choose_test, draw_batches
     from task2vec.tasks.source import to_task, to_tasks
     from task2vec.tasks.synthetic import draw_partitions, sample_tasks, toy_tasks

@@ -136,10 +136,7 @@ class Catalog:
     def __post_init__(self):
         """Refuse parts that do not fit each other, so that no reader can shift a label."""
         object.__setattr__(self, "root", Path(os.path.realpath(self.root)))
-        columns = [self.paths, np.concatenate([*self.splits.values()]), *(one.values for one in self.tables.values())]
-        lengths = [len(column) for column in columns]
-        if len(set(lengths)) > 1:
-            raise damaged(self.name, f"its paths, splits and tables have different lengths ({lengths})")
+        assert {len(self)} == {sum(map(len, self.splits.values())), *(len(one.values) for one in self.tables.values())}
         for what, names in (("path", self.paths), ("task", [(one.kind, one.name) for one in self.definitions])):
             if len(set(names)) < len(names):
                 twice, times = Counter(names).most_common(1)[0]
@@ -186,15 +183,15 @@ class Catalog:
             return name
         among = self.definitions if kind is None else self.of_kind(kind)
         found = [one for one in among if one.name == name]
-        if len(found) > 1:
-            kinds = [one.kind for one in found]
-            raise UsageError(f"{self.name} has several tasks {name!r}. Choose the kind (kind=, --kind): {kinds}.")
-        if not found:
+        if len(found) != 1:
             lowered = {one.name.lower(): one.name for one in among}
             close = [lowered[match] for match in get_close_matches(str(name).lower(), lowered, n=5)]
-            hint = f"Did you mean {quote(close)}?" if close else f"To list them: task2vec tasks {self.root}"
-            of = "" if kind is None else f" of kind {kind!r}"
-            raise UsageError(f"{self.name} has no task {name!r}{of} among its {len(among)}. {hint}")
+            kinds = list(dict.fromkeys(one.kind for one in found or among))
+            hint = f" Did you mean {quote(close)}?" if close else ""
+            raise UsageError(
+                f"{self.name} has {len(found) or 'no'} tasks {name!r} among {len(among)} of the kinds {kinds} (kind=, "
+                f"--kind).{hint} To list them: task2vec tasks {self.root}"
+            )
         return found[0]
 
     def name_task(self, name: str, split: str | None = None) -> str:
@@ -234,8 +231,8 @@ class Catalog:
         task of an attribute then consists of the drawn images for which it is known.
 
         Args:
-            names: Names or definitions; all of the kind if not given.
-            kind: The kind of tasks; needed where several have a name, or where `names` are not given.
+            names: A list of names or definitions; all, or all of the kind, if not given.
+            kind: The kind of tasks; needed where several have a name.
             split: The images of one split, such as "train"; of all if not given.
             images: Draw that many without replacement; all if not given.
             seed: Another seed draws other images.
@@ -250,10 +247,6 @@ class Catalog:
                 named, and it holds their definitions.
             UsageError: There is no such task or split.
         """
-        if isinstance(names, str):
-            raise UsageError(f"one name, {names!r}, was given where a list is expected. Pass [{names!r}], or use task.")
-        if names is None and kind is None and len(self.kinds) > 1:
-            raise UsageError(f"{self.name} has tasks of several kinds. Choose one (kind=, --kind): {list(self.kinds)}.")
         if images is not None and images < 2:
             raise UsageError(f"images={images} (--max-images) must be 2 or more: every task has two classes.")
         every = self.definitions if kind is None else self.of_kind(kind)

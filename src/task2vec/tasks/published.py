@@ -1,6 +1,7 @@
 """Published datasets as their archives unpack: the annotation files of four of them become catalogs of tasks.
 
-Every value is checked, and every complaint names file and line or record.
+Every value is checked, and every complaint names the file, and the line of a list. Paths are checked when images are
+read: what leads out of the folder is an unreadable image.
 
 CUB-200-2011 names species and nothing above them. The table of orders and families (`cub200_taxonomy.csv`) is our own
 compilation: orders as before cormorants and frigatebirds left the pelicans, families as before 2009. It has 12 orders,
@@ -22,8 +23,8 @@ iMaterialist (Fashion) 2018 has annotation files, and images as their user saved
 
     imaterialist/  train.json  validation.json  train/1.jpg  train/2.jpg ...  validation/1.jpg ...
 
-The files hold URLs, not images: each image was saved under its id. Names of the 228 labels are in a table of their own,
-with the columns labelId, taskId, labelName and taskName.
+The files hold URLs, not images: each image was saved as JPEG under its id. Names of the 228 labels are in a table of
+their own, with the columns labelId, taskId, labelName and taskName.
 
 The lists of DeepFashion (Category and Attribute Prediction) are read as published: a count, a header, then entries with
 columns separated by blanks. In the list of attributes 1 is positive, -1 negative and 0 unknown; an image for which an
@@ -32,7 +33,7 @@ some have no image.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ from task2vec.tasks.catalog import Catalog, LabelTable, damaged, deduplicate_nam
 from task2vec.tasks.folder import read_start
 from task2vec.tasks.images import StrPath
 from task2vec.tasks.table import read_columns
-from task2vec.tasks.taxonomy import Taxonomy, collect_lineages, read_taxonomy
+from task2vec.tasks.taxonomy import Taxonomy, read_taxonomy
 from task2vec.text import quote
 
 # Files that only one dataset has.
@@ -112,12 +113,10 @@ def read_catalog(
     }
     if layout in readers:
         return readers[layout](root)
-    if layout is not None:
-        raise UsageError(f"there is no layout {layout!r}. Choose one of {', '.join(readers)}.")
-    wrong = "has no files of a known dataset" if root.is_dir() else "is not a folder"
-    raise DataError(
-        f"{root} {wrong}, so there are no tasks to list. Known are {', '.join(readers)}, as unpacked from their "
-        "archives; a folder of class folders is one task of its own (read_folder)."
+    raise (UsageError if layout else DataError)(
+        f"{root} is not a folder with the files of {layout or 'a known dataset'}, so there are no tasks to list. Known "
+        f"are {', '.join(readers)}, as unpacked from their archives; a folder of class folders is one task of its own "
+        "(read_folder)."
     )
 
 
@@ -173,7 +172,7 @@ def read_cub200(folder: StrPath, *, taxonomy: str = "traditional") -> Catalog:
     names = tuple(name for _, name in classes.values())
     numbers = encode_values(places[1], read_lines(places[1]), images, list(classes))
     for (where, path), number in zip(images.values(), numbers.tolist(), strict=True):
-        if check_path(path, where).split("/")[0] != names[number]:
+        if path.split("/")[0] != names[number]:
             raise damaged(where, f"{path!r} is not in the folder of its class {names[number]!r}")
     table = LabelTable(numbers, names)
     is_train = encode_values(places[2], read_lines(places[2]), images, ["0", "1"])
@@ -285,7 +284,7 @@ def _read_attributes(place: Path, n_attributes: int, progress: bool) -> tuple[li
             row = b""
         if len(row) != n_attributes:
             raise damaged(where, f"it does not have {n_attributes} values of 1, -1 or 0 (unknown)")
-        paths.append(check_path(path, where))
+        paths.append(path)
         content += row
     return paths, np.frombuffer(content, np.int8).reshape(len(paths), n_attributes)
 
@@ -315,7 +314,6 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
 
     Raises:
         DataError: A file is missing or damaged, or an id has no entry or two; the message names file and record.
-        UsageError: `labels` is not a file.
 
     Example:
         >>> import json, tempfile
@@ -337,23 +335,21 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
         ('color', {'train': 1, 'val': 1}, {'train': 2, 'val': 2})
     """
     root = Path(folder)
-    label_map = Path(labels) if labels is not None else root / LABEL_MAP
-    if labels is not None and not label_map.is_file():
-        raise UsageError(f"{label_map} is not a file. Check the path, or leave it out (labels=, --labels).")
-    suffix = _infer_suffix(root)
-    known = _read_names(label_map) if label_map.is_file() else {}
+    label_map = root / LABEL_MAP if labels is None else Path(labels)
+    known = _read_names(label_map) if labels is not None or label_map.is_file() else {}
     paths, carried, splits, files = [], [], {}, []
     for split, (place, *names) in IMATERIALIST_SPLITS.items():
         files.append(find_file(root, *names, dataset="iMaterialist (Fashion) 2018"))
         start = len(paths)
-        for key, _, (where, annotation) in pair_records(files[-1], read_json(files[-1]), "imageId", "imageId"):
-            listed = annotation.get("labelId")
-            if not isinstance(listed, list):
-                raise damaged(where, "it has no list of labels in 'labelId'")
-            own = [take_id({"labelId": label}, "labelId", where) for label in listed]
-            if len(set(own)) < len(own) or (known and not known.keys() >= set(own)):
-                raise damaged(where, f"its labels {own} repeat or are not in the table of names (labels=, --labels)")
-            paths.append(f"{place}/{key}{suffix}")
+        for key, _, annotation in pair_records(files[-1], read_json(files[-1]), "imageId", "imageId"):
+            listed: Any = annotation.get("labelId")
+            own = {int(label) for label in listed if str(label).isdecimal()} if isinstance(listed, list) else {-1}
+            if -1 in own or len(own) < len(listed) or (known and not known.keys() >= own):
+                what = (
+                    f"the labels {listed!r} of image {key} are no list of ids, repeat, or are not in the table of names"
+                )
+                raise damaged(files[-1], f"{what} (labels=, --labels)")
+            paths.append(f"{place}/{key}.jpg")
             carried.append(own)
         splits[split] = np.arange(start, len(paths))
     ids = sorted(known or {label for own in carried for label in own})
@@ -368,18 +364,6 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
     return Catalog("imaterialist2018", root, paths, splits, {"labels": table}, definitions, **about)
 
 
-def _infer_suffix(root: Path) -> str:
-    """How the names of images end; refused if there are none or several suffixes."""
-    patterns = [f"{place}/[0-9]*" for place, *_ in IMATERIALIST_SPLITS.values()]
-    found = [end for end in (".jpg", ".jpeg", ".png") if any(any(root.glob(start + end)) for start in patterns)]
-    if len(found) != 1:
-        seen = f"images ending in {' and '.join(found)}" if found else "no images named by their ids"
-        raise DataError(
-            f"{root} has {seen}, so their paths are unknown. Save them as train/ID.jpg and validation/ID.jpg."
-        )
-    return found[0]
-
-
 def _read_names(place: Path) -> dict[int, tuple[str, str]]:
     """Name and group of every label by its id."""
     columns = read_columns(place)
@@ -389,11 +373,10 @@ def _read_names(place: Path) -> dict[int, tuple[str, str]]:
     found: dict[int, tuple[str, str]] = {}
     for row, (label, called, group) in enumerate(zip(*(columns[column] for column in wanted), strict=True)):
         where = f"{place}, {columns.format_row(row)}"
-        key = take_id({"labelId": label}, "labelId", where)
         name = (str(called).strip(), str(group or "").strip())
-        if key in found or not name[0] or name in found.values():
-            raise damaged(where, f"the label {key} is repeated, without a name or named like another")
-        found[key] = name
+        if not str(label).isdecimal() or int(label) in found or not name[0] or name in found.values():
+            raise damaged(where, f"the label {label!r} is no id, repeated, without a name or named like another")
+        found[int(label)] = name
     return found
 
 
@@ -406,7 +389,7 @@ _YEARS = {f"train{year}.json": (f"inaturalist{year}", f"val{year}.json") for yea
 _YEARS |= {"train.json": ("inaturalist2021", "val.json"), "train_mini.json": ("inaturalist2021 mini", "val.json")}
 
 
-def read_inaturalist(folder: StrPath, *, mini: bool = False) -> Catalog:
+def read_inaturalist(folder: StrPath) -> Catalog:
     """The catalog of iNaturalist 2017, 2018, 2019 or 2021: the species of an order, class or family.
 
     Tasks are those taxa in which at least two species have an image; the one with the most training images comes first
@@ -415,8 +398,8 @@ def read_inaturalist(folder: StrPath, *, mini: bool = False) -> Catalog:
     depends on the year (which the paper does not give) and on how orders of one species count.
 
     Args:
-        folder: The folder with the unpacked annotation files of one year; the paths of images begin there.
-        mini: If the folder has both training sets of 2021, read the smaller one (train_mini.json).
+        folder: The folder with the unpacked annotation files of one year; the paths of images begin there. Of the two
+            training sets of 2021, train.json is read rather than train_mini.json.
 
     Raises:
         DataError: A file is missing or damaged, or an id has no entry or two; the message names file and record.
@@ -440,112 +423,41 @@ def read_inaturalist(folder: StrPath, *, mini: bool = False) -> Catalog:
         ('Corvus corax', 'Turdus merula')
     """
     root = Path(folder)
-    # Where both training sets of 2021 are, the larger one is meant unless `mini`.
-    wanted = ["train_mini.json"] if mini else [*_YEARS][: -1 if (root / "train.json").is_file() else None]
+    wanted = [*_YEARS][: -1 if (root / "train.json").is_file() else None]
     train = find_file(root, *wanted, dataset="iNaturalist of one year")
     name, val = _YEARS[train.name]
     files, paths, labels, splits, parts = [train, root / val], [], [], {}, []
     for split, file in zip(("train", "val"), files, strict=True):
         content, start = read_json(file), len(paths)
-        parts.append(_index_categories(file, content))
-        for _, (place, image), (where, annotation) in pair_records(file, content, "id", "image_id"):
-            paths.append(check_path(image.get("file_name"), place))
-            labels.append(take_id(annotation, "category_id", where))
+        parts.append(index_records(file, content, "categories", "id"))
+        for key, image, annotation in pair_records(file, content, "id", "image_id"):
+            paths.append(str(image.get("file_name")))
+            labels.append(annotation.get("category_id"))
             if labels[-1] not in parts[-1]:
-                raise damaged(where, f"the category id {labels[-1]} has no entry in categories")
+                raise damaged(file, f"the category id {labels[-1]!r} of image {key} has no entry in categories")
         splits[split] = np.arange(start, len(paths))
-    categories = _merge_categories(files, parts, root / "categories.json")
+    published = root / "categories.json"
+    if published.is_file():
+        parts.append(index_records(published, read_json(published), "categories", "id"))
+    elif not any(" " in _text(one, "name") for one in parts[0].values()):
+        raise DataError(
+            f"{train} hides the names of its categories (such as {_text(parts[0][min(parts[0])], 'name')!r}), so tasks "
+            "have no names. Unpack categories.json into the same folder: it is among the downloads of that year "
+            "(repository visipedia/inat_comp on GitHub)."
+        )
+    categories = dict(sorted(parts[-1].items()))
+    if any(part.keys() != categories.keys() for part in parts):
+        raise damaged(root, f"the categories of {train.name}, {val} and categories.json have different ids")
     names = deduplicate_names([_text(one, "name") for one in categories.values()], categories)
     table = LabelTable(np.searchsorted(list(categories), labels), tuple(names))
-    named = [{**category, "name": name} for category, name in zip(categories.values(), names, strict=True)]
-    taxonomy = _make_taxonomy(named, train)
+    ranks = [rank for rank in RANKS if any(rank in one for one in categories.values())] or ["supercategory"]
+    lineages = [tuple(_text(one, rank) for rank in ranks) for one in categories.values()]
+    taxonomy = Taxonomy(tuple(ranks), dict(zip(names, lineages, strict=True)))
     lost = taxonomy.group(names, "order").get((), []) if "order" in taxonomy.ranks else []
     shown = f"{len(lost)}, such as {quote([names[number] for number in lost], 3)}"
     warnings = (f"species without an order, in no task by order: {shown}",) if lost else ()
     definitions, sources = define_by_taxon(table, taxonomy, splits, ranks=INATURALIST_KINDS), tuple(map(str, files))
     return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources, taxonomy, warnings)
-
-
-def read_inaturalist_taxonomy(file: StrPath, *, class_field: str = "name") -> Taxonomy:
-    """The taxonomy of iNaturalist's categories, of any year: `categories.json`, or an annotation file that has them.
-
-    Categories with kingdom, phylum, class, order, family and genus (2018 and later) give these ranks; those that have
-    only a supercategory (2017) give that one rank. All files of a year have the same categories, so use the smallest;
-    those of 2018 and 2019 have numbers for names, as in the competition, unless `categories.json` is used.
-
-    Args:
-        file: A JSON list of categories, or an object that holds it as "categories".
-        class_field: The field with the class names of your tasks: "name", "id" (the folders of 2018 and 2019) or
-            "image_dir_name" (those of 2021).
-
-    Raises:
-        DataError: The file has no such categories, or a class has two places.
-
-    Example:
-        >>> import json, tempfile
-        >>> finch = {"id": 7, "name": "Fringilla coelebs", "supercategory": "Aves", "order": "Passeriformes"}
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder, "categories.json")
-        ...     _ = file.write_text(json.dumps([finch]))
-        ...     read_inaturalist_taxonomy(file, class_field="id").lineages["7"]
-        ('Passeriformes',)
-    """
-    place = Path(file)
-    records = list_records(place, read_json(place), "categories")
-    return _make_taxonomy(records, place, class_field)
-
-
-def _make_taxonomy(categories: Sequence[Mapping[str, object]], place: Path, class_field: str = "name") -> Taxonomy:
-    """The taxonomy of categories that were read from `place`."""
-    ranks = tuple(rank for rank in RANKS if any(rank in category for category in categories)) or ("supercategory",)
-    nameless = [number for number, category in enumerate(categories) if class_field not in category]
-    if nameless or not any(rank in category for category in categories for rank in ranks):
-        lacking = f"category {nameless[0]} has no field {class_field!r}" if nameless else "no category has a rank"
-        raise DataError(
-            f"{place}: {lacking} (the first has {quote(list(categories[0]), 20)}), so it has no place in a tree. Use "
-            "the categories as published, and name the field of the classes with class_field."
-        )
-    rows = (
-        (f"category {number}", category[class_field], [category.get(rank) for rank in ranks])
-        for number, category in enumerate(categories)
-    )
-    return Taxonomy(ranks, collect_lineages(place, rows))
-
-
-def _index_categories(file: Path, content: Any) -> dict[int, dict]:
-    """The categories by ascending id."""
-    found = index_records(file, content, "categories", "id")
-    return {key: found[key][1] for key in sorted(found)}
-
-
-def _merge_categories(files: Sequence[Path], parts: Sequence[dict[int, dict]], names: Path) -> dict[int, dict]:
-    """The categories by ascending id, with their published names; all files must have the same species.
-
-    Hidden names are not among the published words, so only words that are can contradict.
-    """
-    known, sources = parts[0], [(files[1], parts[1])]
-    is_hidden = not any(" " in _text(one, "name") for one in known.values())
-    if names.is_file():
-        sources.append((names, _index_categories(names, read_json(names))))
-    elif is_hidden:
-        raise DataError(
-            f"{files[0]} hides the names of its categories (such as {_text(known[min(known)], 'name')!r}), so tasks "
-            "have no names. Unpack categories.json into the same folder: it is among the downloads of that year "
-            "(repository visipedia/inat_comp on GitHub)."
-        )
-    for file, found in sources:
-        if found.keys() != known.keys():
-            other = min(found.keys() ^ known.keys())
-            raise damaged(file, f"its categories are not those of {files[0]}, such as id {other}")
-        for field in ("name", "supercategory", *RANKS):
-            words = {_text(one, field) for one in found.values()}
-            for key, one in known.items():
-                mine, theirs = _text(one, field), _text(found[key], field)
-                is_given = field in one and field in found[key] and (not is_hidden or mine in words)
-                if mine != theirs and is_given:
-                    what = f"the id {key} has {theirs!r} as its {field}, and in {files[0]} {mine!r}"
-                    raise damaged(f"{file}, categories", what)
-    return sources[-1][1]
 
 
 def _text(category: dict, field: str) -> str:
@@ -576,57 +488,38 @@ def read_json(file: Path) -> Any:
         raise damaged(file, f"it cannot be read as JSON ({error})") from None
 
 
-def list_records(file: Path, content: Any, key: str) -> list[dict]:
-    """The list of records under the key of a JSON object, or that the content itself is."""
-    records = content.get(key) if isinstance(content, dict) else content
-    if not records or not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-        raise damaged(file, f"it has no list of records under {key!r}")
-    return records
-
-
-def take_id(record: Mapping[str, object], name: str, where: str) -> int:
-    """The integer in a field of a record, also if it is written as text of digits.
+def index_records(file: Path, content: Any, key: str, name: str) -> dict[int, dict]:
+    """The record of every id in the list under a key, or that the content is; an id that occurs twice is refused.
 
     Example:
-        >>> take_id({"image_id": 17}, "image_id", "train.json"), take_id({"imageId": "17"}, "imageId", "train.json")
-        (17, 17)
+        >>> index_records(Path("train.json"), {"images": [{"id": 7}, {"id": "17"}]}, "images", "id")
+        {7: {'id': 7}, 17: {'id': '17'}}
     """
-    value = record.get(name)
-    if type(value) is str and value.isdecimal() and value.isascii() and str(int(value[:20])) == value:
-        value = int(value)
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise damaged(where, f"{value!r} as its {name!r} is not an id" if name in record else f"it has no {name!r}")
-    return value
-
-
-def index_records(file: Path, content: Any, key: str, name: str) -> dict[int, tuple[str, dict]]:
-    """The place and the record of every id in the list under a key; an id that occurs twice is refused."""
-    found: dict[int, tuple[str, dict]] = {}
-    for number, record in enumerate(list_records(file, content, key)):
-        where = f"{file}, {key}, record {number}"
-        value = take_id(record, name, where)
-        if value in found:
-            raise damaged(where, f"the {name} {value} is also that of {found[value][0]}")
-        found[value] = (where, record)
+    try:
+        records = content[key] if isinstance(content, dict) else content
+        found = {int(record[name]): record for record in records}
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise damaged(file, f"it has no list of records under {key!r}, or one without a number as {name!r}") from error
+    if not found or len(found) < len(records):
+        raise damaged(file, f"it has no record under {key!r}, or two of one {name!r}")
     return found
 
 
-def pair_records(file: Path, content: Any, image_key: str, annotation_key: str) -> Iterator[tuple]:
-    """The id of every image, then place and record of the image and of its annotation; each must have one.
+def pair_records(file: Path, content: Any, image_key: str, annotation_key: str) -> Iterator[tuple[int, dict, dict]]:
+    """The id of every image, and the records of the image and of its annotation; each must have one.
 
     Example:
         >>> content = {
         ...     "images": [{"id": 3}, {"id": 7}],
         ...     "annotations": [{"of": 7, "is": "cat"}, {"of": 3, "is": "dog"}],
         ... }
-        >>> [(key, label["is"]) for key, _, (_, label) in pair_records(Path("train.json"), content, "id", "of")]
+        >>> [(key, label["is"]) for key, _, label in pair_records(Path("train.json"), content, "id", "of")]
         [(3, 'dog'), (7, 'cat')]
     """
     images = index_records(file, content, "images", image_key)
     annotations = index_records(file, content, "annotations", annotation_key)
     if alone := images.keys() ^ annotations.keys():
-        (where, _), there = (images | annotations)[min(alone)], "annotations" if min(alone) in images else "images"
-        raise damaged(where, f"the image id {min(alone)} has no entry in {there}")
+        raise damaged(file, f"the image id {min(alone)} is not in both images and annotations")
     for key, image in images.items():
         yield key, image, annotations[key]
 
@@ -665,19 +558,3 @@ def encode_values(
     if alone := entries.keys() ^ set(images):
         raise damaged(place, f"image {min(alone)!r} is not both here and in the list of images ({len(alone)} such)")
     return np.array([codes[entries[image][1]] for image in images], np.int16)
-
-
-def check_path(path: object, where: str) -> str:
-    """The path, if it is text that stays below its root; `where` begins the message if not.
-
-    Example:
-        >>> check_path("train/Aves/1.jpg", "images.txt, line 1")
-        'train/Aves/1.jpg'
-        >>> check_path("../secret.jpg", "images.txt, line 2")
-        Traceback (most recent call last):
-        task2vec.errors.DataError: images.txt, line 2: '../secret.jpg' is not a path below the dataset's folder, ...
-    """
-    parts = path.replace("\\", "/").split("/") if isinstance(path, str) and path.isprintable() else []
-    if not parts or parts[0].strip() == "" or parts[0][1:] == ":" or ".." in parts:
-        raise damaged(where, f"{path!r} is not a path below the dataset's folder")
-    return str(path)

@@ -13,11 +13,9 @@ Two distances between classes a and b, both from the lowest taxon c that contain
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +34,7 @@ KNOWN_RANKS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Taxonomy:
-    """A rooted tree whose leaves are classes of tasks; see `read_taxonomy` and `read_inaturalist_taxonomy` for files.
+    """A rooted tree whose leaves are classes of tasks; see `read_taxonomy` for files.
 
     Attributes:
         ranks: Names of the ranks, the broadest first, without the classes themselves.
@@ -66,15 +64,13 @@ class Taxonomy:
     def __post_init__(self):
         """Refuse what is not a tree of classes, and freeze the rest."""
         ranks = tuple(self.ranks)
-        if len(set(ranks)) < len(ranks) or "" in ranks:
-            raise UsageError(f"the ranks {quote(ranks, 20)} need different names, and none may be ''. Rename them.")
         lineages = {name: tuple(lineage) for name, lineage in self.lineages.items()}
         uneven = [name for name, lineage in lineages.items() if len(lineage) != len(ranks)]
-        if uneven or not lineages:
-            what = f"the lineage of {uneven[0]!r} has {len(lineages[uneven[0]])} names" if uneven else "it has no class"
+        if uneven or not lineages or len({*ranks, ""}) <= len(ranks):
             raise DataError(
-                f"this is no taxonomy of {len(ranks)} ranks ({quote(ranks, 20)}): {what}. Give every class one name "
-                "per rank, '' where it has none."
+                f"no taxonomy has the ranks {quote(ranks, 20)} and {len(lineages)} classes, {len(uneven)} of them with "
+                f"more or fewer names ({quote(uneven)}). Name every rank once, and give every class one name per rank, "
+                "'' where it has none."
             )
         object.__setattr__(self, "ranks", ranks)
         object.__setattr__(self, "lineages", lineages)
@@ -114,8 +110,6 @@ class Taxonomy:
 
     def ancestors(self, names: Sequence[str]) -> np.ndarray:
         """(names, ranks + 2) the number of each class's taxon at the root, at every rank and its own; -1 for none."""
-        if isinstance(names, str):
-            raise UsageError(f"one name, {names!r}, was given where a list of classes is expected. Pass [{names!r}].")
         unknown = [name for name in dict.fromkeys(names) if name not in self.lineages]
         if unknown:
             raise DataError(
@@ -139,8 +133,8 @@ class Taxonomy:
     def join(parts: Mapping[str, "Taxonomy"], *, above: Mapping[str, Mapping[str, str]] | None = None) -> "Taxonomy":
         """One taxonomy of several, below a common root.
 
-        Ranks of one name are one rank, so that heights agree. A class of several parts must have the same lineage in
-        all; it is then one class.
+        Ranks of one name are one rank, so that heights agree; those that biology does not know are the finest. A class
+        of several parts must have the same lineage in all; it is then one class.
 
         Args:
             parts: The taxonomies by a name of your choice, which identifies them here.
@@ -148,7 +142,7 @@ class Taxonomy:
 
         Raises:
             DataError: A class has two places.
-            UsageError: It is unclear which of two ranks is the broader, or two parts contradict each other.
+            UsageError: The ranks of a part are not given from the broadest to the finest, each once.
 
         Example:
             >>> birds = Taxonomy(("order",), {"raven": ("Passeriformes",)})
@@ -162,10 +156,6 @@ class Taxonomy:
             raise UsageError(f"cannot join {quote(list(parts))} with taxa above {quote(list(above))}. Use their names.")
         paths = {name: {rank: taxon for rank, taxon in above.get(name, {}).items() if taxon} for name in parts}
         chains = {name: (*paths[name], *part.ranks) for name, part in parts.items()}
-        for name, chain in chains.items():
-            twice = [rank for rank in dict.fromkeys(chain) if chain.count(rank) > 1]
-            if twice:
-                raise UsageError(f"{name!r} has the rank {quote(twice)} itself. Leave it out of above=.")
         ranks = order_ranks(chains.values())
         places: dict[str, tuple[str, tuple[str, ...]]] = {}
         for name, part in parts.items():
@@ -199,27 +189,18 @@ class Taxonomy:
         return rows, levels, depths
 
 
-def order_ranks(chains: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """All ranks, the broadest first, in the one order that agrees with all chains and with the known ranks."""
-    chains = [tuple(chain) for chain in chains]
+def order_ranks(chains: Collection[Sequence[str]]) -> tuple[str, ...]:
+    """All ranks, the broadest first: those of biology in its order, then others as they come; no chain may differ."""
     present = dict.fromkeys(rank for chain in chains for rank in chain)
-    graph: dict[str, set[str]] = {rank: set() for rank in present}
-    for chain in [*chains, tuple(rank for rank in KNOWN_RANKS if rank in present)]:
-        for broader, finer in pairwise(chain):
-            graph[finer].add(broader)
-    try:
-        ranks = tuple(TopologicalSorter(graph).static_order())
-    except CycleError as error:
-        shown = " > ".join(reversed(error.args[1]))
-        raise UsageError(f"ranks are given in two opposite orders ({shown}). Name the broadest first.") from None
-    for broader, finer in pairwise(ranks):
-        if broader not in graph[finer]:  # the order is the only one if each rank was given directly below the last
+    ranks = sorted(present, key=lambda rank: (*KNOWN_RANKS, rank).index(rank))
+    for chain in chains:
+        if [rank for rank in ranks if rank in chain] != list(chain):
             raise UsageError(
-                f"it is unclear which of the ranks {quote(sorted((broader, finer)))} is the broader, and heights "
-                "depend on it. Give ranks that mean the same one name, ranks={'order': 'order_2011'} when reading, or "
-                "name in above= the taxa of the other ranks."
+                f"the ranks {' > '.join(chain)} are not given once each, from the broadest to the finest, with those "
+                f"that biology does not know last, as in {' > '.join(ranks)}, and heights depend on it. Order them, or "
+                "give them other names: ranks={'order': 'order_2011'} when reading."
             )
-    return ranks
+    return tuple(ranks)
 
 
 def read_taxonomy(
@@ -262,36 +243,21 @@ def read_taxonomy(
         raise UsageError(
             f"{place}: {what}; {shown}. Name the ranks from the broadest to the finest: ranks=('order', 'family')."
         )
-    order_ranks([tuple(chosen)])
+    order_ranks([[rank for rank in chosen if rank in KNOWN_RANKS]])
     if missing := [column for column in (class_column, *chosen.values()) if column not in columns]:
         raise DataError(f"{place} has no column {quote(missing)}; {shown}. Name them with class_column and ranks.")
     cells = zip(columns[class_column], *(columns[column] for column in chosen.values()), strict=True)
-    rows = ((columns.format_row(row), leaf, lineage) for row, (leaf, *lineage) in enumerate(cells))
-    return Taxonomy(tuple(chosen), collect_lineages(place, rows))
-
-
-def collect_lineages(place: Path, rows: Iterable[tuple[str, object, Sequence[object]]]) -> dict[str, tuple[str, ...]]:
-    """The lineage of every class; a class without a name or with two lineages is refused by its row."""
     lineages: dict[str, tuple[str, ...]] = {}
-    for row, cell, cells in rows:
-        where = f"{place}, {row}"
-        taxa = [_to_text(taxon, where).strip() for taxon in cells]
-        leaf, lineage = _to_text(cell, where), tuple("" if taxon.lower() == "nan" else taxon for taxon in taxa)
-        if not leaf.strip():
+    for row, (leaf, *taxa) in enumerate(cells):
+        where = f"{place}, {columns.format_row(row)}"
+        lineage = tuple("" if taxon is None else str(taxon).strip() for taxon in taxa)
+        lineage = tuple("" if taxon.lower() == "nan" else taxon for taxon in lineage)
+        if leaf is None or not str(leaf).strip():
             raise DataError(f"{where}: the class has no name. Fill it in or drop it.")
-        known = lineages.setdefault(leaf, lineage)
+        known = lineages.setdefault(str(leaf), lineage)
         if known != lineage:
-            raise _two_places(leaf, _show_lineage(known), f"{_show_lineage(lineage)} in {where}")
-    return lineages
-
-
-def _to_text(cell: object, where: str) -> str:
-    """Text or an integer as text, a missing value as ""; other values are refused."""
-    if cell is None or cell != cell:  # NaN, which Parquet may hold for a missing value
-        return ""
-    if isinstance(cell, bool) or not isinstance(cell, str | int):
-        raise DataError(f"{where}: {cell!r} is neither text nor an integer, so it names no taxon. Correct it.")
-    return str(cell)
+            raise _two_places(str(leaf), _show_lineage(known), f"{_show_lineage(lineage)} in {where}")
+    return Taxonomy(tuple(chosen), lineages)
 
 
 def _show_lineage(names: Iterable[str]) -> str:
