@@ -231,25 +231,14 @@ def test_map_writes_all_files_and_the_matrix_holds_the_distances(call, folder, t
         assert float(row["task 3"]) == pytest.approx(distance.symmetric(files[row["task"]], files["task 3"]), abs=1e-4)
 
 
-def test_the_library_is_drawn_by_tag_and_probe_with_one_task_placed(read, library, tmp_path, no_figures):
+def test_the_library_is_drawn_by_tag_and_space(read, library, tmp_path, no_figures):
     with Library.open(library) as opened:
         opened.add(make("other", 9, probe="resnet", weights="cd"))
-    new = make("new", 20, kind=1).save(tmp_path / "new.t2v.safetensors")
-    report = read("map", "--out", tmp_path / "a", "--place", new)
+    report = read("map", "--out", tmp_path / "a")
     assert report["tasks"] == 6 and "1 task without" in report["left_out"][0]
-    (placed,) = report["placed"]
-    assert placed["task"] == "new" and placed["distance"] > 0
-    assert len(read_page(tmp_path / "a" / "map.html")["tasks"]) == 7
+    page = read_page(tmp_path / "a" / "map.html")
+    assert len(page["tasks"]) == 6 and page["groups"] == ["even", "library"]
     assert read("map", "--out", tmp_path / "b", "--tag", "even")["tasks"] == 3
-
-
-def test_groups_come_from_a_table(read, refuse, folder, tmp_path, no_figures):
-    table = tmp_path / "groups.csv"
-    table.write_text("task,group\n" + "".join(f"task {n},{'ab'[n % 2]}\n" for n in range(5)))
-    assert read("map", folder, "--out", tmp_path / "a", "--group", table)["tasks"] == 5
-    assert set(read_page(tmp_path / "a" / "map.html")["groups"]) >= {"a", "b"}
-    table.write_text("name,kind\nx,y\n")
-    refuse("columns task and group", "map", folder, "--out", tmp_path / "b", "--group", table, code=3)
 
 
 def test_damaged_files_of_a_folder_are_left_out_and_named_ones_refused(refuse, read, folder, tmp_path, no_figures):
@@ -263,10 +252,10 @@ def test_hostile_names_reach_page_and_terminal_as_text(call, tmp_path):
     names = ["<script>alert(1)</script>", "a\x1b[31m", "=cmd()"]
     for number, name in enumerate(names):
         make(name, number).save(tmp_path / "in" / f"{number}.t2v.safetensors")
-    new = make("\x1b[2J", 9).save(tmp_path / "new.t2v.safetensors")
-    result = call("map", tmp_path / "in", "--out", tmp_path / "out", "--place", new)
+    (tmp_path / "in" / "bad\x1b.safetensors").write_bytes(b"x" * 50)
+    result = call("map", tmp_path / "in", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
-    assert "\x1b" not in result.output and "placed \\x1b[2J" in result.stdout
+    assert "\x1b" not in result.output and "bad\\x1b.safetensors" in result.stderr
     assert "<script>alert(1)" not in (tmp_path / "out" / "map.html").read_text(encoding="utf-8")
 
 

@@ -57,12 +57,11 @@ def test_nothing_on_it_points_elsewhere(tmp_path):
 def test_the_data_is_what_was_given(tmp_path):
     odd = {"error": float("nan"), "norm": float("inf")}
     facts = [{"images": 12, "classes": 3, "error": 0.25, "norm": 7.5}, odd, {}]
-    text, distances, places = make_page(tmp_path / "map.html", ["a", "b", "c"], facts=facts, placed=1)
+    text, distances, places = make_page(tmp_path / "map.html", ["a", "b", "c"], facts=facts)
     data = json.loads(data_of(text))
     np.testing.assert_allclose([[task["x"], task["y"]] for task in data["tasks"]], places, rtol=1e-5)
     assert [data["tasks"][0][key] for key in ("images", "classes", "error", "norm")] == [12, 3, 0.25, 7.5]
     assert [data["tasks"][1][key] for key in ("images", "classes", "error", "norm")] == [None] * 4
-    assert [task["placed"] for task in data["tasks"]] == [False, False, True]
     for number, task in enumerate(data["tasks"]):
         order = sorted((other for other in range(3) if other != number), key=lambda other: distances[number, other])
         assert [near for near, _ in task["nearest"]] == order

@@ -1,6 +1,5 @@
 """`task2vec show`, `nearest`, `distance`, `diversity` and `map`: embeddings, looked at and compared."""
 
-import csv
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,8 +17,7 @@ from task2vec.progress import show_progress
 from task2vec.text import pluralize, printable
 
 BAR_WIDTH = 20
-NO_GROUP, BUNDLED = "(no group)", "bundled"
-Embeddings = Sequence["task2vec.Embedding"]
+BUNDLED = "bundled"
 # An embedding on a map, and its group there.
 Grouped = tuple["task2vec.Embedding", str]
 
@@ -237,15 +235,11 @@ def _print_diversity(report: dict[str, Any]) -> None:
 
 # --- map -------------------------------------------------------------------------------------------------------------
 
-GROUP = "Colours: CSV file with columns task and group. Default: first tag, or the file's folder."
-
 
 def draw_map(
     files: Annotated[list[Path] | None, Argument(help="Saved embeddings, or folders of them.")] = None,
     out: options.Out = Path("task2vec-map"),
     kind: options.Distance = "symmetric",
-    group: Annotated[Path | None, Option(metavar="FILE.csv", help=GROUP)] = None,
-    place: Annotated[list[Path] | None, Option(metavar="FILE", help="Place this embedding on the map.")] = None,
     tag: options.Tag = None,
     probe: options.AnyProbe = None,
     library: options.LibraryFolder = None,
@@ -253,54 +247,61 @@ def draw_map(
     """Draw a map of embedded tasks, from the library with the bundled tasks, or from files or by --tag without them.
 
     Writes an interactive page (map.html), the map and the distance matrix as PNG and PDF, and their numbers as CSV.
+    Colours show the first tag of a task, or the folder of its file.
     """
-    from task2vec.plots import import_figure
+    import numpy as np
+
+    from task2vec import plots
     from task2vec.select.evidence import list_bundled
 
-    import_figure()  # a missing extra is reported now and not after the work
+    plots.import_figure()  # a missing extra is reported now and not after the work
     if files and (given := inputs.list_given({"tag": tag, "probe": probe, "library": library})):
         raise UsageError(f"{given} only applies to the library, and files are drawn. Remove {given}, or the files.")
-    (placed, _), bundled = _load_files(place or []), []
-    if files:
-        known, left_out = _load_files(files, without=place or [])
-    else:
-        new = {embedding.provenance.get("task_fingerprint", "") for embedding, _ in placed}
-        known, left_out = _load_library(library, tag=tag, probe=probe, without=new)
-        new |= {embedding.provenance.get("task_fingerprint", "") for embedding, _ in known}
-        every = list_bundled(known[0][0]) if known and not tag else []
-        known += (bundled := [(one, BUNDLED) for one in every if one.provenance["task_fingerprint"] not in new])
+    known, left_out = _load_files(files) if files else _load_library(library, tag=tag, probe=probe)
+    own = {embedding.provenance.get("task_fingerprint") for embedding, _ in known}
+    every = list_bundled(known[0][0]) if known and not files and not tag else []
+    bundled = [(one, BUNDLED) for one in every if one.provenance["task_fingerprint"] not in own]
+    known += bundled
     if len(known) < 2:
         where = ", ".join(f"'{place}'" for place in files or [inputs.find_library_folder(library)])
         count = f"is only one embedding ('{known[0][0].task}')" if known else "is no embedding"
         raise DataError(f"there {count} in {where}, and a map needs two or more. Add some: task2vec embed FOLDER")
-    groups = None
-    if group is not None:
-        of_task = _read_groups(group)
-        groups = [of_task.get(embedding.task, NO_GROUP) for embedding, _ in [*known, *placed]]
-    elif len({own for _, own in known}) > 1:
-        groups = [own for _, own in known] + [NO_GROUP] * len(placed)
-    report = _draw([one for one, _ in known], [one for one, _ in placed], groups, out, kind)
-    report |= {"bundled": len(bundled), "left_out": left_out}
-    output.print_report(report | {"seconds": output.count_seconds()}, _print_map)
+    embeddings, groups = [one for one, _ in known], [group for _, group in known]
+    distances = np.asarray(task2vec.distance.pairwise(embeddings, kind).values)
+    if not np.allclose(distances, distances.T, atol=1e-5) or distances.min() < -1e-5:
+        raise UsageError(f"--kind {kind} is asymmetric or negative, so no map can show it. Use --kind symmetric.")
+    distances = ((distances + distances.T) / 2).clip(min=0)
+    np.fill_diagonal(distances, 0.0)
+    plots.make_folder(out)
+    output.say(f"laying out {len(known)} tasks ...")
+    names = [embedding.task for embedding in embeddings]
+    laid = plots.lay_out(distances, names)
+    output.say("drawing ...")
+    title, note = f"{len(names)} tasks", f"{kind} distance, {laid.describe()}"
+    looks: dict[str, Any] = {"groups": groups if len(set(groups)) > 1 else None}
+    about = {"facts": [_find_facts(one) for one in embeddings], "title": title, "note": note, **looks}
+    drawn = [plots.write_page(laid.positions, names, path=out / "map.html", distances=distances, **about)]
+    drawn += plots.draw_map(laid.positions, names, out=out / "map", title=f"{title}: {note}", **looks)
+    drawn += plots.draw_matrix(distances, names, out=out / "matrix", title=f"{kind} distance", **looks)
+    report = {"tasks": len(known), "kind": kind, "layout": laid.describe(), "files": drawn, "bundled": len(bundled)}
+    report |= {"left_out": left_out, "seconds": output.count_seconds()}
+    output.print_report(report, _print_map)
 
 
 def _print_map(report: dict[str, Any]) -> None:
     bundled = f", {report['bundled']} of them bundled," if report["bundled"] else ""
     output.print_text(f"{report['tasks']} tasks{bundled} by {report['kind']} distance ({report['layout']})")
-    for task in report["placed"]:
-        output.print_text(f"placed {task['task']}: nearest is {task['nearest']}, at distance {task['distance']:.3f}")
     output.print_text("Tasks that are close on the map are similar. For distances between groups, see the matrix.")
     print("\n".join(["", *map(printable, report["files"])]))
     print(f"Open {printable(report['files'][0])} in a browser.   ({report['seconds']:.0f} s)")
 
 
-def _load_files(places: Sequence[Path], *, without: Sequence[Path] = ()) -> tuple[list[Grouped], list[Path]]:
+def _load_files(places: Sequence[Path]) -> tuple[list[Grouped], list[Any]]:
     """Every embedding once, grouped by folder, and the files of folders that are none; a named file must be one."""
-    read, left_out, skipped = [], [], {file.resolve() for file in without}
+    read, left_out = [], []
     for file in inputs.list_embedding_files(places):
         try:
-            if file.resolve() not in skipped:
-                read.append((task2vec.load_embedding(file), file.resolve().parent.name))
+            read.append((task2vec.load_embedding(file), file.resolve().parent.name))
         except EmbeddingFileError as error:
             if file in places:
                 raise
@@ -309,21 +310,18 @@ def _load_files(places: Sequence[Path], *, without: Sequence[Path] = ()) -> tupl
     return read, left_out
 
 
-def _load_library(
-    folder: Path | None, *, tag: str | None, probe: str | None, without: set[str]
-) -> tuple[list[Grouped], list[str]]:
+def _load_library(folder: Path | None, *, tag: str | None, probe: str | None) -> tuple[list[Grouped], list[Any]]:
     """The embeddings of the largest space of the library, grouped by first tag, and what was left out.
 
     Args:
         folder: of the library.
         tag: only tasks that have it.
         probe: only embeddings by this one: its name, or the first digits of its fingerprint.
-        without: fingerprints of tasks that are placed on the map instead.
     """
     with inputs.open_if_any(folder) as opened, show_progress(output.is_watched()) as report:
         if not opened:
             raise UsageError(f"{inputs.format_empty(folder)}, or name files or folders of them: task2vec map DIR")
-        entries = [task for task in opened.tasks(tag=tag) if task.fingerprint not in without]
+        entries = opened.tasks(tag=tag)
         spaces: dict[tuple[str, ...], dict[str, Any]] = defaultdict(dict)
         for task in entries:
             for entry in task.embeddings:
@@ -344,54 +342,6 @@ def _load_library(
             step(1)
     output.say_all("left out", left_out)
     return read, left_out
-
-
-def _read_groups(table: Path) -> dict[str, str]:
-    """The group of each task of a CSV file with the columns `task` and `group`."""
-    try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
-            return {row["task"]: row["group"] or NO_GROUP for row in csv.DictReader(file) if row["task"]}
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
-        reason = f"no column {error}" if isinstance(error, KeyError) else error
-        raise DataError(
-            f"cannot read groups from '{table}' ({reason}), so there is nothing to color by. Use a CSV file in UTF-8 "
-            "with the columns task and group: --group FILE.csv"
-        ) from error
-
-
-def _draw(known: Embeddings, placed: Embeddings, groups: list[str] | None, out: Path, kind: str) -> dict[str, Any]:
-    """Draws the map of the known tasks, which does not depend on the placed ones on it, and the matrix of all."""
-    import numpy as np
-
-    from task2vec import plots
-
-    pairwise, count = task2vec.distance.pairwise, len(known)
-    distances = np.asarray(pairwise(known, kind).values)
-    if placed:
-        across = pairwise(placed, kind, others=known).values
-        distances = np.block([[distances, across.T], [across, pairwise(placed, kind).values]])
-    if not np.allclose(distances, distances.T, atol=1e-5) or distances.min() < -1e-5:
-        raise UsageError(f"--kind {kind} is asymmetric or negative, so no map can show it. Use --kind symmetric.")
-    distances = ((distances + distances.T) / 2).clip(min=0)
-    np.fill_diagonal(distances, 0.0)
-    plots.make_folder(out)
-    output.say(f"laying out {count} tasks ...")
-    names = [embedding.task for embedding in (*known, *placed)]
-    laid = plots.lay_out(distances[:count, :count], names[:count])
-    places = np.vstack([laid.positions, laid.place(distances[count:, :count])]) if placed else laid.positions
-    output.say("drawing ...")
-    title, note = f"{len(names)} tasks", f"{kind} distance, {laid.describe()}"
-    common: dict[str, Any] = {"groups": groups, "placed": len(placed)}
-    about = {"facts": [_find_facts(one) for one in (*known, *placed)], "title": title, "note": note}
-    files = [plots.write_page(places, names, path=out / "map.html", distances=distances, **about, **common)]
-    files += plots.draw_map(places, names, out=out / "map", title=f"{title}: {note}", **common)
-    files += plots.draw_matrix(distances, names, out=out / "matrix", groups=groups, title=f"{kind} distance")
-    nearest = distances[count:, :count].argmin(axis=1)
-    rows = [
-        {"task": names[row], "nearest": names[near], "distance": float(distances[row, near])}
-        for row, near in enumerate(nearest.tolist(), start=count)
-    ]
-    return {"tasks": count, "placed": rows, "kind": kind, "layout": laid.describe(), "files": files}
 
 
 def _find_facts(embedding: "task2vec.Embedding") -> dict[str, Any]:

@@ -152,7 +152,6 @@ def draw_map(
     *,
     out: str | Path,
     groups: Sequence[str] | None = None,
-    placed: int = 0,
     title: str = "map of tasks",
 ) -> list[Path]:
     """The map of the tasks; several maps of the same tasks stand side by side.
@@ -162,7 +161,6 @@ def draw_map(
         names: one per task.
         out: path without extension for PNG, PDF and CSV, or one file (.png, .pdf, .svg).
         groups: one per task, each with its own colour and mark.
-        placed: how many of the last tasks were added to the map later; they are ringed.
         title: of a single map.
 
     Example:
@@ -178,7 +176,7 @@ def draw_map(
     figure = import_figure()(figsize=(PAPER_WIDTH, 5.4 if len(maps) == 1 else 4.0), dpi=300, layout="constrained")
     panels = figure.subplots(1, len(maps), squeeze=False)[0]
     for axes, (head, points) in zip(panels, maps.items(), strict=True):
-        _draw_points(axes, points, groups, placed)
+        _draw_points(axes, points, groups)
         axes.set_title(shorten(head, _LONGEST_TITLE), fontsize=8.5, color=INK, loc="left", parse_math=False)
     handles, labels = panels[0].get_legend_handles_labels()
     if labels:
@@ -192,20 +190,16 @@ def draw_map(
             for axes, points in zip(panels, maps.values(), strict=True):
                 _draw_names(axes, points, [shorten(name) for name in names], size)
     columns = ["x", "y"] if len(maps) == 1 else [f"{axis}, {head}" for head in maps for axis in "xy"]
-    is_placed = [int(number >= len(names) - placed) for number in range(len(names))]
-    rows = zip(names, groups, *np.hstack(list(maps.values())).T, is_placed, strict=True)
-    return save_figure(figure, out, ["task", "group", *columns, "placed"], rows)
+    rows = zip(names, groups, *np.hstack(list(maps.values())).T, strict=True)
+    return save_figure(figure, out, ["task", "group", *columns], rows)
 
 
-def _draw_points(axes: "Axes", points: np.ndarray, groups: Sequence[str], placed: int) -> None:
+def _draw_points(axes: "Axes", points: np.ndarray, groups: Sequence[str]) -> None:
     """The points in a thin frame without ticks: the axes of a map mean nothing."""
     size = float(np.interp(len(points), [20, 200, 2000], [30, 16, 5]))
     for group, look in choose_looks(groups).items():
         own, label = points[[one == group for one in groups]], format_legend(group, _LEGEND_LETTERS) or None
         axes.scatter(*own.T, s=size, marker=look.mark, color=look.colour, zorder=3, label=label, **_POINTS)
-    if placed:
-        rings: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 0.9, "zorder": 4}
-        axes.scatter(*points[-placed:].T, s=5 * size, label="added later", **rings)
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.1)
     axes.set(xticks=[], yticks=[])

@@ -8,7 +8,7 @@ const hidden = new Set();
 const found = get("found"),
   search = get("search");
 let chosen = null;
-tasks.forEach((task, index) => Object.assign(task, { id: String(index), isOwn: Boolean(task.placed) }));
+tasks.forEach((task, index) => Object.assign(task, { id: String(index), isOwn: false }));
 
 const map = new TaskMap(get("map"), get("tip"), { describe, open });
 
@@ -25,7 +25,6 @@ const listFacts = (task) =>
     ["classes", count(task.classes)],
     ["error", percent(task.error)],
     ["norm", short(task.norm)],
-    ["on this map", task.placed ? "added later" : null],
   ]);
 
 function show() {

@@ -36,7 +36,6 @@ def write_page(
     distances: np.ndarray,
     groups: Sequence[str] | None = None,
     facts: Sequence[Mapping[str, float | None]] | None = None,
-    placed: int = 0,
     title: str = "map of tasks",
     note: str = "",
 ) -> Path:
@@ -49,7 +48,6 @@ def write_page(
         distances: between all tasks of the page, for the nearest ones.
         groups: one per task, each with its own colour and mark.
         facts: of each task its images, classes, error and norm; unknown ones are left out.
-        placed: how many of the last tasks were added to the map later; they are ringed.
         title: above the map.
         note: beside the title, for example how the map was made.
 
@@ -74,7 +72,6 @@ def write_page(
             "y": _round(positions[at, 1]),
             **{key: _round(facts[at].get(key)) for key in _FACTS},
             "nearest": _find_nearest(distances[at], at),
-            "placed": at >= len(names) - placed,
         }
         for at, name in enumerate(names)
     ]
