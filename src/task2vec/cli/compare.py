@@ -1,7 +1,7 @@
 """`task2vec show`, `nearest`, `distance`, `diversity` and `map`: embeddings, looked at and compared."""
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -310,36 +310,37 @@ def _load_files(places: Sequence[Path]) -> tuple[list[Grouped], list[Any]]:
     return read, left_out
 
 
+def _find_space(entry: Any) -> tuple[str, ...]:
+    """What embeddings of the library must share to be compared."""
+    return entry.probe_fingerprint, *(str(entry.settings.get(name)) for name in task2vec.distance.SCALING)
+
+
 def _load_library(folder: Path | None, *, tag: str | None, probe: str | None) -> tuple[list[Grouped], list[Any]]:
     """The embeddings of the largest space of the library, grouped by first tag, and what was left out.
 
     Args:
         folder: of the library.
         tag: only tasks that have it.
-        probe: only embeddings by this one: its name, or the first digits of its fingerprint.
+        probe: only embeddings by the probe of this name.
     """
-    with inputs.open_if_any(folder) as opened, show_progress(output.is_watched()) as report:
+    with inputs.open_if_any(folder) as opened:
         if not opened:
             raise UsageError(f"{inputs.format_empty(folder)}, or name files or folders of them: task2vec map DIR")
-        entries = opened.tasks(tag=tag)
-        spaces: dict[tuple[str, ...], dict[str, Any]] = defaultdict(dict)
-        for task in entries:
-            for entry in task.embeddings:
-                if probe is None or entry.probe == probe or entry.probe_fingerprint.startswith(probe):
-                    scaling = (str(entry.settings.get(name)) for name in task2vec.distance.SCALING)
-                    spaces[entry.probe_fingerprint, *scaling][task.fingerprint] = task, entry  # the newest stays
-        chosen = max(spaces.values(), key=len, default={})
+        tasks = opened.tasks(tag=tag)
+        pairs = [(task, one) for task in tasks for one in task.embeddings if probe in (None, one.probe)]
+        sizes = Counter(_find_space(one) for _, one in pairs)
+        largest = max(sizes, key=lambda space: sizes[space], default=None)
+        # Of several embeddings of a task, the newest stays.
+        chosen = {task.fingerprint: (task, one) for task, one in pairs if _find_space(one) == largest}
         read, left_out = [], []
-        if others := len(entries) - len(chosen):
+        if others := len(tasks) - len(chosen):
             same = "an embedding by the same probe, image size and method"
             left_out.append(f"{pluralize(others, 'task')} without {same}")
-        step = report("reading", len(chosen))
         for task, entry in chosen.values():
             try:
                 read.append((opened.get(entry.key), task.tags[0] if task.tags else inputs.LIBRARY))
             except LibraryError as error:
                 left_out.append(str(error))
-            step(1)
     output.say_all("left out", left_out)
     return read, left_out
 
