@@ -60,14 +60,14 @@ def test_the_committed_claims_follow_from_the_committed_rows():
     folder = ROOT / "docs" / "properties"
     rows = {name: read_csv(folder / f"{name}.csv") for name in ("norm_error", "labels", "classes", "sample_size")}
     # Measured on a GPU, which adds in any order: the claim is the only record of that row.
-    moved = {"filters": 8512, "filters_changed": 8504, "largest_relative_difference": 3e-8}
+    moved = {"filters": 8512, "filters_changed": 8512, "largest_relative_difference": 2e-8}
     with (folder / "claims.csv").open(encoding="utf-8", newline="") as file:
         wanted = list(csv.DictReader(file))
     found = properties.make_claims({**rows, "relabelled": [moved]})
     assert [claim.claim for claim in found] == [row["claim"] for row in wanted]
     for claim, row in zip(found, wanted, strict=True):
         if not claim.measured.startswith("rho"):  # rounded rows have ties, which move a rho by 0.01
-            assert claim.measured == row["measured"]
+            assert claim.measured == row["measured"].lstrip("'")  # which keeps a cell from being a formula
         assert claim.verdict == row["verdict"]
 
 
