@@ -11,11 +11,13 @@ import torch
 from task2vec.errors import DataError, UsageError
 from task2vec.experts import ErrorProtocol, linear_error
 from task2vec.experts import error_matrix as work
-from task2vec.experts.error_matrix import error_matrix
+from task2vec.experts.error_matrix import compute_features, error_matrix, features_of_tasks
 from task2vec.library import Expert, MeasuredError
 from task2vec.parallel import Failure, Result, open_backend
 from task2vec.select import metatask_from_library
 from task2vec.tasks.torch_dataset import DatasetImages
+from tests.embedding.conftest import make_tiny
+from tests.embedding.families import overlapping_family
 from tests.experts.material import Packed, make_model, make_task, make_tasks
 
 PROTOCOLS, SEEDS = (ErrorProtocol(), ErrorProtocol(shots=2)), (0, 1)
@@ -274,3 +276,11 @@ def test_features_and_images_are_handed_out_in_this_process_alone(tasks, experts
     with pytest.raises(KeyboardInterrupt):
         error_matrix(tasks, experts, **HOW, library=library, on_images=stop)
     assert not library.errors()
+
+
+def test_features_of_tasks_that_share_some_images_are_those_of_each_alone():
+    tasks, probe = [task.canonical() for task in overlapping_family()], make_tiny()
+    found = features_of_tasks(probe, tasks, device="cpu")
+    for task, features in zip(tasks, found, strict=True):
+        assert torch.allclose(features, compute_features(probe, task.images, device="cpu"), atol=1e-6)
+    assert not torch.allclose(found[0], found[1][: len(found[0])], atol=1e-3)
