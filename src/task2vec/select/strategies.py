@@ -78,13 +78,11 @@ class Strategy:
     Attributes:
         name: as tables show it.
         fit: learns from known tasks; raises `UndefinedScoreError` where the meta-task lacks what it needs.
-        needs: what it has to know of a new task beyond its embedding, which `recommend` does not compute.
         measures: how many models it measures on the task itself, at most; it is judged on other images than these.
     """
 
     name: str
     fit: Callable[[MetaTask], Predict]
-    needs: str = ""
     measures: float = 0
 
 
@@ -488,8 +486,6 @@ def _fit_model_space(metatask: MetaTask) -> Predict:
     return fit_model_space(metatask).predict
 
 
-_SCORES, _DOMAIN = "a transferability score of every candidate on the images", "a domain embedding"
-_MEASURED = "errors of candidates measured on the images"
 _ALL = (
     Strategy("chance", fit_chance),
     Strategy("generic", fit_generic),
@@ -499,22 +495,20 @@ _ALL = (
     Strategy(SYMMETRIC, fit_nearest),
     Strategy("asymmetric", fit_asymmetric),
     Strategy("asymmetric fitted", lambda metatask: fit_asymmetric(metatask, None)),
-    Strategy(DOMAIN, lambda metatask: fit_nearest(metatask, DOMAIN), _DOMAIN),
-    Strategy(TAXONOMIC, lambda metatask: fit_nearest(metatask, TAXONOMIC), "a taxonomy of the classes"),
+    Strategy(DOMAIN, lambda metatask: fit_nearest(metatask, DOMAIN)),
+    Strategy(TAXONOMIC, lambda metatask: fit_nearest(metatask, TAXONOMIC)),
     Strategy(f"{AVERAGE_BEST} + {SYMMETRIC}", fit_adjusted),
     Strategy(f"kernel {SYMMETRIC}", fit_kernel),
-    Strategy(f"kernel {DOMAIN}", lambda metatask: fit_kernel(metatask, DOMAIN), _DOMAIN),
-    Strategy(f"kernel {DATASET}", lambda metatask: fit_kernel(metatask, DATASET), "the dataset of the task"),
+    Strategy(f"kernel {DOMAIN}", lambda metatask: fit_kernel(metatask, DOMAIN)),
+    Strategy(f"kernel {DATASET}", lambda metatask: fit_kernel(metatask, DATASET)),
     Strategy("model space", _fit_model_space),
-    *(Strategy(name, lambda metatask, name=name: fit_score(metatask, name), _SCORES) for name in SCORE_NAMES),
+    *(Strategy(name, lambda metatask, name=name: fit_score(metatask, name)) for name in SCORE_NAMES),
     Strategy("combined", _fit_combined),
-    Strategy(f"combined {DOMAIN}", lambda metatask: _fit_combined(metatask, DOMAIN), _DOMAIN),
-    Strategy("combined + logme", lambda metatask: _fit_combined(metatask, score="logme"), _SCORES),
-    Strategy("measured", lambda metatask: fit_measured(metatask, fit_average_best(metatask), None), _MEASURED, np.inf),
-    Strategy(
-        f"logme + {TOP} measured", lambda known: fit_measured(known, fit_score(known, "logme"), TOP), _MEASURED, TOP
-    ),
-    Strategy(f"combined + {TOP} measured", _fit_conditioned, _MEASURED, TOP),
+    Strategy(f"combined {DOMAIN}", lambda metatask: _fit_combined(metatask, DOMAIN)),
+    Strategy("combined + logme", lambda metatask: _fit_combined(metatask, score="logme")),
+    Strategy("measured", lambda metatask: fit_measured(metatask, fit_average_best(metatask), None), np.inf),
+    Strategy(f"logme + {TOP} measured", lambda known: fit_measured(known, fit_score(known, "logme"), TOP), TOP),
+    Strategy(f"combined + {TOP} measured", _fit_conditioned, TOP),
 )
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType({strategy.name: strategy for strategy in _ALL})
 
