@@ -5,14 +5,14 @@ large matrix products per step instead of many small ones, on a CPU and on a GPU
 history, step length and end, so that it takes the steps that it would take alone; once enough of them have converged,
 the others go on without them.
 
-A step is a hundred small kernels, which Python takes five times as long to launch as a GPU to run. So it reads nothing
-and changes its state in place, and a GPU replays it from a recording.
+A step is a hundred small operations, which Python takes five times as long to start as a GPU to run. So there most of
+them are two kernels (`kernels`), which change the state in place, and all of a step is replayed from a recording.
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from threading import get_ident
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,8 +25,10 @@ _ARMIJO = 1e-4
 HISTORY = 10
 _TINY = torch.finfo(torch.float32).tiny  # a divisor for what is thrown away afterwards
 _SHORTEST = 2.0**-30  # a problem whose step would be shorter stays where it is
-# Problems are dropped when this part of them is done. A GPU records the others anew, which pays for large ones alone.
-_DROPPED, _LARGE = {"cpu": 0.25, "cuda": 0.5}, 1 << 20
+# Problems are dropped when this part of them is done. Recorded ones are not, if they are not at least so large in all.
+_DROPPED, _LARGE = 0.25, 1 << 20
+# Longer problems keep a GPU busy with torch's operations, and a single program of its kernels for too long.
+_LONGEST = 1 << 15
 # Steps that a GPU replays before it is asked who is done, which waits for it.
 _REPLAYS = 4
 
@@ -43,7 +45,10 @@ def minimise(
     """
     found, losses = torch.empty_like(start), start.new_empty(len(start))
     converged = torch.empty_like(losses, dtype=torch.bool)
-    run = _Run(loss_and_gradient, start, tolerance=tolerance, max_steps=max_steps, history=history)
+    is_recorded = start.is_cuda and start.shape[1] <= _LONGEST and _load_kernels() is not None
+    run = (_RecordedRun if is_recorded else _Run)(
+        loss_and_gradient, start, tolerance=tolerance, max_steps=max_steps, history=history
+    )
 
     def note(rows: Tensor | slice) -> None:
         which = run.which[rows]
@@ -90,7 +95,7 @@ class _Run:
     """
 
     def __init__(self, objective: LossAndGradient, start: Tensor, *, tolerance: float, max_steps: int, history: int):
-        self.objective, self.history, self.is_cuda = objective, history, start.is_cuda
+        self.objective, self.history = objective, history
         self.which = torch.arange(len(start), device=start.device)
         self.point = start.clone()
         self.loss, self.gradient = objective(self.point, self.which)
@@ -98,21 +103,12 @@ class _Run:
         self.length = torch.ones_like(self.loss)
         self.left = torch.full_like(self.which, max_steps)
         self.done = self.is_flat() | (self.left == 0)
-        # Steps of zeros are passed over. A recording needs the places of all from the start.
-        self.steps = [self._rest() for _ in range(history if self.is_cuda else 0)]
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.is_recordable = self.is_cuda
+        self.steps: list[_Step] = []
 
     @property
     def dropped(self) -> float:
         """How many must be done for the others to go on without them."""
-        if self.is_cuda and self.point.numel() < _LARGE:
-            return torch.inf
-        return max(1, _DROPPED["cuda" if self.is_cuda else "cpu"] * len(self.which))
-
-    def _rest(self) -> _Step:
-        """A step that leads nowhere."""
-        return _Step(torch.zeros_like(self.point), torch.zeros_like(self.point), torch.zeros_like(self.loss))
+        return max(1, _DROPPED * len(self.which))
 
     def is_flat(self) -> Tensor:
         """(p,) whose gradient is small enough."""
@@ -123,17 +119,8 @@ class _Run:
         for name in ("which", "point", "loss", "gradient", "limits", "length", "left", "done"):
             setattr(self, name, getattr(self, name)[rows])
         self.steps = [_Step(*(part[rows] for part in step)) for step in self.steps]
-        self.graph = None
 
     def go_on(self) -> None:
-        """One step, or some from the recording."""
-        if self.graph is None:
-            self._record() if self.is_recordable else self.step()
-            return
-        for _ in range(_REPLAYS):
-            self.graph.replay()
-
-    def step(self) -> None:
         """Tries a step of each problem, and halves it for the next time if the loss does not fall by enough."""
         direction = -_apply_inverse_hessian(self.gradient, self.steps)
         slope = (direction * self.gradient).sum(1)
@@ -143,18 +130,67 @@ class _Run:
         moves = (loss - enough <= 0) & (slope < 0) & ~self.done  # not a number between infinities
         stays = (trial == self.point).all(1)
         step = _Step.between((self.point, trial), (self.gradient, gradient))
-        if not self.is_cuda and bool(moves.all()):  # as nearly always
+        if bool(moves.all()):  # as nearly always
             self.point, self.loss, self.gradient = trial, loss, gradient
             self.steps = [*self.steps[-(self.history - 1) :], step]
         else:
             _overwrite((self.point, self.loss, self.gradient), (trial, loss, gradient), moves)
-            if len(self.steps) < self.history:
-                self.steps = [self._rest(), *self.steps]
+            if len(self.steps) < self.history:  # steps of zeros are passed over
+                self.steps = [_Step(*map(torch.zeros_like, step)), *self.steps]
             for own, later in zip(self.steps, [*self.steps[1:], step], strict=True):
                 _overwrite(own, later, moves)
         self.left.sub_(moves.to(self.left))
         torch.where(moves, torch.ones_like(self.length), self.length / 2, out=self.length)
         self.done |= (moves & (self.is_flat() | stays | (self.left == 0))) | (self.length <= _SHORTEST)
+
+
+class _History(NamedTuple):
+    """The last h steps as `_Step` has them, (h, p, d), (h, p, d) and (h, p), and the place of the latest (p,)."""
+
+    scaled: Tensor
+    change: Tensor
+    moved: Tensor
+    newest: Tensor
+
+
+class _RecordedRun(_Run):
+    """Problems on a GPU: a step is a few kernels that change everything in its place, replayed from a recording."""
+
+    def __init__(self, objective: LossAndGradient, start: Tensor, *, history: int, **ends: Any):
+        super().__init__(objective, start, history=history, **ends)
+        vectors = torch.zeros(2, history, *start.shape, dtype=start.dtype, device=start.device)
+        self.last = _History(*vectors, torch.zeros_like(vectors[0, ..., 0]), torch.zeros_like(self.which))
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.is_recordable = self.point.is_cuda
+
+    @property
+    def dropped(self) -> float:
+        """Recording the others anew pays for large ones alone."""
+        return torch.inf if self.point.numel() < _LARGE else len(self.which) / 2
+
+    def keep(self, rows: Tensor) -> None:
+        """Goes on with some of the problems."""
+        super().keep(rows)
+        *steps, newest = self.last
+        self.last = _History(*(part[:, rows] for part in steps), newest[rows])
+        self.graph = None
+
+    def go_on(self) -> None:
+        """One step, or some from the recording."""
+        if self.graph is None:
+            self._record() if self.is_recordable else self._step()
+            return
+        for _ in range(_REPLAYS):
+            self.graph.replay()
+
+    def _step(self) -> None:
+        kernels = _load_kernels()
+        trial, slope, stays = kernels.propose(self.gradient, self.point, self.last, self.length)
+        loss, gradient = self.objective(trial, self.which)
+        ends = self.length, self.left, self.done.view(torch.int8), self.limits
+        tried = trial, loss, gradient.contiguous(), slope, stays
+        at = self.point, self.loss, self.gradient
+        kernels.accept(tried, at, self.last, ends, armijo=_ARMIJO, shortest=_SHORTEST)
 
     def _record(self) -> None:
         """A step, and the recording of those to come, if there can be one; on a stream beside the usual one.
@@ -170,12 +206,12 @@ class _Run:
         side.wait_stream(usual)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(side):
-            self.step()
+            self._step()
             side.synchronize()
             try:
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
-                    self.step()
+                    self._step()
                 finally:
                     graph.capture_end()
                 self.graph = graph
@@ -184,6 +220,16 @@ class _Run:
             except RuntimeError:  # an operation that a graph cannot hold: slower, not wrong
                 self.is_recordable = False
         usual.wait_stream(side)
+
+
+@cache
+def _load_kernels() -> Any:
+    """The module of Triton kernels, or None if torch has brought no Triton."""
+    try:
+        from task2vec.head import kernels
+    except ImportError:
+        return None
+    return kernels
 
 
 @lru_cache(maxsize=64)
