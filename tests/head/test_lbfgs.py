@@ -1,5 +1,10 @@
 """The solver on problems whose answer is known in closed form, many at once."""
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -183,3 +188,42 @@ def test_a_relative_end_does_not_depend_on_the_unit(scale):
     assert bool(converged.all()) and torch.allclose(point, expected, rtol=0, atol=1e-3)
     gradient, at_start = (loss_and_gradient(x, torch.arange(4))[1].norm(dim=1) for x in (point, start))
     assert bool((gradient <= 1e-6 * at_start).all())
+
+
+# --- the kernels for a GPU ---
+
+
+def compare_kernels() -> dict[str, float]:
+    """How far problems are from those that took the same steps in torch's operations, relative to the farthest."""
+    from task2vec.head import kernels
+
+    kernels._CHUNK = 8  # the vectors of a problem are several chunks
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    loss_and_gradient, expected = quadratics(0, device=device)
+    start = torch.zeros_like(expected)
+    start[0] = expected[0]
+    how = {"tolerance": 1e-6, "max_steps": 12, "history": 3}
+    runs = [kind(loss_and_gradient, start, **how) for kind in (lbfgs._Run, lbfgs._RecordedRun)]
+    found = {}
+    for number in range(20):  # steps are refused at first, and at the end because none is left
+        for run in runs:
+            run.step()
+        for name in ("point", "loss", "gradient", "length", "left", "done"):
+            plain, own = (getattr(run, name).double() for run in runs)
+            found[f"{name} {number}"] = float((plain - own).abs().max() / plain.abs().max().clamp_min(1e-9))
+    assert bool(runs[0].done.all()) and int(runs[0].left.min()) == 0
+    return found
+
+
+def test_kernels_take_the_same_steps():
+    pytest.importorskip("triton", reason="torch has brought no Triton here")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment |= {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    errors = json.loads(done.stdout.splitlines()[-1])
+    assert len(errors) == 120 and max(errors.values()) < 1e-7
+
+
+if __name__ == "__main__":
+    print(json.dumps(compare_kernels()))

@@ -121,6 +121,10 @@ class _Run:
         self.steps = [_Step(*(part[rows] for part in step)) for step in self.steps]
 
     def go_on(self) -> None:
+        """One step, or some."""
+        self.step()
+
+    def step(self) -> None:
         """Tries a step of each problem, and halves it for the next time if the loss does not fall by enough."""
         direction = -_apply_inverse_hessian(self.gradient, self.steps)
         slope = (direction * self.gradient).sum(1)
@@ -158,6 +162,7 @@ class _RecordedRun(_Run):
 
     def __init__(self, objective: LossAndGradient, start: Tensor, *, history: int, **ends: Any):
         super().__init__(objective, start, history=history, **ends)
+        self.point, self.gradient = self.point.contiguous(), self.gradient.contiguous()  # as the kernels read them
         vectors = torch.zeros(2, history, *start.shape, dtype=start.dtype, device=start.device)
         self.last = _History(*vectors, torch.zeros_like(vectors[0, ..., 0]), torch.zeros_like(self.which))
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -178,12 +183,13 @@ class _RecordedRun(_Run):
     def go_on(self) -> None:
         """One step, or some from the recording."""
         if self.graph is None:
-            self._record() if self.is_recordable else self._step()
+            self._record() if self.is_recordable else self.step()
             return
         for _ in range(_REPLAYS):
             self.graph.replay()
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """As in torch's operations."""
         kernels = _load_kernels()
         trial, slope, stays = kernels.propose(self.gradient, self.point, self.last, self.length)
         loss, gradient = self.objective(trial, self.which)
@@ -206,12 +212,12 @@ class _RecordedRun(_Run):
         side.wait_stream(usual)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(side):
-            self._step()
+            self.step()
             side.synchronize()
             try:
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
-                    self._step()
+                    self.step()
                 finally:
                     graph.capture_end()
                 self.graph = graph
