@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_CHUNK, _WARPS = 4096, 16
+# The largest chunk, and the numbers of it that one warp works on.
+_CHUNK, _PER_WARP = 4096, 256
 
 
 @triton.jit
@@ -130,6 +131,12 @@ def _accept(
             tl.store(done + row, tl.full((), 1, tl.int8))
 
 
+def _shape(size: int) -> dict[str, int]:
+    """How a program works on the vectors of a problem: in chunks no longer than they are, with few warps if short."""
+    chunk = min(_CHUNK, triton.next_power_of_2(size))
+    return {"CHUNK": chunk, "num_warps": max(1, chunk // _PER_WARP)}
+
+
 def propose(gradient: Tensor, point: Tensor, history: Any, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The points (p, d) to try next, the slopes (p,) towards them, and which points are where they were."""
     (problems, size), slots = point.shape, len(history.moved)
@@ -137,7 +144,7 @@ def propose(gradient: Tensor, point: Tensor, history: Any, length: Tensor) -> tu
     stays = torch.empty_like(length, dtype=torch.int8)
     _propose[(problems,)](
         gradient, point, *history, length, trial, slope, stays, size, problems,
-        HISTORY=slots, ROOM=triton.next_power_of_2(slots), CHUNK=_CHUNK, num_warps=_WARPS,
+        HISTORY=slots, ROOM=triton.next_power_of_2(slots), **_shape(size),
     )  # fmt: skip
     return trial, slope, stays
 
@@ -155,5 +162,5 @@ def accept(tried: tuple[Tensor, ...], at: tuple[Tensor, ...], history: Any, ends
     problems, size = at[0].shape
     _accept[(problems,)](
         *tried, *at, *history, *ends, size, problems, *limits.values(),
-        HISTORY=len(history.moved), CHUNK=_CHUNK, num_warps=_WARPS,
+        HISTORY=len(history.moved), **_shape(size),
     )  # fmt: skip
