@@ -18,7 +18,7 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
@@ -49,8 +49,11 @@ BETAS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 Part = tuple[str, t2v.Task]
 
 
-def gather(arguments: argparse.Namespace) -> int:
-    """Embeds what is not there yet, in several processes, since a single one leaves a GPU idle."""
+def gather(arguments: argparse.Namespace, initializer: Callable[[], None] | None = None) -> int:
+    """Embeds what is not there yet, in several processes, since a single one leaves a GPU idle.
+
+    Each process calls `initializer` first.
+    """
     data, folder = arguments.shared / "data", arguments.out / f"{arguments.probe}-{arguments.size}"
     collection = read_collection(data)
     known = {dataset.images.name: dataset.images for dataset in collection.datasets}
@@ -59,7 +62,7 @@ def gather(arguments: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "parts.json").write_text(json.dumps([place for place, _ in parts]), encoding="utf-8")
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(arguments.workers, mp_context=spawn) as pool:
+    with ProcessPoolExecutor(arguments.workers, mp_context=spawn, initializer=initializer) as pool:
         for place in pool.map(partial(_work, arguments, folder), parts):
             print(place, flush=True)
     return 0
@@ -224,11 +227,8 @@ def weigh_prior(embeddings: dict[tuple[str, str], t2v.Embedding]) -> list[dict[s
     return rows
 
 
-def main() -> int:
-    """Runs one part."""
-    parser = make_parser(__doc__)
-    parts = parser.add_subparsers(required=True)
-    one = parts.add_parser("gather")
+def add_options(one: argparse.ArgumentParser) -> None:
+    """The options of `gather`."""
     one.add_argument("out", type=Path)
     one.add_argument("--probe", choices=(RESNET, "tf_efficientnet_lite0"), default=RESNET)
     one.add_argument("--size", type=int, default=SIZE, help="side of the images")
@@ -236,6 +236,14 @@ def main() -> int:
     one.add_argument("--device", help="cpu or cuda; a GPU if there is one")
     one.add_argument("--workers", type=int, default=1, help="processes")
     one.add_argument("--split-half", action="store_true", help="the noise of the draws by their halves, too")
+
+
+def main() -> int:
+    """Runs one part."""
+    parser = make_parser(__doc__)
+    parts = parser.add_subparsers(required=True)
+    one = parts.add_parser("gather")
+    add_options(one)
     one.set_defaults(run=gather)
     other = parts.add_parser("report")
     other.add_argument("out", type=Path)
