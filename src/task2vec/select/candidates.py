@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from task2vec.errors import UsageError
-from task2vec.experts.metatask import PRETRAINED, ModelInfo, find_free_name
+from task2vec.experts.metatask import ModelInfo, find_free_name
 from task2vec.library import Expert, Library
 from task2vec.progress import Report, silent
-from task2vec.select.zoo import find_in_zoo, load_zoo, look_up
+from task2vec.select.zoo import find_in_zoo, load_zoo, name_network
 
 if TYPE_CHECKING:
     from torch import nn
@@ -96,11 +96,6 @@ def make_entry(model: ModelInfo, library: Library | None) -> Expert:
     return Expert(name, "hub", model.location, parameters=model.params, input_size=model.size, cost=model.gmacs)
 
 
-def count_params(model: ModelInfo) -> int | None:
-    """Its parameters, as timm counts them where the zoo has it: with the classifier of its pretraining."""
-    return look_up(model.location).params or model.params or look_up(_name_network(model)).params
-
-
 def time_models(
     models: Sequence[ModelInfo], *, device: str | None = None, passes: int = PASSES, report: Report = silent
 ) -> dict[str, float | None]:
@@ -109,7 +104,7 @@ def time_models(
     Only the architecture and the size of the images count, so networks are built without their weights and see noise,
     and models of one architecture and size are timed once. None where the network cannot be built.
     """
-    wanted = {model.name: (_name_network(model), model.size) for model in models}
+    wanted = {model.name: (name_network(model), model.size) for model in models}
     found: dict[tuple[str | None, int | None], float] = {}
     step = report("timing", len(wanted))
     for name, size in wanted.values():
@@ -135,14 +130,6 @@ def time_network(network: "nn.Module", size: int, *, device: str | None = None, 
             network(pixels).sum().item()  # waits for a GPU
             spent.append(time.perf_counter() - begin)
     return 1000 / BATCH * statistics.median(spent[1:])
-
-
-def _name_network(model: ModelInfo) -> str | None:
-    """What the architecture of a model is called where it can be built."""
-    if model.is_named:
-        return model.location
-    name = model.network or ""
-    return name if name.startswith(("timm:", "torchvision:")) else PRETRAINED.get(name)
 
 
 def _build(name: str, size: int | None) -> "tuple[nn.Module, int]":

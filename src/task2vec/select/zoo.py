@@ -31,7 +31,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from task2vec.errors import UsageError
-from task2vec.experts.metatask import PRETRAINED
+from task2vec.experts.metatask import PRETRAINED, ModelInfo
 
 MODEL_COLUMNS = (
     "name", "size", "params", "gmacs", "imagenet", "real", "r", "sketch", "cpu", "gpu", "license", "pretraining"
@@ -337,6 +337,19 @@ def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
 def look_up(location: str | None) -> ZooModel:
     """What the zoo knows of a network; of a file or a network that it does not have, nothing."""
     return find_in_zoo(load_zoo(), location or "") or ZooModel(location or "")
+
+
+def count_params(model: ModelInfo) -> int | None:
+    """Its parameters, as timm counts them where the zoo has it: with the classifier of its pretraining."""
+    return look_up(model.location).params or model.params or look_up(name_network(model)).params
+
+
+def name_network(model: ModelInfo) -> str | None:
+    """What the architecture of a model is called where it can be built."""
+    if model.is_named:
+        return model.location
+    name = model.network or ""
+    return name if name.startswith(("timm:", "torchvision:")) else PRETRAINED.get(name)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
