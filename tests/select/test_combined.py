@@ -47,6 +47,11 @@ def scales(**changed):
     return combined.Scales(**(values | {"width": 2.0} | changed))
 
 
+def cover(posterior):
+    """The whole covariance of the errors of all models."""
+    return posterior.lean @ posterior.spread @ posterior.lean.T + posterior.common + np.diag(posterior.own)
+
+
 def rescale(fitted, given):
     """The model with given scales."""
     return replace(fitted, scales=given, solution=solve(fitted.cells, given))
@@ -74,9 +79,8 @@ def test_predictions_and_likelihood_are_those_of_one_dense_solve(score):
         allowed = query.scores["logme"][query.is_candidate]
         new["drifts"][:, 1] = np.clip((query.scores["logme"] - allowed.mean()) / allowed.std(), -4, 4)
     mean, spread, cost = oracle.predict(cells, fitted.scales, new)
-    found = posterior.lean @ posterior.spread @ posterior.lean.T + posterior.common + np.diag(posterior.own)
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-9)
-    np.testing.assert_allclose(found, spread, atol=1e-9)
+    np.testing.assert_allclose(cover(posterior), spread, atol=1e-9)
     np.testing.assert_allclose(fitted.solution.cost, cost, rtol=1e-9)
     gap = spread[0, 0] + spread[1, 1] - 2 * spread[0, 1]
     assert posterior.p_better(0, 1) == pytest.approx(norm.cdf((mean[1] - mean[0]) / np.sqrt(gap)))
@@ -90,20 +94,15 @@ def test_measured_errors_are_conditioned_on_as_one_dense_solve_does(shared):
     told = {"models": models, "values": values, "noise": np.diag(noise) + np.outer(shared, shared)}
     mean, spread = oracle.learn(fitted.cells, fitted.scales, describe(fitted, query), told)
     found = fitted.posterior(query).condition(np.array(models), values, noise, shared)
-    whole = found.lean @ found.spread @ found.lean.T + found.common + np.diag(found.own)
     np.testing.assert_allclose(found.mean, mean, atol=1e-9)
-    np.testing.assert_allclose(whole, spread, atol=1e-9)
+    np.testing.assert_allclose(cover(found), spread, atol=1e-9)
     widths = norm.ppf(0.95) * np.sqrt(np.diag(spread) + fitted.cells.noise.mean())
     np.testing.assert_allclose(found.half_widths(9), widths, atol=1e-9)
+    exact = replace(fitted.posterior(query), own=np.full(5, 0.3))
+    exact = exact.condition(np.arange(3), np.array([-0.5, -0.5, 0.2]), np.zeros(3))
+    assert [exact.p_better(0, 1), exact.p_better(0, 2), exact.p_better(2, 0)] == [0.5, 1.0, 0.0]
     draws = np.random.default_rng(1).multivariate_normal(mean, spread, 40_000).argmin(1)
     np.testing.assert_allclose(found.p_best(np.ones(5, dtype=bool)), np.bincount(draws, minlength=5) / 4e4, atol=0.03)
-
-
-def test_exact_errors_leave_no_doubt():
-    fitted, query = ask(draw(), 3)
-    posterior = replace(fitted.posterior(query), own=np.full(5, 0.3))
-    exact = posterior.condition(np.arange(3), np.array([-0.5, -0.5, 0.2]), np.zeros(3))
-    assert [exact.p_better(0, 1), exact.p_better(0, 2), exact.p_better(2, 0)] == [0.5, 1.0, 0.0]
 
 
 @pytest.mark.parametrize("measured", [[], [1], [1, 3]])
@@ -111,8 +110,7 @@ def test_the_gain_of_a_measurement_is_that_of_choosing_after_it(measured):
     fitted, query = ask(draw(), 3)
     posterior = replace(fitted.posterior(query), noise=0.05)
     tried = np.isin(np.arange(5), measured) if measured else np.ones(5, dtype=bool)
-    spread = posterior.lean @ posterior.spread @ posterior.lean.T + posterior.common + np.diag(posterior.own)
-    random = np.random.default_rng(0)
+    spread, random = cover(posterior), np.random.default_rng(0)
     for number in np.setdiff1d(np.arange(5), measured):
         rivals = measured or [one for one in range(5) if one != number]
         rival = min(rivals, key=lambda one: posterior.mean[one])
@@ -124,12 +122,15 @@ def test_the_gain_of_a_measurement_is_that_of_choosing_after_it(measured):
     assert posterior.expect_gain(2, np.arange(5) == 2, is_measured=False) == 0  # there is no other to choose
 
 
-def test_binomial_noise_is_that_of_test_images_on_the_scale_of_the_model():
+def test_noise_is_that_of_test_images_or_of_seeds_on_the_scale_of_the_model():
     random, errors = np.random.default_rng(0), np.array([0.05, 0.3, 0.9])
     for images in (200, 2000):
         shares = random.binomial(images, errors, size=(20_000, 3)) / images
         np.testing.assert_allclose(combined.binomial_noise(errors, images), scale_errors(shares).var(0), rtol=0.15)
     assert combined.binomial_noise(np.zeros(1), 20)[0] > combined.binomial_noise(np.zeros(1), 200)[0] > 0
+    seeds = np.array([[[0.1, 0.3], [0.2, np.nan]], [[0.5, 0.5], [np.nan, np.nan]]])  # noise by seeds
+    expected = np.log([0.13 / 0.93, 0.33 / 0.73]).var(ddof=1) / 2
+    np.testing.assert_allclose(combined.find_noise(build(seeds)), [expected, 0], atol=1e-12)
     everything = np.linspace(0, 1, 21)
     np.testing.assert_allclose(combined.unscale(scale_errors(everything)), everything, atol=1e-12)
 
@@ -201,16 +202,6 @@ def test_far_from_all_known_tasks_only_a_confident_choice_counts():
     assert found.order(query.is_candidate)[0] == found.average_best and found.abstains
 
 
-def test_unknown_distances_are_far_ones():
-    metatask = draw(10, 5, missing=0)
-    holes = metatask.distances["symmetric"].copy()
-    holes[:, 4] = holes[4] = np.nan
-    for row in (0, 4):
-        fitted, query = ask(replace(metatask, distances={"symmetric": holes}), row)
-        assert np.isfinite(fitted.predict(query).errors).all()
-    assert not fitted.is_near(query)
-
-
 @pytest.mark.parametrize("shape", [{"tasks": 3, "models": 1}, {"seeds": 1}, {"tasks": 9}])
 def test_little_or_extreme_evidence_gives_sane_predictions(shape):
     metatask = draw(**({"missing": 0, "seen": 0} | shape))
@@ -227,13 +218,16 @@ def test_little_or_extreme_evidence_gives_sane_predictions(shape):
         fit_combined(with_errors(metatask, np.full_like(metatask.errors[:, :, 0], np.nan)))
 
 
-def test_scores_that_are_odd_or_missing_are_borne():
+def test_scores_and_distances_that_are_odd_or_missing_are_borne():
     fitted, query = ask(draw(10, 5, missing=0), 0, score="logme")
     equal = replace(query, scores={"logme": np.ones(5)})
     np.testing.assert_array_equal(*(fitted.predict(one).errors for one in (replace(query, scores={}), equal)))
     assert not np.allclose(fitted.predict(query).errors, fitted.predict(equal).errors)
     odd = replace(query, scores={"logme": np.array([1.0, 3.0, 99.0, np.nan, -1e9])}, is_candidate=np.arange(5) < 2)
     np.testing.assert_allclose(combined._measure_drifts(odd, np.zeros(5), "logme")[:, 1], [-1, 1, 4, 0, -4])
+    holes = np.full(9, np.nan)  # unknown distances are far ones
+    far = replace(query, distances={"symmetric": holes})
+    assert np.isfinite(fitted.predict(far).errors).all() and not fitted.is_near(far) and fitted.is_near(query)
 
 
 def without_head(number):
@@ -286,12 +280,6 @@ def test_with_scores_of_the_features_the_prediction_is_that_of_one_dense_solve()
     mean, _ = oracle.learn(fitted.cells, fitted.scales, new, told | {"values": values, "noise": noise})
     found = predict_conditioned(known, own, query, measured, 0.2, last)
     np.testing.assert_allclose(scale_errors(found.errors), mean[:5] + fitted.centre, atol=1e-6)
-
-
-def test_noise_is_that_of_the_seeds():
-    errors = np.array([[[0.1, 0.3], [0.2, np.nan]], [[0.5, 0.5], [np.nan, np.nan]]])
-    expected = np.log([0.13 / 0.93, 0.33 / 0.73]).var(ddof=1) / 2
-    np.testing.assert_allclose(combined.find_noise(build(errors)), [expected, 0], atol=1e-12)
 
 
 def test_a_new_task_is_lifted_as_the_known_ones_are():
@@ -358,9 +346,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_intervals_cover_what_they_promise(case):
-    covered = []
-    for seed in range(2):
-        asked = [f"task {row}" for row in range(8)]
-        found = evaluate(draw_world(seed, **case), ["combined"], tasks=asked, resamples=1)
-        covered.append(found.outcomes["combined"].covered.mean())
+    asked = [f"task {row}" for row in range(8)]
+    found = [evaluate(draw_world(seed, **case), ["combined"], tasks=asked, resamples=1) for seed in range(2)]
+    covered = [one.outcomes["combined"].covered for one in found]
     assert 0.82 < np.mean(covered) < 0.98

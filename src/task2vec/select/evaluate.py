@@ -185,27 +185,15 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON, the choice for every task included."""
-        choices = {
-            outcome.name: [
-                {"task": task, "error": float(error)} | ({} if measured else {"model": self.models[number]})
-                for task, number, error, measured in zip(
-                    self.tasks, outcome.chosen, outcome.errors, outcome.measured, strict=True
-                )
-            ]
-            for outcome in self.outcomes.values()
-        }
-        return {
-            "leave": self.leave,
-            "tasks": list(self.tasks),
-            "datasets": list(self.datasets),
-            "smallest": self.smallest.tolist(),
-            "optimum": None if self.optimum is None else self.optimum.tolist(),
-            "optimum_chosen_on": self.chosen_on,
-            "fixed_model": self.fixed_model,
-            "rows": self.rows,
-            "choices": choices,
-            "left_out": dict(self.left_out),
-        }
+        names, choices = ("leave", "tasks", "datasets", "smallest", "optimum", "fixed_model", "rows", "left_out"), {}
+        for one in self.outcomes.values():
+            measured, choices[one.name] = one.measured.any(), []
+            for task, number, error in zip(self.tasks, one.chosen, one.errors.tolist(), strict=True):
+                model = {} if measured else {"model": self.models[number]}
+                choices[one.name].append({"task": task, "error": error, **model})
+        values = {name: getattr(self, name) for name in names}
+        plain = {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in values.items()}
+        return plain | {"optimum_chosen_on": self.chosen_on, "choices": choices}
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes the rows to a file, whole or not at all, and returns its path."""
