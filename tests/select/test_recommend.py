@@ -773,15 +773,6 @@ def test_models_without_weights_here_are_predicted_from_the_embedding_if_there_i
     assert spend(60, **every)[0].spent["embedding"] == 0  # it is in the library
 
 
-@pytest.mark.parametrize(("slow", "fast"), [(LITE0, BEST), (BEST, LITE0)])
-def test_where_time_is_short_it_embeds_first_and_measures_what_promises_most_per_second(spend, slow, fast):
-    advice, loaded, seconds = spend(25, passes={f"timm:{slow}": 1.0})
-    assert loaded == [fast] and advice.is_embedded and seconds <= 25
-    assert has_note(advice, f"1 candidate on this machine not measured: the time left is not enough for {slow}")
-    more = int(next(note for note in advice.notes if "not enough" in note).rsplit(" ", 1)[1].rstrip("s"))
-    assert set(spend(more, passes={f"timm:{slow}": 1.0})[1]) == {slow, fast}
-
-
 def test_the_order_is_that_of_the_probability_of_being_the_best_per_second(spend, seen_world, task, monkeypatch):
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: True)
     every, never = {"candidates": [LITE0, BEST, "mobilenet_v2"]}, {"torchvision:mobilenet_v2": 9.0}
@@ -792,12 +783,38 @@ def test_the_order_is_that_of_the_probability_of_being_the_best_per_second(spend
     assert spend(200, passes=never | {f"timm:{first}": slow}, **every)[1][:2] == [second, first]
 
 
-def test_a_model_that_takes_longer_than_expected_makes_the_next_one_wait(spend):
-    advice, loaded, seconds = spend(30, takes=dict.fromkeys([f"timm:{LITE0}", f"timm:{BEST}"], 20))
-    assert len(loaded) == 1 and seconds == 26.5
-    assert has_note(advice, "the time left is not enough") and advice.is_embedded
-    nothing, loaded, _ = spend(3)
-    assert not loaded and nothing.choice == BEST and nothing.measured_images is None and not nothing.is_embedded
+BOTH = (f"timm:{LITE0}", f"timm:{BEST}")
+
+
+@pytest.mark.parametrize(
+    ("budget", "how", "count", "is_embedded", "words"),
+    [
+        # The slow one does not fit; the fast one is measured after the embedding.
+        (25, {"passes": {BOTH[0]: 1.0}}, 1, True, f"not measured: the time left is not enough for {LITE0}"),
+        (25, {"passes": {BOTH[1]: 1.0}}, 1, True, f"not measured: the time left is not enough for {BEST}"),
+        (60, {"passes": {BOTH[1]: 1.0}}, 2, False, "nothing had to be predicted"),
+        # The first one takes longer than expected, so the second one waits.
+        (30, {"takes": dict.fromkeys(BOTH, 20)}, 1, True, "1 candidate on this machine not measured: the time left"),
+        (3, {}, 0, False, "2 candidates on this machine not measured: the time left is not enough"),
+        # Of 58 s each: the first one may take a little longer than is left.
+        (52, {"passes": dict.fromkeys(BOTH, 2.0), "takes": dict.fromkeys(BOTH, 30)}, 1, True, "not enough"),
+        (48, {"passes": dict.fromkeys(BOTH, 2.0), "takes": dict.fromkeys(BOTH, 30)}, 0, True, "not enough"),
+        # Another measurement gains little.
+        (50, {"passes": {BOTH[1]: 2.0}, "least": 1.0}, 0, True, "expected to lower the error by less than 0.1 points"),
+        (50, {"passes": {BOTH[1]: 2.0}, "least": 0.0}, 1, True, "not enough"),
+        (60, {"least": 1.0}, 2, False, "nothing had to be predicted"),  # there is time for all
+    ],
+)
+def test_what_is_measured_in_the_time_that_there_is(spend, monkeypatch, budget, how, count, is_embedded, words):
+    monkeypatch.setattr(budgets, "LEAST", how.get("least", budgets.LEAST))
+    options = {name: how[name] for name in how if name != "least"}
+    advice, loaded, seconds = spend(budget, **options)
+    assert len(loaded) == count and advice.is_embedded == is_embedded and has_note(advice, words)
+    assert {row.model for row in advice.rows if row.measured is not None} == set(loaded) and seconds <= 1.15 * budget
+    assert count or (advice.choice == BEST and advice.measured_images is None)
+    if "for tf" in words:  # the time that it asks for is enough
+        more = next(note for note in advice.notes if words in note).rsplit(" ", 1)[1].rstrip("s")
+        assert len(spend(int(more), **options)[1]) == 2
 
 
 def test_a_measurement_that_takes_much_longer_is_stopped(spend, library, monkeypatch):
@@ -818,16 +835,6 @@ def test_a_first_model_may_take_a_little_longer_than_is_left(spend):
     assert len(loaded) == 1 and advice.measured_images == 28
     assert has_note(advice, "1 candidate on this machine not measured: the time left is not enough")
     assert not spend(48, passes=slow)[1]
-
-
-def test_it_stops_where_another_measurement_gains_little(spend, monkeypatch):
-    monkeypatch.setattr(budgets, "LEAST", 1.0)
-    assert len(spend(60)[1]) == 2  # where there is time for all, all are measured
-    slow = {"passes": {f"timm:{BEST}": 2.0}}
-    advice, loaded, _ = spend(50, **slow)
-    assert not loaded and has_note(advice, "expected to lower the error by less than 0.1 points")
-    monkeypatch.setattr(budgets, "LEAST", 0.0)
-    assert spend(50, **slow)[1] == [LITE0]
 
 
 def test_many_images_are_sampled_and_what_was_measured_is_less_certain(spend, library):

@@ -218,17 +218,12 @@ class Evaluation:
         """What the table's numbers are, in sentences."""
         left = {"domain": "each dataset with the models fine-tuned on it"}.get(self.leave, f"each {self.leave}")
         count, datasets, smallest = len(self.tasks), len(set(self.datasets)), f"{100 * self.smallest.mean():.1f} %"
-        lines = [f"{pluralize(count, 'task')}, {left} left out in turn."]
-        if self.optimum is None:
-            lines.append(
-                f"Optimum: the smallest error, {smallest} on average. It is biased low, for there is one split."
-            )
-        else:
+        optimum = f"the smallest error, {smallest} on average. It is biased low, for there is one split."
+        if self.optimum is not None:
             on = "one half of the test images" if self.chosen_on == "halves" else "other splits"
-            lines.append(
-                f"Optimum: {100 * self.optimum.mean():.1f} % on average, selected on {on} and measured on the rest; "
-                f"the smallest error, {smallest}, is biased low."
-            )
+            optimum = f"{100 * self.optimum.mean():.1f} % on average, selected on {on} and measured on the rest; "
+            optimum += f"the smallest error, {smallest}, is biased low."
+        lines = [f"{pluralize(count, 'task')}, {left} left out in turn.", f"Optimum: {optimum}"]
         if AVERAGE_BEST in self.outcomes and 1 < datasets < count and len(self.outcomes) > 1:
             least = f"; with {datasets} of them it cannot be below {2 / 2**datasets:.2g}" if datasets <= _COARSE else ""
             lines.append(f"p treats tasks as independent; 'p datasets' counts each dataset once{least}.")

@@ -457,7 +457,7 @@ def metatask_from_csv(
     names = ("error", *_HALVES, *(name for name in SCORE_NAMES if name in rows[0][1]))
     cells = {name: np.full((len(tasks), len(models), 1, len(seeds)), np.nan) for name in names}
     seen, lines = np.zeros((len(tasks), len(models))), dict[tuple[int, ...], int]()
-    datasets, sources, classes = dict[str, str](), dict[str, str](), dict[str, int]()
+    datasets, sources, classes = dict[str, str](), dict[str, str | None](), dict[str, int]()
     for (line, row), (task, model, seed) in zip(rows, keys, strict=True):
         place, at = (tasks.index(task), models.index(model), 0, seeds.index(seed)), f"line {line} of '{errors}'"
         if not task or not model or not (seed.isascii() and seed.isdigit()):
@@ -474,23 +474,23 @@ def metatask_from_csv(
         if np.isfinite(count) and (count != int(count) or classes.setdefault(task, int(count)) != count):
             raise DataError(f"{at} has {count:g} classes for '{task}'. Give the same whole number in all its lines.")
         datasets[task] = row.get("dataset") or datasets.get(task, task)
-        sources[model] = row.get("source_task") or sources.get(model, "") or (model if model in tasks else "")
-    known = []
-    for model, own in sources.items():
-        fields = {"source_task": own or None, "source_fingerprint": own or None}
-        known.append(ModelInfo(model, **fields, source_dataset=datasets.get(own)))
+        sources[model] = row.get("source_task") or sources.get(model) or (model if model in tasks else None)
+    known = [
+        ModelInfo(model, "network", None, own, own, source_dataset=datasets.get(own or ""))
+        for model, own in sources.items()
+    ]
     metatask = build_metatask(
         Path(errors).stem,
         [TaskInfo(task, "", one, task, classes=classes.get(task, 0)) for task, one in datasets.items()],
         mark_generic(known),
         [protocol],
         [int(seed) for seed in seeds],
-        has_seen={(source, model) for model, source in sources.items()},
+        has_seen={(source, model) for model, source in sources.items() if source},
         space="",
     )
     halves = np.stack([cells.pop(name) for name in _HALVES], axis=-1)
-    fields = {"errors": cells.pop("error"), "halves": halves if np.isfinite(halves).any() else None}
-    fields |= {"scores": {name: values[..., 0] for name, values in cells.items()}}
+    fields: dict[str, Any] = {"errors": cells.pop("error"), "halves": halves if np.isfinite(halves).any() else None}
+    fields["scores"] = {name: values[..., 0] for name, values in cells.items()}
     metatask = replace(metatask, **fields, shares_images=metatask.shares_images + seen)
     return metatask if distances is None else _add_distances(metatask, Path(distances))
 

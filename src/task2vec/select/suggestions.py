@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
@@ -139,7 +140,7 @@ def suggest_models(
     found = []
     for place in dict.fromkeys([*order[:BEST], *small]) if names is None else order:
         model, odds = models[place], (float(level + mean[place]), float(half[place]))
-        predicted = (float(each[place]) for each in (errors, lows, highs, chances))
+        predicted: Any = (float(each[place]) for each in (errors, lows, highs, chances))
         lora = predict_lora(*odds, train_images) if model.name.startswith(_TRANSFORMERS) else None
         same = {name: getattr(model, name) for name in _SAME}
         found.append(Suggestion(model.name, *predicted, **same, lora=lora, seconds=seconds[model.name]))
