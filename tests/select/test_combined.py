@@ -12,7 +12,16 @@ from task2vec.errors import UndefinedScoreError
 from task2vec.experts import bundled_metatask
 from task2vec.library import MeasuredError
 from task2vec.select import Prediction, combined, fit_combined
-from task2vec.select.combined import Posterior, estimate_noise, fit_with_heads, predict_conditioned, scale_errors, solve
+from task2vec.select.combined import (
+    Posterior,
+    estimate_noise,
+    find_head_miss,
+    fit_with_heads,
+    predict_conditioned,
+    scale_errors,
+    solve,
+    unscale,
+)
 from task2vec.select.evaluate import evaluate
 from task2vec.select.strategies import fit_average_best
 from tests.oracles import combined as oracle
@@ -132,7 +141,7 @@ def test_noise_is_that_of_test_images_or_of_seeds_on_the_scale_of_the_model():
     expected = np.log([0.13 / 0.93, 0.33 / 0.73]).var(ddof=1) / 2
     np.testing.assert_allclose(combined.find_noise(build(seeds)), [expected, 0], atol=1e-12)
     everything = np.linspace(0, 1, 21)
-    np.testing.assert_allclose(combined.unscale(scale_errors(everything)), everything, atol=1e-12)
+    np.testing.assert_allclose(unscale(scale_errors(everything)), everything, atol=1e-12)
 
 
 def test_a_dataset_keeps_its_share_of_what_is_left_unknown():
@@ -280,6 +289,52 @@ def test_with_scores_of_the_features_the_prediction_is_that_of_one_dense_solve()
     mean, _ = oracle.learn(fitted.cells, fitted.scales, new, told | {"values": values, "noise": noise})
     found = predict_conditioned(known, own, query, measured, 0.2, last)
     np.testing.assert_allclose(scale_errors(found.errors), mean[:5] + fitted.centre, atol=1e-6)
+
+
+def with_datasets(metatask, names):
+    return replace(metatask, tasks=tuple(replace(one, dataset=n) for one, n in zip(metatask.tasks, names, strict=True)))
+
+
+def test_how_far_heads_miss_is_learned_from_every_source_once():
+    metatask = with_datasets(draw(60, 6, missing=0, seen=0), map(str, range(60)))
+    errors, luck = metatask.errors[:, :, 0].copy(), 0.3 * np.random.default_rng(0).normal(size=60)
+    errors[:, -1] = unscale(scale_errors(errors[:, -1]) + luck[:, None])
+    metatask = with_errors(metatask, errors)
+    fitted = fit_combined(metatask, scales=scales(rest=0.01))
+    wider = fit_combined(metatask, scales=scales(rest=0.3))
+    one = with_datasets(metatask, np.where(np.abs(luck) > 0.3, "a", np.arange(60).astype(str)))  # all that miss
+    grouped = fit_combined(one, scales=scales(rest=0.01))
+    for each in (fitted, wider, grouped):
+        found = oracle.miss(each.cells, each.scales, combined._SOURCES)
+        assert find_head_miss(each) == pytest.approx(found, rel=1e-6)
+    assert find_head_miss(fitted) == pytest.approx(luck.var(), rel=0.3)
+    assert find_head_miss(wider) < 0  # closer than the model grants
+    assert find_head_miss(grouped) < find_head_miss(fitted) / 2
+    errors[:, -1] = np.nan
+    assert find_head_miss(fit_combined(with_errors(metatask, errors), scales=scales())) == 0
+
+
+def test_the_noise_of_measured_errors_is_that_of_splits_with_common_images_and_of_few_test_images():
+    fitted = fit_combined(draw(missing=0), scales=scales())
+    splits, count = fitted.metatask.errors.shape[3], len(fitted.metatask.tasks)
+    measured = ([0.2, 0.3, 0.4], [0.15, 0.25], [0.3])
+    *apart, alone = ([MeasuredError("t", "x", one, HALF) for one in own] for own in measured)
+    values = [scale_errors(np.array(own)) for own in measured]
+    squares = sum(np.square(each - each.mean()).sum() for each in values)
+
+    def estimate(noise, given):
+        return estimate_noise(replace(fitted, cells=replace(fitted.cells, noise=noise)), given)
+
+    none = np.zeros(count)
+    usual = np.where(np.arange(count) == 0, 0.002, 0)  # of a task with one split the noise is unknown, not zero
+    assert estimate(usual, [alone]) == pytest.approx(2 * 0.002 * splits)
+    between = (combined._SPLITS * 0.002 * splits + squares) / (combined._SPLITS + 3)
+    assert estimate(usual, apart) == pytest.approx([between * (1 / 3 + 1), between * (1 / 2 + 1)])
+    assert estimate(none, apart)[0] == pytest.approx(squares / 3 * (1 / 3 + 1)) and len(estimate(none, [])) == 0
+    few = [MeasuredError("t", "x", 0.3, HALF, seed, 0.25, 0.5) for seed in range(3)]  # the same on all splits
+    reach = np.diff(scale_errors(np.array([0.3, 0.5])))[0] / norm.ppf(0.975)
+    assert estimate(none, [few[:1], few]) == pytest.approx(reach**2 * np.array([1, 2 / 3]))
+    assert estimate(usual, [few]) == pytest.approx(reach**2 * 2 / 3)  # other tasks have more images
 
 
 def test_a_new_task_is_lifted_as_the_known_ones_are():

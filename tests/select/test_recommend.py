@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy.stats import norm
 
 import task2vec as t2v
 from task2vec.distance import symmetric
@@ -16,28 +15,14 @@ from task2vec.experts.checkpoint import write_tensors
 from task2vec.experts.protocol import wilson_interval
 from task2vec.library import Expert, Library, MeasuredError
 from task2vec.select import budget as budgets
-from task2vec.select import candidates, combined, find_strategy, fit_combined
+from task2vec.select import candidates, combined
 from task2vec.select import recommend as room
-from task2vec.select.combined import SIZE_SHIFT, estimate_noise, find_head_miss, fit_with_heads, scale_errors, unscale
+from task2vec.select.combined import SIZE_SHIFT, fit_with_heads, scale_errors, unscale
 from task2vec.select.recommend import recommend
-from task2vec.select.strategies import find_average_best
 from task2vec.select.zoo import load_zoo
 from tests.command import run_command
 from tests.experts.material import make_attributes, make_model, make_task
-from tests.oracles import combined as oracle
-from tests.select.material import (
-    FIVE,
-    HALF,
-    MODELS,
-    TASKS,
-    build,
-    embed,
-    fill_library,
-    fingerprint,
-    make_world,
-    with_errors,
-)
-from tests.select.test_combined import draw, scales
+from tests.select.material import FIVE, HALF, MODELS, TASKS, embed, fill_library, fingerprint, make_world
 
 LOADABLE = {"generic resnet34", "tf_efficientnet_lite0", "tf_efficientnet_lite1", "mobilenet_v2"}
 BEST = "tf_efficientnet_lite1"  # on average
@@ -451,52 +436,6 @@ def test_the_head_of_the_embedding_says_how_hard_the_task_is(world):
     assert widths[0] > max(widths[1:]) and widths[2] > widths[3] > 0
 
 
-def with_datasets(metatask, names):
-    return replace(metatask, tasks=tuple(replace(one, dataset=n) for one, n in zip(metatask.tasks, names, strict=True)))
-
-
-def test_how_far_heads_miss_is_learned_from_every_source_once():
-    metatask = with_datasets(draw(60, 6, missing=0, seen=0), map(str, range(60)))
-    errors, luck = metatask.errors[:, :, 0].copy(), 0.3 * np.random.default_rng(0).normal(size=60)
-    errors[:, -1] = combined.unscale(scale_errors(errors[:, -1]) + luck[:, None])
-    metatask = with_errors(metatask, errors)
-    fitted = fit_combined(metatask, scales=scales(rest=0.01))
-    wider = fit_combined(metatask, scales=scales(rest=0.3))
-    one = with_datasets(metatask, np.where(np.abs(luck) > 0.3, "a", np.arange(60).astype(str)))  # all that miss
-    grouped = fit_combined(one, scales=scales(rest=0.01))
-    for each in (fitted, wider, grouped):
-        found = oracle.miss(each.cells, each.scales, combined._SOURCES)
-        assert find_head_miss(each) == pytest.approx(found, rel=1e-6)
-    assert find_head_miss(fitted) == pytest.approx(luck.var(), rel=0.3)
-    assert find_head_miss(wider) < 0  # closer than the model grants
-    assert find_head_miss(grouped) < find_head_miss(fitted) / 2
-    errors[:, -1] = np.nan
-    assert find_head_miss(fit_combined(with_errors(metatask, errors), scales=scales())) == 0
-
-
-def test_the_noise_of_measured_errors_is_that_of_splits_with_common_images_and_of_few_test_images(world):
-    fitted = fit_with_heads(world.select("half"))
-    splits, count = fitted.metatask.errors.shape[3], len(fitted.metatask.tasks)
-    measured = ([0.2, 0.3, 0.4], [0.15, 0.25], [0.3])
-    *apart, alone = ([MeasuredError("t", "x", one, HALF) for one in own] for own in measured)
-    values = [scale_errors(np.array(own)) for own in measured]
-    squares = sum(np.square(each - each.mean()).sum() for each in values)
-
-    def estimate(noise, given):
-        return estimate_noise(replace(fitted, cells=replace(fitted.cells, noise=noise)), given)
-
-    none = np.zeros(count)
-    usual = np.where(np.arange(count) == 0, 0.002, 0)  # of a task with one split the noise is unknown, not zero
-    assert estimate(usual, [alone]) == pytest.approx(2 * 0.002 * splits)
-    between = (combined._SPLITS * 0.002 * splits + squares) / (combined._SPLITS + 3)
-    assert estimate(usual, apart) == pytest.approx([between * (1 / 3 + 1), between * (1 / 2 + 1)])
-    assert estimate(none, apart)[0] == pytest.approx(squares / 3 * (1 / 3 + 1)) and len(estimate(none, [])) == 0
-    few = [MeasuredError("t", "x", 0.3, HALF, seed, 0.25, 0.5) for seed in range(3)]  # the same on all splits
-    reach = np.diff(scale_errors(np.array([0.3, 0.5])))[0] / norm.ppf(0.975)
-    assert estimate(none, [few[:1], few]) == pytest.approx(reach**2 * np.array([1, 2 / 3]))
-    assert estimate(usual, [few]) == pytest.approx(reach**2 * 2 / 3)  # other tasks have more images
-
-
 def measure(library, own, errors):
     """Adds an embedding and errors of networks on its task, on several splits, to a library."""
     library.add(own)
@@ -506,19 +445,6 @@ def measure(library, own, errors):
         for seed, error in enumerate(values):
             ends = wilson_interval(1000 * error, 1000)
             library.add(MeasuredError(own.provenance["task_fingerprint"], name, error, HALF, seed, ends.low, ends.high))
-
-
-def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others():
-    everybody, only = np.ones(3, dtype=bool), np.arange(3) == 2
-    for count, best in ((5, 0), (6, 2)):
-        errors = np.tile([[[0.2], [0.3], [0.01]]], (12, 1, 1))
-        errors[count:, 2] = np.nan
-        assert find_average_best(build(errors), everybody) == best
-    # On tasks that no other model was measured on, nothing links it with them: easy tasks, or a good model?
-    errors[:6, :2] = np.nan
-    alone = build(errors)
-    assert find_average_best(alone, everybody) == 0 and find_average_best(alone, only) == 2
-    assert np.isnan(find_strategy("average_best").fit(alone)(alone.query(0)).loss).tolist() == only.tolist()
 
 
 # --- measuring on the task's own images ------------------------------------------------------------------------------

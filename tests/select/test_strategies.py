@@ -12,6 +12,7 @@ from task2vec.experts.metatask import SPLITS, SYMMETRIC
 from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy, strategies
 from task2vec.select.model_space import fit_model_space
 from task2vec.select.strategies import (
+    find_average_best,
     find_errors,
     fit_adjusted,
     fit_asymmetric,
@@ -68,6 +69,19 @@ def test_average_best_is_the_best_mean_of_what_may_be_learned():
     assert np.array_equal(fit_average_best(with_errors(metatask, errors))(metatask.query(0)).loss, prediction.loss)
     with pytest.raises(UndefinedScoreError, match="no error is known"):
         fit_average_best(with_errors(metatask, np.full((9, 6, 3), np.nan)))
+
+
+def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others():
+    everybody, only = np.ones(3, dtype=bool), np.arange(3) == 2
+    for count, best in ((5, 0), (6, 2)):
+        errors = np.tile([[[0.2], [0.3], [0.01]]], (12, 1, 1))
+        errors[count:, 2] = np.nan
+        assert find_average_best(build(errors), everybody) == best
+    # On tasks that no other model was measured on, nothing links it with them: easy tasks, or a good model?
+    errors[:6, :2] = np.nan
+    alone = build(errors)
+    assert find_average_best(alone, everybody) == 0 and find_average_best(alone, only) == 2
+    assert np.isnan(find_strategy("average_best").fit(alone)(alone.query(0)).loss).tolist() == only.tolist()
 
 
 def test_baselines_fall_back_on_the_average():

@@ -21,12 +21,7 @@ from task2vec.library import Library, MeasuredError
 from task2vec.progress import show_progress
 from task2vec.select.budget import Budget, OutOfTimeError, read_seconds, spend
 from task2vec.select.candidates import BATCH, PASSES, find_model, make_entry, read_count, time_models
-from task2vec.select.combined import (
-    MOST_HALVINGS,
-    SURE,
-    mean_errors,
-    predict_conditioned,
-)
+from task2vec.select.combined import MOST_HALVINGS, SURE, mean_errors, predict_conditioned
 from task2vec.select.curves import count_train_images, fit_curves
 from task2vec.select.evidence import (
     add_models,
@@ -199,10 +194,7 @@ def _check_limits(measure_top: int, budget: Budget | None, seeds: int, limits: M
 
 
 def _find_candidates(
-    metatask: MetaTask | None,
-    library: Library | None,
-    candidates: Sequence[str | Path] | None,
-    shots: str | int | None,
+    metatask: MetaTask | None, library: Library | None, candidates: Sequence[str | Path] | None, shots: str | int | None
 ) -> list[ModelInfo] | None:
     """The models that are named, None for all, after checking that there is such evidence."""
     if metatask is not None:
