@@ -29,13 +29,11 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
     Raises:
         UsageError: It is none of these.
     """
-    for model in known:
-        if model.name == name or (model.location is not None and model.location in (name, f"timm:{name}")):
-            return model
+    same = [model for model in known if name == model.name or model.location in (name, f"timm:{name}")]
     if (in_zoo := find_in_zoo(load_zoo(), name)) is not None:  # it may have another name for the weights of a known one
-        for model in known:
-            if model.is_named and find_in_zoo(load_zoo(), model.location or "") is in_zoo:
-                return model
+        same += [model for model in known if find_in_zoo(load_zoo(), model.location or "") is in_zoo]
+    if same:
+        return same[0]
     if name.endswith(".expert.safetensors") or Path(name).is_file():
         from task2vec.experts.checkpoint import SUFFIX, read_metadata
 
@@ -66,16 +64,17 @@ def read_count(text: str | float) -> float:
         >>> read_count("10M"), read_count("800k"), read_count(2.5e6)
         (10000000.0, 800000.0, 2500000.0)
     """
-    if (count := read_amount(text, {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9})) is None:
-        raise UsageError(f"'{text}' is not a number of parameters (--max-params). Write it like 10M, 800k or 2500000.")
-    return count
+    refusal = f"'{text}' is not a number of parameters (--max-params). Write it like 10M, 800k or 2500000."
+    return read_amount(text, {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}, refusal)
 
 
-def read_amount(text: str | float, units: Mapping[str, float]) -> float | None:
-    """A number above 0 with one of the units; None for what is none."""
+def read_amount(text: str | float, units: Mapping[str, float], refusal: str) -> float:
+    """A number above 0 with one of the units; a UsageError for what is none."""
     found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?|\.\d+)\s*([a-z]?)\s*", str(text).lower())
     value = float(found[1]) * units.get(found[2], 0) if found else 0.0
-    return value if 0 < value < math.inf else None
+    if not 0 < value < math.inf:
+        raise UsageError(refusal)
+    return value
 
 
 def make_entry(model: ModelInfo, library: Library | None) -> Expert:

@@ -590,14 +590,13 @@ class Case:
         if len(curves.shifts) and row.source_task is None:
             embedding = self.embedding if self.is_embedded else None
             found["tuned"] = curves.tuned(embedding, row.model, *error, classes=classes)
-            model = next(one for one in self.metatask.models if one.name == row.model)
+            locations = {one.name: one.location or "" for one in self.metatask.models}
             count = classes * count_train_images(self.per_class, self.shots) if len(self.per_class) else 0
-            spent = {one.location: self.seconds.get(one.name) for one in self.metatask.models}
-            timed = {where: seconds for where, seconds in spent.items() if where is not None and seconds is not None}
-            allowed = zip(self.metatask.models, self.is_candidate, strict=True)
-            names = [one.location or "" for one, is_allowed in allowed if is_allowed] if self.is_named else None
+            timed = {locations[name]: seconds for name, seconds in self.seconds.items() if seconds is not None}
+            allowed = zip(locations.values(), self.is_candidate, strict=True)
+            names = [location for location, is_allowed in allowed if is_allowed] if self.is_named else None
             about = {"names": names, "train_images": count, "timed": timed, **self.limits}
-            found["zoo"] = suggest_models(found["tuned"], model.location or "", **about)
+            found["zoo"] = suggest_models(found["tuned"], locations[row.model], **about)
         return found if is_known else {"zoo": found.get("zoo", ())}
 
     def _predict(self, is_candidate: np.ndarray) -> list[int]:
