@@ -303,29 +303,25 @@ def _at_size(rows: list[dict[str, str]], size: int, column: str, *, exact: bool 
 
 def weigh(posterior: Posterior) -> tuple[float, np.ndarray]:
     """Minus the log likelihood of the cells, and its gradient by the logarithms of all variances."""
-    solved, variances, noise = posterior, posterior.variances, posterior.noise
-    weights = 1 / noise[solved.table_of]
-    fitted = (solved.scaled**2 * weights).sum() - solved.sums_y @ solved.pull_y - solved.evidence @ solved.shared
+    solved, variances = posterior, posterior.variances
+    models, tables = solved.places
+    weights = 1 / solved.noise[tables]
+    fitted = (solved.scaled**2 * weights).sum() - (solved.sums_y * solved.pull_y).sum()
+    fitted -= solved.evidence @ solved.shared
     log_det = solved.log_det + np.log(solved.prior).sum() - np.linalg.slogdet(solved.spread)[1]
     # By the covariances of effects in two tables, of shared effects, and of noise.
-    effects = solved.pull_y - solved.pull @ solved.shared
-    counts = solved.counts / noise[solved.pair_table]
-    left = solved.sums - counts[:, None] * solved.pull
-    rest = solved.sums_y - solved.sums @ solved.shared - counts * effects
-    by_effects, own = np.zeros_like(solved.between), np.empty(len(counts))
-    for rows in solved.buckets:
-        spread, n, tables = solved.spread_pairs(rows)[0], counts[rows], solved.pair_table[rows]
-        each = -n[:, :, None] * spread * n[:, None, :] + n[:, :, None] * np.eye(rows.shape[1])
-        each -= (
-            left[rows] @ solved.spread @ left[rows].transpose(0, 2, 1) + rest[rows][:, :, None] * rest[rows][:, None, :]
-        )
-        np.add.at(by_effects, (tables[:, :, None], tables[:, None, :]), each / 2)
-        own[rows] = np.einsum("eii->ei", spread)
+    effects, known = solved.pull_y - solved.pull @ solved.shared, np.unique(models)
+    left = (solved.sums - solved.weights[:, :, None] * solved.pull)[known]
+    rest = (solved.sums_y - solved.sums @ solved.shared - solved.weights * effects)[known]
+    own = solved.weights[known]
+    each = own[:, :, None] * (np.eye(own.shape[1]) - solved.effects[known] * own[:, None])
+    each -= left @ solved.spread @ left.transpose(0, 2, 1) + rest[:, :, None] * rest[:, None]
+    by_effects = each.sum(0) / 2
     by_prior = (1 - (np.diag(solved.spread) + solved.shared**2) / solved.prior) / 2
     start, width = len(solved.columns), solved.covariates.shape[1]
-    cells = solved.design - solved.pull[solved.pair_of]
-    residuals = solved.scaled - solved.design @ solved.shared - effects[solved.pair_of]
-    unsure = ((cells @ solved.spread) * cells).sum(1) + own[solved.pair_of] + residuals**2
+    cells = solved.design - solved.pull[solved.places]
+    residuals = solved.scaled - solved.design @ solved.shared - effects[solved.places]
+    unsure = ((cells @ solved.spread) * cells).sum(1) + solved.effects[models, tables, tables] + residuals**2
     by_noise = (1 - unsure * weights) / 2
     gradient = [
         variances.model * by_effects.sum(),
@@ -333,7 +329,7 @@ def weigh(posterior: Posterior) -> tuple[float, np.ndarray]:
         variances.table * np.trace(by_effects),
         by_prior[start : start + width].sum(),
         by_prior[start + width :].sum(),
-        *np.bincount(solved.table_of, by_noise),
+        *np.bincount(tables, by_noise),
     ]
     return float(fitted + log_det) / 2, np.array(gradient)
 

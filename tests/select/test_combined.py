@@ -7,11 +7,21 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from experiments.metatask.scales import learn_bundled_scales
 from task2vec.errors import UndefinedScoreError
 from task2vec.experts import bundled_metatask
 from task2vec.library import MeasuredError
-from task2vec.select import Prediction, combined, fit_combined, learn_bundled_scales
-from task2vec.select.combined import Posterior, estimate_noise, fit_with_heads, predict_conditioned, scale_errors, solve
+from task2vec.select import Prediction, combined, fit_combined
+from task2vec.select.combined import (
+    Posterior,
+    estimate_noise,
+    find_head_miss,
+    fit_with_heads,
+    predict_conditioned,
+    scale_errors,
+    solve,
+    unscale,
+)
 from task2vec.select.evaluate import evaluate
 from task2vec.select.strategies import fit_average_best
 from tests.oracles import combined as oracle
@@ -46,6 +56,11 @@ def scales(**changed):
     return combined.Scales(**(values | {"width": 2.0} | changed))
 
 
+def cover(posterior):
+    """The whole covariance of the errors of all models."""
+    return posterior.lean @ posterior.spread @ posterior.lean.T + posterior.common + np.diag(posterior.own)
+
+
 def rescale(fitted, given):
     """The model with given scales."""
     return replace(fitted, scales=given, solution=solve(fitted.cells, given))
@@ -73,9 +88,8 @@ def test_predictions_and_likelihood_are_those_of_one_dense_solve(score):
         allowed = query.scores["logme"][query.is_candidate]
         new["drifts"][:, 1] = np.clip((query.scores["logme"] - allowed.mean()) / allowed.std(), -4, 4)
     mean, spread, cost = oracle.predict(cells, fitted.scales, new)
-    found = posterior.lean @ posterior.spread @ posterior.lean.T + posterior.common + np.diag(posterior.own)
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-9)
-    np.testing.assert_allclose(found, spread, atol=1e-9)
+    np.testing.assert_allclose(cover(posterior), spread, atol=1e-9)
     np.testing.assert_allclose(fitted.solution.cost, cost, rtol=1e-9)
     gap = spread[0, 0] + spread[1, 1] - 2 * spread[0, 1]
     assert posterior.p_better(0, 1) == pytest.approx(norm.cdf((mean[1] - mean[0]) / np.sqrt(gap)))
@@ -89,20 +103,15 @@ def test_measured_errors_are_conditioned_on_as_one_dense_solve_does(shared):
     told = {"models": models, "values": values, "noise": np.diag(noise) + np.outer(shared, shared)}
     mean, spread = oracle.learn(fitted.cells, fitted.scales, describe(fitted, query), told)
     found = fitted.posterior(query).condition(np.array(models), values, noise, shared)
-    whole = found.lean @ found.spread @ found.lean.T + found.common + np.diag(found.own)
     np.testing.assert_allclose(found.mean, mean, atol=1e-9)
-    np.testing.assert_allclose(whole, spread, atol=1e-9)
+    np.testing.assert_allclose(cover(found), spread, atol=1e-9)
     widths = norm.ppf(0.95) * np.sqrt(np.diag(spread) + fitted.cells.noise.mean())
     np.testing.assert_allclose(found.half_widths(9), widths, atol=1e-9)
+    exact = replace(fitted.posterior(query), own=np.full(5, 0.3))
+    exact = exact.condition(np.arange(3), np.array([-0.5, -0.5, 0.2]), np.zeros(3))
+    assert [exact.p_better(0, 1), exact.p_better(0, 2), exact.p_better(2, 0)] == [0.5, 1.0, 0.0]
     draws = np.random.default_rng(1).multivariate_normal(mean, spread, 40_000).argmin(1)
     np.testing.assert_allclose(found.p_best(np.ones(5, dtype=bool)), np.bincount(draws, minlength=5) / 4e4, atol=0.03)
-
-
-def test_exact_errors_leave_no_doubt():
-    fitted, query = ask(draw(), 3)
-    posterior = replace(fitted.posterior(query), own=np.full(5, 0.3))
-    exact = posterior.condition(np.arange(3), np.array([-0.5, -0.5, 0.2]), np.zeros(3))
-    assert [exact.p_better(0, 1), exact.p_better(0, 2), exact.p_better(2, 0)] == [0.5, 1.0, 0.0]
 
 
 @pytest.mark.parametrize("measured", [[], [1], [1, 3]])
@@ -110,8 +119,7 @@ def test_the_gain_of_a_measurement_is_that_of_choosing_after_it(measured):
     fitted, query = ask(draw(), 3)
     posterior = replace(fitted.posterior(query), noise=0.05)
     tried = np.isin(np.arange(5), measured) if measured else np.ones(5, dtype=bool)
-    spread = posterior.lean @ posterior.spread @ posterior.lean.T + posterior.common + np.diag(posterior.own)
-    random = np.random.default_rng(0)
+    spread, random = cover(posterior), np.random.default_rng(0)
     for number in np.setdiff1d(np.arange(5), measured):
         rivals = measured or [one for one in range(5) if one != number]
         rival = min(rivals, key=lambda one: posterior.mean[one])
@@ -123,14 +131,17 @@ def test_the_gain_of_a_measurement_is_that_of_choosing_after_it(measured):
     assert posterior.expect_gain(2, np.arange(5) == 2, is_measured=False) == 0  # there is no other to choose
 
 
-def test_binomial_noise_is_that_of_test_images_on_the_scale_of_the_model():
+def test_noise_is_that_of_test_images_or_of_seeds_on_the_scale_of_the_model():
     random, errors = np.random.default_rng(0), np.array([0.05, 0.3, 0.9])
     for images in (200, 2000):
         shares = random.binomial(images, errors, size=(20_000, 3)) / images
         np.testing.assert_allclose(combined.binomial_noise(errors, images), scale_errors(shares).var(0), rtol=0.15)
     assert combined.binomial_noise(np.zeros(1), 20)[0] > combined.binomial_noise(np.zeros(1), 200)[0] > 0
+    seeds = np.array([[[0.1, 0.3], [0.2, np.nan]], [[0.5, 0.5], [np.nan, np.nan]]])  # noise by seeds
+    expected = np.log([0.13 / 0.93, 0.33 / 0.73]).var(ddof=1) / 2
+    np.testing.assert_allclose(combined.find_noise(build(seeds)), [expected, 0], atol=1e-12)
     everything = np.linspace(0, 1, 21)
-    np.testing.assert_allclose(combined.unscale(scale_errors(everything)), everything, atol=1e-12)
+    np.testing.assert_allclose(unscale(scale_errors(everything)), everything, atol=1e-12)
 
 
 def test_a_dataset_keeps_its_share_of_what_is_left_unknown():
@@ -200,16 +211,6 @@ def test_far_from_all_known_tasks_only_a_confident_choice_counts():
     assert found.order(query.is_candidate)[0] == found.average_best and found.abstains
 
 
-def test_unknown_distances_are_far_ones():
-    metatask = draw(10, 5, missing=0)
-    holes = metatask.distances["symmetric"].copy()
-    holes[:, 4] = holes[4] = np.nan
-    for row in (0, 4):
-        fitted, query = ask(replace(metatask, distances={"symmetric": holes}), row)
-        assert np.isfinite(fitted.predict(query).errors).all()
-    assert not fitted.is_near(query)
-
-
 @pytest.mark.parametrize("shape", [{"tasks": 3, "models": 1}, {"seeds": 1}, {"tasks": 9}])
 def test_little_or_extreme_evidence_gives_sane_predictions(shape):
     metatask = draw(**({"missing": 0, "seen": 0} | shape))
@@ -226,13 +227,16 @@ def test_little_or_extreme_evidence_gives_sane_predictions(shape):
         fit_combined(with_errors(metatask, np.full_like(metatask.errors[:, :, 0], np.nan)))
 
 
-def test_scores_that_are_odd_or_missing_are_borne():
+def test_scores_and_distances_that_are_odd_or_missing_are_borne():
     fitted, query = ask(draw(10, 5, missing=0), 0, score="logme")
     equal = replace(query, scores={"logme": np.ones(5)})
     np.testing.assert_array_equal(*(fitted.predict(one).errors for one in (replace(query, scores={}), equal)))
     assert not np.allclose(fitted.predict(query).errors, fitted.predict(equal).errors)
     odd = replace(query, scores={"logme": np.array([1.0, 3.0, 99.0, np.nan, -1e9])}, is_candidate=np.arange(5) < 2)
     np.testing.assert_allclose(combined._measure_drifts(odd, np.zeros(5), "logme")[:, 1], [-1, 1, 4, 0, -4])
+    holes = np.full(9, np.nan)  # unknown distances are far ones
+    far = replace(query, distances={"symmetric": holes})
+    assert np.isfinite(fitted.predict(far).errors).all() and not fitted.is_near(far) and fitted.is_near(query)
 
 
 def without_head(number):
@@ -287,10 +291,50 @@ def test_with_scores_of_the_features_the_prediction_is_that_of_one_dense_solve()
     np.testing.assert_allclose(scale_errors(found.errors), mean[:5] + fitted.centre, atol=1e-6)
 
 
-def test_noise_is_that_of_the_seeds():
-    errors = np.array([[[0.1, 0.3], [0.2, np.nan]], [[0.5, 0.5], [np.nan, np.nan]]])
-    expected = np.log([0.13 / 0.93, 0.33 / 0.73]).var(ddof=1) / 2
-    np.testing.assert_allclose(combined.find_noise(build(errors)), [expected, 0], atol=1e-12)
+def with_datasets(metatask, names):
+    return replace(metatask, tasks=tuple(replace(one, dataset=n) for one, n in zip(metatask.tasks, names, strict=True)))
+
+
+def test_how_far_heads_miss_is_learned_from_every_source_once():
+    metatask = with_datasets(draw(60, 6, missing=0, seen=0), map(str, range(60)))
+    errors, luck = metatask.errors[:, :, 0].copy(), 0.3 * np.random.default_rng(0).normal(size=60)
+    errors[:, -1] = unscale(scale_errors(errors[:, -1]) + luck[:, None])
+    metatask = with_errors(metatask, errors)
+    fitted = fit_combined(metatask, scales=scales(rest=0.01))
+    wider = fit_combined(metatask, scales=scales(rest=0.3))
+    one = with_datasets(metatask, np.where(np.abs(luck) > 0.3, "a", np.arange(60).astype(str)))  # all that miss
+    grouped = fit_combined(one, scales=scales(rest=0.01))
+    for each in (fitted, wider, grouped):
+        found = oracle.miss(each.cells, each.scales, combined._SOURCES)
+        assert find_head_miss(each) == pytest.approx(found, rel=1e-6)
+    assert find_head_miss(fitted) == pytest.approx(luck.var(), rel=0.3)
+    assert find_head_miss(wider) < 0  # closer than the model grants
+    assert find_head_miss(grouped) < find_head_miss(fitted) / 2
+    errors[:, -1] = np.nan
+    assert find_head_miss(fit_combined(with_errors(metatask, errors), scales=scales())) == 0
+
+
+def test_the_noise_of_measured_errors_is_that_of_splits_with_common_images_and_of_few_test_images():
+    fitted = fit_combined(draw(missing=0), scales=scales())
+    splits, count = fitted.metatask.errors.shape[3], len(fitted.metatask.tasks)
+    measured = ([0.2, 0.3, 0.4], [0.15, 0.25], [0.3])
+    *apart, alone = ([MeasuredError("t", "x", one, HALF) for one in own] for own in measured)
+    values = [scale_errors(np.array(own)) for own in measured]
+    squares = sum(np.square(each - each.mean()).sum() for each in values)
+
+    def estimate(noise, given):
+        return estimate_noise(replace(fitted, cells=replace(fitted.cells, noise=noise)), given)
+
+    none = np.zeros(count)
+    usual = np.where(np.arange(count) == 0, 0.002, 0)  # of a task with one split the noise is unknown, not zero
+    assert estimate(usual, [alone]) == pytest.approx(2 * 0.002 * splits)
+    between = (combined._SPLITS * 0.002 * splits + squares) / (combined._SPLITS + 3)
+    assert estimate(usual, apart) == pytest.approx([between * (1 / 3 + 1), between * (1 / 2 + 1)])
+    assert estimate(none, apart)[0] == pytest.approx(squares / 3 * (1 / 3 + 1)) and len(estimate(none, [])) == 0
+    few = [MeasuredError("t", "x", 0.3, HALF, seed, 0.25, 0.5) for seed in range(3)]  # the same on all splits
+    reach = np.diff(scale_errors(np.array([0.3, 0.5])))[0] / norm.ppf(0.975)
+    assert estimate(none, [few[:1], few]) == pytest.approx(reach**2 * np.array([1, 2 / 3]))
+    assert estimate(usual, [few]) == pytest.approx(reach**2 * 2 / 3)  # other tasks have more images
 
 
 def test_a_new_task_is_lifted_as_the_known_ones_are():
@@ -357,9 +401,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_intervals_cover_what_they_promise(case):
-    covered = []
-    for seed in range(2):
-        asked = [f"task {row}" for row in range(8)]
-        found = evaluate(draw_world(seed, **case), ["combined"], tasks=asked, resamples=1)
-        covered.append(found.outcomes["combined"].covered.mean())
+    asked = [f"task {row}" for row in range(8)]
+    found = [evaluate(draw_world(seed, **case), ["combined"], tasks=asked, resamples=1) for seed in range(2)]
+    covered = [one.outcomes["combined"].covered for one in found]
     assert 0.82 < np.mean(covered) < 0.98

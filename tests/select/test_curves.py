@@ -105,39 +105,29 @@ def test_the_prior_is_students_t_and_the_number_is_most_probably_right_within_a_
     assert np.interp(labels.images, images, within) > 0.98 * within.max()
 
 
-def test_lines_are_recovered_and_are_the_most_probable():
-    rng, count = np.random.default_rng(1), 1500
-    steps = np.log(np.array([2, 5, 10, 20, 100]) / 5)
-    bases = np.repeat(np.stack([np.ones(5), steps], axis=1)[None], count, axis=0)
-    noise = rng.uniform(0.001, 0.02, size=(count, 5))
-    values = np.einsum("uki,ui->uk", bases, rng.multivariate_normal(MEAN, SPREAD, size=count))
+def test_lines_are_the_most_probable_and_weights_count_like_repeated_ones():
+    rng, count = np.random.default_rng(1), 60
+    bases = np.stack([np.ones(5), np.log(np.array([2, 5, 10, 20, 100]) / 5)], axis=1)
+    noise, known = rng.uniform(0.001, 0.02, size=(count, 5)), rng.random((count, 5)) < 0.8
+    values = rng.multivariate_normal(MEAN, SPREAD, size=count) @ bases.T
     values += rng.normal(size=noise.shape) * np.sqrt(noise + REST)
-    known = rng.random((count, 5)) < 0.8
-    mean, spread, rest = fit_lines(bases, np.where(known, values, 99), noise, known, np.ones(count), rounds=300)
-    assert mean == pytest.approx(MEAN, abs=0.06) and spread == pytest.approx(SPREAD, abs=0.06)
-    assert rest == pytest.approx(REST, abs=0.001) and spread[1, 1] == pytest.approx(0.02, abs=0.004)
+    parts = (np.repeat(bases[None], count, axis=0), np.where(known, values, 99), noise, known)
 
     def weigh(mean, spread, rest):
-        total = 0.0
-        for unit in range(0, count):
-            own = known[unit]
-            if own.any():
-                basis = bases[unit, own]
-                covariance = basis @ spread @ basis.T + np.diag(noise[unit, own] + rest)
-                total += multivariate_normal.logpdf(values[unit, own], basis @ mean, covariance)
-        return total
+        return sum(
+            multivariate_normal.logpdf(values[unit, own], bases[own] @ mean, bases[own] @ spread @ bases[own].T
+                                       + np.diag(noise[unit, own] + rest))
+            for unit, own in enumerate(known) if own.any()
+        )  # fmt: skip
 
+    mean, spread, rest = fit_lines(*parts, np.ones(count), rounds=1000)
     best = weigh(mean, spread, rest)
-    for other in ((mean + 0.02, spread, rest), (mean, spread * 1.05, rest), (mean, spread, rest * 1.1)):
-        assert weigh(*other) < best
-
-
-def test_weights_count_like_repeated_lines():
-    rng = np.random.default_rng(2)
-    bases = np.repeat(np.stack([np.ones(3), [-1.0, 0.0, 1.0]], axis=1)[None], 6, axis=0)
-    parts = (bases, rng.normal(size=(6, 3)), np.full((6, 3), 0.01), np.ones((6, 3), dtype=bool))
-    weighted = fit_lines(*parts, np.array([2.0, 1, 1, 1, 1, 1]), rounds=20)
-    repeated = fit_lines(*(each[[0, 0, 1, 2, 3, 4, 5]] for each in parts), np.ones(7), rounds=20)
+    for step in (0.99, 1.01):
+        for other in ((mean * [step, 1], spread, rest), (mean * [1, step], spread, rest), (mean, spread * step, rest)):
+            assert weigh(*other) < best
+        assert weigh(mean, spread, rest * step) < best
+    weighted = fit_lines(*parts, 1 + (np.arange(count) == 0), rounds=20)
+    repeated = fit_lines(*(each[[0, *range(count)]] for each in parts), np.ones(count + 1), rounds=20)
     for one, other in zip(weighted, repeated, strict=True):
         assert one == pytest.approx(other, abs=1e-10)
 

@@ -19,7 +19,7 @@ from tests.select.material import FIVE, HALF, embed, fingerprint, make_metatask,
 # --- one protocol, one space -----------------------------------------------------------------------------------------
 
 
-def test_a_selection_has_all_that_was_measured():
+def test_a_selection_has_all_that_was_measured_by_one_protocol():
     whole = make_whole()
     found, kept = whole.select("half"), [0, 1, 2, 3]  # repeats are left out
     assert [model.name for model in found.models] == [whole.models[at].name for at in kept] and found.generic == 0
@@ -28,6 +28,11 @@ def test_a_selection_has_all_that_was_measured():
     assert np.array_equal(found.halves, whole.halves[:, kept, 1:])
     assert found.datasets == ("cub", "dogs", "cub") and found.space == "net robust"
     assert np.array_equal(found.select().errors, found.errors)  # once is enough
+    for name in (FIVE, 5):
+        assert np.array_equal(whole.select(name).errors, whole.errors[:, :4, :1])
+    for option, choices in (("shots", "train half"), ("probe", "net robust"), ("family", "taxa, labels")):
+        with pytest.raises(UsageError, match=f"Choose one of: .*{choices}"):
+            whole.select(**{option: "none such"})
 
 
 def test_source_tasks_are_found_by_fingerprint_and_never_by_name():
@@ -44,6 +49,9 @@ def test_source_tasks_are_found_by_fingerprint_and_never_by_name():
     assert np.isnan(found.to_sources(SYMMETRIC)[:, 0]).all() and np.isnan(simplicity[0])
     unknown = make_whole(has_source=False).select()
     assert np.isnan(unknown.to_sources(SYMMETRIC)[:, 2]).all() and unknown.models[2].source_task == "hue"
+    # A task that is left out stays as the source task of a model.
+    for dropped in (found.only([2]), whole.select(family="labels")):
+        assert np.array_equal(dropped.to_sources(SYMMETRIC)[0], found.to_sources(SYMMETRIC)[2], equal_nan=True)
 
 
 def test_some_tasks_and_models_keep_what_is_theirs():
@@ -53,21 +61,15 @@ def test_some_tasks_and_models_keep_what_is_theirs():
     assert part.generic == 1 and np.array_equal(part.halves, whole.halves[[4, 2]][:, [3, 0]])
     assert part.between(SYMMETRIC)[0, 1] == whole.between(SYMMETRIC)[4, 2]
     assert part.to_sources(SYMMETRIC)[1, 0] == whole.to_sources(SYMMETRIC)[2, 3]
-    selected = make_whole().select()
-    dropped = selected.only([2])  # a task that is left out stays as the source task of a model
-    assert np.array_equal(dropped.to_sources(SYMMETRIC)[0], selected.to_sources(SYMMETRIC)[2], equal_nan=True)
 
 
-def test_stored_distances_are_taken_before_embeddings():
+def test_distances_are_those_that_are_stored_or_of_domains_and_taxa():
     table, rows = np.arange(16.0).reshape(4, 4), {"other direct": np.arange(4.0)}
     known = replace(make_whole(), distances={"other direct": table}, trivial_distances=rows, norms=rows)
     found = known.select(probe="other", method="direct")
     assert np.array_equal(found.between(SYMMETRIC), table[:3, :3])
     assert found.to_sources(SYMMETRIC)[1].tolist()[1:] == [4, 7, 5]
     assert found.vectors is None and DOMAIN not in found.distances
-
-
-def test_domains_and_taxa_have_distances():
     whole = make_whole()
     means, found = whole.domains["net"], whole.select()
     cosine = 1 - means[0] @ means[3] / np.linalg.norm(means[0]) / np.linalg.norm(means[3])
@@ -82,28 +84,17 @@ def test_domains_and_taxa_have_distances():
     assert np.isnan(found.to_sources(TAXONOMIC)[:, [0, 2]]).all()
 
 
-def test_protocols_spaces_and_families_are_named_or_refused():
-    whole = make_whole()
-    for name in (FIVE, 5):
-        assert np.array_equal(whole.select(name).errors, whole.errors[:, :4, :1])
-    assert np.isfinite(whole.select(family="labels").to_sources(SYMMETRIC)[0, 1:]).all()
-    for option, choices in (("shots", "train half"), ("probe", "net robust"), ("family", "taxa, labels")):
-        with pytest.raises(UsageError, match=f"Choose one of: .*{choices}"):
-            whole.select(**{option: "none such"})
-
-
 # --- CSV tables ------------------------------------------------------------------------------------------------------
 
-LONG = """task,model,error,seed,dataset,source_task
-cats,generic,0.2,0,pets,
-cats,generic,0.4,1,pets,
-cats,whales,0.5,0,pets,sea
-dogs,generic,0.1,0,pets,
-dogs,whales,,0,pets,sea
-fish,generic,nan,0,sea life,
-fish,whales,0.3,1,sea life,sea
+LONG = """task,model,error,seed,dataset,source_task,classes,error_a,error_b,logme
+cats,generic,0.2,0,pets,,4,0.1,0.3,-1.5
+cats,generic,0.4,1,pets,,4,0.2,0.4,
+cats,whales,0.5,0,pets,sea,4,,,2
+dogs,generic,0.1,0,pets,,,0,0.2,0.5
+dogs,whales,,0,pets,sea,,,,
+fish,generic,nan,0,sea life,,,,,
+fish,whales,0.3,1,sea life,sea,,,,
 """
-PAIR = "task,model,error,source_task\nx,a,0.1,\nx,b,0.2,sea\ny,a,0.3,\ny,b,0.4,sea\n"
 
 
 @pytest.fixture
@@ -126,10 +117,13 @@ def test_one_error_in_a_row(put):
     wanted = [[[0.2, 0.4], [0.5, np.nan]], [[0.1, np.nan], [np.nan, np.nan]], [[np.nan, np.nan], [np.nan, 0.3]]]
     np.testing.assert_array_equal(found.errors[:, :, 0], wanted)
     assert found.datasets == ("pets", "pets", "sea life") and found.models[1].source_task == "sea"
-    assert found.generic == 0 and found.is_candidate.all()
+    assert found.generic == 0 and found.is_candidate.all() and [task.classes for task in found.tasks] == [4, 0, 0]
+    np.testing.assert_array_equal(found.scores["logme"][:2, :, 0], [[-1.5, 2], [0.5, np.nan]])
+    np.testing.assert_array_equal(found.halves[0, 0, 0], [[0.1, 0.3], [0.2, 0.4]])
+    assert np.isnan(found.halves[0, 1]).all()
     head = "task,model,error,has_seen,shares_images,shares_labels\n"
     found = metatask_from_csv(put(head + "x,a,0.1,1,0,0\nx,b,0.1,false,0.02,0\nx,c,0.1,0,0,0\n"))
-    assert found.is_candidate.tolist() == [[False, False, True]]
+    assert found.is_candidate.tolist() == [[False, False, True]] and found.halves is None
 
 
 def test_a_column_for_each_model(put):
@@ -160,30 +154,25 @@ def test_a_column_for_each_model(put):
         ("", "has no table"),
     ],
 )
-def test_what_cannot_be_read_is_reported_with_its_line(tmp_path, text, match):
-    (tmp_path / "table.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+def test_what_cannot_be_read_is_reported_with_its_line(put, text, match):
     with pytest.raises(DataError, match=match):
-        metatask_from_csv(tmp_path / "table.csv")
-
-
-def test_protocols_are_not_mixed(put):
-    text = 'task,model,protocol,error\nx,a,"linear-2, train 9",0.1\nx,a,"linear-2, train 5",0.3\n'
-    with pytest.raises(UsageError, match="linear-2, train 9; linear-2, train 5"):
         metatask_from_csv(put(text))
-    assert metatask_from_csv(put(text), shots=5).mean.tolist() == [[0.3]]
+
+
+def test_our_own_tables_can_be_read_and_protocols_are_not_mixed(tmp_path):
+    whole, path = make_world(), tmp_path / "errors.csv"
+    found = metatask_from_csv(whole.to_csv(path), shots="half")
+    np.testing.assert_allclose(found.errors[:, :, 0], whole.errors[:, :, 1])
+    assert names_of(found) == names_of(whole) and found.models[found.generic].name == "generic resnet34"
+    np.testing.assert_allclose(metatask_from_csv(path, shots=5).errors[:, :, 0], whole.errors[:, :, 0])
+    with pytest.raises(UsageError, match=f"{FIVE}; {HALF}"):
+        metatask_from_csv(path, shots=9)
     with pytest.raises(DataError, match="is not a file"):
         metatask_from_csv("nowhere.csv")
 
 
-def test_our_own_tables_can_be_read(tmp_path):
-    whole = make_world()
-    found = metatask_from_csv(whole.to_csv(tmp_path / "errors.csv"), shots="half")
-    np.testing.assert_allclose(found.errors[:, :, 0], whole.errors[:, :, 1])
-    assert names_of(found) == names_of(whole) and found.models[found.generic].name == "generic resnet34"
-
-
-def test_distances_are_matched_by_name(put):
-    errors = put(PAIR, "errors.csv")
+def test_distances_are_matched_by_name_and_one_way_is_enough(put):
+    errors = put("task,model,error,source_task\nx,a,0.1,\nx,b,0.2,sea\ny,a,0.3,\ny,b,0.4,sea\n", "errors.csv")
     found = metatask_from_csv(errors, put("task,y,x,sea,a\ny,0,0.3,0.1,\nx,0.3,0,0.2,0.7\nz,1,1,1,1\n", "d.csv"))
     assert found.between(SYMMETRIC).tolist() == [[0, 0.3], [0.3, 0]]
     np.testing.assert_array_equal(found.to_sources(SYMMETRIC), [[0.7, 0.2], [np.nan, 0.1]])
@@ -195,15 +184,10 @@ def test_distances_are_matched_by_name(put):
     ):
         with pytest.raises(DataError, match=match):
             metatask_from_csv(errors, put(text, "wrong.csv"))
-
-
-def test_one_way_of_a_distance_is_enough(put):
     errors = put("task,generic,a\nx,0.1,0.2\ny,0.3,0.1\nz,0.2,0.4\n", "errors.csv")
-    lacking = put("task,x,y\nx,0,0.3\ny,0.3,0\nz,0.5,0.7\n", "lacking.csv")
-    whole = [[0, 0.3, 0.5], [0.3, 0, 0.7], [0.5, 0.7, 0]]
-    assert metatask_from_csv(errors, lacking).between(SYMMETRIC).tolist() == whole
-    hole = metatask_from_csv(errors, put("task,x,y\nx,0,0.3\ny,0.3,0\nz,,0.7\n", "hole.csv"))
-    np.testing.assert_array_equal(hole.between(SYMMETRIC), [[0, 0.3, np.nan], [0.3, 0, 0.7], [np.nan, 0.7, 0]])
+    for last, far in (("0.5", 0.5), ("", np.nan)):
+        lacking = metatask_from_csv(errors, put(f"task,x,y\nx,0,0.3\ny,0.3,0\nz,{last},0.7\n", "lacking.csv"))
+        np.testing.assert_array_equal(lacking.between(SYMMETRIC), [[0, 0.3, far], [0.3, 0, 0.7], [far, 0.7, 0]])
     sources = metatask_from_csv(errors, put("task,a\nx,0.1\ny,0.3\nz,0.5\n", "sources.csv"))
     assert sources.to_sources(SYMMETRIC)[:, 1].tolist() == [0.1, 0.3, 0.5]
     assert "kernel symmetric" in evaluate(sources, ["average_best", "kernel symmetric"], resamples=9).left_out
@@ -269,16 +253,6 @@ def test_merged_meta_tasks_keep_what_is_theirs_and_measure_the_rest(library):
     assert np.array_equal(found.is_candidate[12:, 6:], other.is_candidate)
 
 
-def test_a_table_has_classes_halves_and_scores(put):
-    head = "task,model,error,seed,classes,error_a,error_b,logme\n"
-    text = head + "x,a,0.2,0,4,0.1,0.3,-1.5\nx,a,0.3,1,4,0.2,0.4,\nx,b,0.4,0,4,,,2\ny,a,0.1,0,,0,0.2,0.5\n"
-    found = metatask_from_csv(put(text))
-    assert [task.classes for task in found.tasks] == [4, 0]
-    np.testing.assert_array_equal(found.scores["logme"][:, :, 0], [[-1.5, 2], [0.5, np.nan]])
-    np.testing.assert_array_equal(found.halves[0, 0, 0], [[0.1, 0.3], [0.2, 0.4]])
-    assert np.isnan(found.halves[0, 1]).all() and metatask_from_csv(put(LONG)).halves is None
-
-
 def test_shots_go_by_the_median_class_among_several_sizes():
     sizes = ("2", "5", "10", "20", "half")
     keys = [f"linear-2, train {size}, logistic, usual" for size in sizes]
@@ -290,6 +264,5 @@ def test_shots_go_by_the_median_class_among_several_sizes():
     assert choose_shots([40], keys[:3]) == "10" and choose_shots([7], keys[3:4]) == "20"
     for size in sizes:
         assert choose_shots([3], keys, size) == size
-    assert choose_shots([3], keys, 20) == "20"
     with pytest.raises(UsageError, match=r"shots=7 .* Choose one of: 2, 5, 10, 20, half"):
         choose_shots([3], keys, 7)

@@ -12,6 +12,7 @@ from task2vec.experts.metatask import SPLITS, SYMMETRIC
 from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy, strategies
 from task2vec.select.model_space import fit_model_space
 from task2vec.select.strategies import (
+    find_average_best,
     find_errors,
     fit_adjusted,
     fit_asymmetric,
@@ -70,6 +71,19 @@ def test_average_best_is_the_best_mean_of_what_may_be_learned():
         fit_average_best(with_errors(metatask, np.full((9, 6, 3), np.nan)))
 
 
+def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others():
+    everybody, only = np.ones(3, dtype=bool), np.arange(3) == 2
+    for count, best in ((5, 0), (6, 2)):
+        errors = np.tile([[[0.2], [0.3], [0.01]]], (12, 1, 1))
+        errors[count:, 2] = np.nan
+        assert find_average_best(build(errors), everybody) == best
+    # On tasks that no other model was measured on, nothing links it with them: easy tasks, or a good model?
+    errors[:6, :2] = np.nan
+    alone = build(errors)
+    assert find_average_best(alone, everybody) == 0 and find_average_best(alone, only) == 2
+    assert np.isnan(find_strategy("average_best").fit(alone)(alone.query(0)).loss).tolist() == only.tolist()
+
+
 def test_baselines_fall_back_on_the_average():
     metatask = make_metatask()
     assert set(leave_out(find_strategy("chance"), metatask).places()) == {0}
@@ -80,20 +94,21 @@ def test_baselines_fall_back_on_the_average():
         find_strategy("generic").fit(make_metatask(unknown=0))
     size = leave_out(find_strategy("size"), metatask).order(EVERYBODY)
     assert size.tolist() == sorted(range(6), key=lambda n: (-metatask.models[n].params, average[n]))
+    assert tuple(SCORES) == SCORE_NAMES and set(SCORE_NAMES) <= set(STRATEGIES)
+    scores = metatask.scores["logme"].copy()
+    scores[0, 2] = np.nan
+    order = leave_out(find_strategy("logme"), replace(metatask, scores={"logme": scores})).order(EVERYBODY)
+    assert order[-1] == 2 and (np.diff(scores[0, order[:-1], 0]) <= 0).all()
 
 
-def test_nearest_ranks_by_distance_and_the_unknown_by_the_average():
+def test_nearest_ranks_by_distance_less_complexity_and_the_unknown_by_the_average():
     metatask = make_metatask(unknown=3)
     order = leave_out(strategies.fit_nearest, metatask).order(EVERYBODY).tolist()
     average, gaps = leave_out(fit_average_best, metatask).loss, metatask.to_sources(SYMMETRIC)[0]
     assert order == [*sorted((3, 4, 5), key=lambda n: gaps[n]), *sorted((0, 1, 2), key=lambda n: average[n])]
-
-
-def test_asymmetric_subtracts_complexity():
-    metatask = make_metatask()
     loss = leave_out(lambda known: fit_asymmetric(known, 0.3), metatask).loss
     simplicity = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
-    np.testing.assert_allclose(loss, metatask.to_sources(SYMMETRIC)[0] - 0.3 * simplicity)
+    np.testing.assert_allclose(loss, gaps - 0.3 * simplicity)
 
 
 def test_alpha_is_the_best_for_the_others():
@@ -135,12 +150,9 @@ def test_a_kernel_is_a_weighted_mean_over_tasks():
     prediction = leave_out(lambda known: strategies.fit_kernel(known, width=0.05), metatask)
     wanted = slow_kernel(learned(metatask)[1:], metatask.between(SYMMETRIC)[0, 1:], 0.05)
     np.testing.assert_allclose(prediction.loss, wanted, atol=1e-10)
-
-
-def test_a_kernel_of_datasets_is_the_mean_over_its_own():
-    metatask = make_metatask(1)
-    prediction = leave_out(find_strategy("kernel dataset"), metatask)
+    metatask = make_metatask(1)  # and of datasets: the mean over the task's own
     same = [0.0 if dataset == "set 0" else 1e6 for dataset in metatask.datasets[1:]]
+    prediction = leave_out(find_strategy("kernel dataset"), metatask)
     np.testing.assert_allclose(prediction.loss, slow_kernel(learned(metatask)[1:], same, 1.0), atol=1e-10)
     others = [1, 2, 4, 5]  # of which none is of its dataset
     query, known = metatask.query(0, known=others), metatask.only(others)
@@ -160,15 +172,6 @@ def test_the_width_predicts_each_known_task_from_the_others_best():
         losses[width] = np.square(own - weights @ own / weights.sum(1, keepdims=True)).sum()
     best = min(losses, key=losses.get)
     assert strategies._choose_width(effects, distances) == pytest.approx(best) and best < median
-
-
-def test_a_score_ranks_the_highest_first():
-    assert tuple(SCORES) == SCORE_NAMES and set(SCORE_NAMES) <= set(STRATEGIES)
-    metatask = make_metatask()
-    scores = metatask.scores["logme"].copy()
-    scores[0, 2] = np.nan
-    order = leave_out(find_strategy("logme"), replace(metatask, scores={"logme": scores})).order(EVERYBODY)
-    assert order[-1] == 2 and (np.diff(scores[0, order[:-1], 0]) <= 0).all()
 
 
 def find_quick(name):

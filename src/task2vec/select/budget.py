@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil, log
 from typing import TYPE_CHECKING, Any
 
-from task2vec.errors import Task2VecError, UsageError
+from task2vec.errors import Task2VecError
 from task2vec.experts.metatask import PRETRAINED, ModelInfo
 from task2vec.select.candidates import read_amount, time_models
 from task2vec.select.evidence import image_size
@@ -42,12 +42,9 @@ def read_seconds(text: str | float) -> float:
         >>> read_seconds("60s"), read_seconds("1.5m"), read_seconds(90)
         (60.0, 90.0, 90.0)
     """
-    if (seconds := read_amount(text, {"": 1, "s": 1, "m": 60, "h": 3600})) is None:
-        raise UsageError(
-            f"budget={text!r} (--budget) is not a time above 0, so nothing could be measured in it. Write it like 60s, "
-            "2m or 90 (seconds)."
-        )
-    return seconds
+    refusal = f"budget={text!r} (--budget) is not a time above 0, so nothing could be measured in it. "
+    refusal += "Write it like 60s, 2m or 90 (seconds)."
+    return read_amount(text, {"": 1, "s": 1, "m": 60, "h": 3600}, refusal)
 
 
 class OutOfTimeError(KeyboardInterrupt):

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from task2vec.errors import UsageError
-from task2vec.experts.metatask import PRETRAINED, ModelInfo, find_free_name
+from task2vec.experts.metatask import ModelInfo, find_free_name
 from task2vec.library import Expert, Library
 from task2vec.progress import Report, silent
-from task2vec.select.zoo import find_in_zoo, load_zoo, look_up
+from task2vec.select.zoo import find_in_zoo, load_zoo, name_network
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,13 +29,11 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
     Raises:
         UsageError: It is none of these.
     """
-    for model in known:
-        if model.name == name or (model.location is not None and model.location in (name, f"timm:{name}")):
-            return model
+    same = [model for model in known if name == model.name or model.location in (name, f"timm:{name}")]
     if (in_zoo := find_in_zoo(load_zoo(), name)) is not None:  # it may have another name for the weights of a known one
-        for model in known:
-            if model.is_named and find_in_zoo(load_zoo(), model.location or "") is in_zoo:
-                return model
+        same += [model for model in known if find_in_zoo(load_zoo(), model.location or "") is in_zoo]
+    if same:
+        return same[0]
     if name.endswith(".expert.safetensors") or Path(name).is_file():
         from task2vec.experts.checkpoint import SUFFIX, read_metadata
 
@@ -66,16 +64,17 @@ def read_count(text: str | float) -> float:
         >>> read_count("10M"), read_count("800k"), read_count(2.5e6)
         (10000000.0, 800000.0, 2500000.0)
     """
-    if (count := read_amount(text, {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9})) is None:
-        raise UsageError(f"'{text}' is not a number of parameters (--max-params). Write it like 10M, 800k or 2500000.")
-    return count
+    refusal = f"'{text}' is not a number of parameters (--max-params). Write it like 10M, 800k or 2500000."
+    return read_amount(text, {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}, refusal)
 
 
-def read_amount(text: str | float, units: Mapping[str, float]) -> float | None:
-    """A number above 0 with one of the units; None for what is none."""
+def read_amount(text: str | float, units: Mapping[str, float], refusal: str) -> float:
+    """A number above 0 with one of the units; a UsageError for what is none."""
     found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?|\.\d+)\s*([a-z]?)\s*", str(text).lower())
     value = float(found[1]) * units.get(found[2], 0) if found else 0.0
-    return value if 0 < value < math.inf else None
+    if not 0 < value < math.inf:
+        raise UsageError(refusal)
+    return value
 
 
 def make_entry(model: ModelInfo, library: Library | None) -> Expert:
@@ -96,11 +95,6 @@ def make_entry(model: ModelInfo, library: Library | None) -> Expert:
     return Expert(name, "hub", model.location, parameters=model.params, input_size=model.size, cost=model.gmacs)
 
 
-def count_params(model: ModelInfo) -> int | None:
-    """Its parameters, as timm counts them where the zoo has it: with the classifier of its pretraining."""
-    return look_up(model.location).params or model.params or look_up(_name_network(model)).params
-
-
 def time_models(
     models: Sequence[ModelInfo], *, device: str | None = None, passes: int = PASSES, report: Report = silent
 ) -> dict[str, float | None]:
@@ -109,7 +103,7 @@ def time_models(
     Only the architecture and the size of the images count, so networks are built without their weights and see noise,
     and models of one architecture and size are timed once. None where the network cannot be built.
     """
-    wanted = {model.name: (_name_network(model), model.size) for model in models}
+    wanted = {model.name: (name_network(model), model.size) for model in models}
     found: dict[tuple[str | None, int | None], float] = {}
     step = report("timing", len(wanted))
     for name, size in wanted.values():
@@ -135,14 +129,6 @@ def time_network(network: "nn.Module", size: int, *, device: str | None = None, 
             network(pixels).sum().item()  # waits for a GPU
             spent.append(time.perf_counter() - begin)
     return 1000 / BATCH * statistics.median(spent[1:])
-
-
-def _name_network(model: ModelInfo) -> str | None:
-    """What the architecture of a model is called where it can be built."""
-    if model.is_named:
-        return model.location
-    name = model.network or ""
-    return name if name.startswith(("timm:", "torchvision:")) else PRETRAINED.get(name)
 
 
 def _build(name: str, size: int | None) -> "tuple[nn.Module, int]":

@@ -185,27 +185,15 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON, the choice for every task included."""
-        choices = {
-            outcome.name: [
-                {"task": task, "error": float(error)} | ({} if measured else {"model": self.models[number]})
-                for task, number, error, measured in zip(
-                    self.tasks, outcome.chosen, outcome.errors, outcome.measured, strict=True
-                )
-            ]
-            for outcome in self.outcomes.values()
-        }
-        return {
-            "leave": self.leave,
-            "tasks": list(self.tasks),
-            "datasets": list(self.datasets),
-            "smallest": self.smallest.tolist(),
-            "optimum": None if self.optimum is None else self.optimum.tolist(),
-            "optimum_chosen_on": self.chosen_on,
-            "fixed_model": self.fixed_model,
-            "rows": self.rows,
-            "choices": choices,
-            "left_out": dict(self.left_out),
-        }
+        names, choices = ("leave", "tasks", "datasets", "smallest", "optimum", "fixed_model", "rows", "left_out"), {}
+        for one in self.outcomes.values():
+            measured, choices[one.name] = one.measured.any(), []
+            for task, number, error in zip(self.tasks, one.chosen, one.errors.tolist(), strict=True):
+                model = {} if measured else {"model": self.models[number]}
+                choices[one.name].append({"task": task, "error": error, **model})
+        values = {name: getattr(self, name) for name in names}
+        plain = {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in values.items()}
+        return plain | {"optimum_chosen_on": self.chosen_on, "choices": choices}
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes the rows to a file, whole or not at all, and returns its path."""
@@ -230,17 +218,12 @@ class Evaluation:
         """What the table's numbers are, in sentences."""
         left = {"domain": "each dataset with the models fine-tuned on it"}.get(self.leave, f"each {self.leave}")
         count, datasets, smallest = len(self.tasks), len(set(self.datasets)), f"{100 * self.smallest.mean():.1f} %"
-        lines = [f"{pluralize(count, 'task')}, {left} left out in turn."]
-        if self.optimum is None:
-            lines.append(
-                f"Optimum: the smallest error, {smallest} on average. It is biased low, for there is one split."
-            )
-        else:
+        optimum = f"the smallest error, {smallest} on average. It is biased low, for there is one split."
+        if self.optimum is not None:
             on = "one half of the test images" if self.chosen_on == "halves" else "other splits"
-            lines.append(
-                f"Optimum: {100 * self.optimum.mean():.1f} % on average, selected on {on} and measured on the rest; "
-                f"the smallest error, {smallest}, is biased low."
-            )
+            optimum = f"{100 * self.optimum.mean():.1f} % on average, selected on {on} and measured on the rest; "
+            optimum += f"the smallest error, {smallest}, is biased low."
+        lines = [f"{pluralize(count, 'task')}, {left} left out in turn.", f"Optimum: {optimum}"]
         if AVERAGE_BEST in self.outcomes and 1 < datasets < count and len(self.outcomes) > 1:
             least = f"; with {datasets} of them it cannot be below {2 / 2**datasets:.2g}" if datasets <= _COARSE else ""
             lines.append(f"p treats tasks as independent; 'p datasets' counts each dataset once{least}.")

@@ -21,8 +21,8 @@ the names of the tasks. Tasks without a distance in either direction count as fa
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -338,9 +338,8 @@ def find_embedding(library: Library, task: TaskEntry, like: Embedding) -> Embedd
 
 def list_library_errors(library: Library, shots: str) -> list[MeasuredError]:
     """The errors of a library by so many shots; of several protocols the one that most are of."""
-    found = [
-        error for error in library.errors() if find_shots(error.protocol) == shots and error.protocol.endswith(_USUAL)
-    ]
+    found = [error for error in library.errors() if find_shots(error.protocol) == shots]
+    found = [error for error in found if error.protocol.endswith(_USUAL)]
     counts = Counter(error.protocol for error in found)
     return [error for error in found if error.protocol == counts.most_common(1)[0][0]]
 
@@ -458,52 +457,41 @@ def metatask_from_csv(
     names = ("error", *_HALVES, *(name for name in SCORE_NAMES if name in rows[0][1]))
     cells = {name: np.full((len(tasks), len(models), 1, len(seeds)), np.nan) for name in names}
     seen, lines = np.zeros((len(tasks), len(models))), dict[tuple[int, ...], int]()
-    datasets, sources, classes = dict[str, str](), dict[str, str](), dict[str, int]()
+    datasets, sources, classes = dict[str, str](), dict[str, str | None](), dict[str, int]()
     for (line, row), (task, model, seed) in zip(rows, keys, strict=True):
-        place = (tasks.index(task), models.index(model), 0, seeds.index(seed))
-        with _at_line(errors, line):
-            if not task or not model or not (seed.isascii() and seed.isdigit()):
-                raise ValueError(
-                    f"has the task '{task}', the model '{model}', the seed '{seed}'. Give two names and a whole number."
-                )
-            if (first := lines.setdefault(place, line)) != line:
-                raise ValueError(
-                    f"has the error of '{model}' on '{task}' again, after line {first}. Keep one of them, or give them "
-                    "different seeds."
-                )
-            for name, values in cells.items():
-                limits = (-np.inf, np.inf) if name in SCORE_NAMES else (0, 1)
-                values[place] = _parse_number(row.get(name, ""), name, *limits)
-            seen[place[:2]] += any(_parse_number(row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS)
-            count = _parse_number(row.get("classes", ""), "number of classes")
-            if np.isfinite(count) and (count != int(count) or classes.setdefault(task, int(count)) != count):
-                raise ValueError(f"has {count:g} classes for '{task}'. Give the same whole number in all its lines.")
+        place, at = (tasks.index(task), models.index(model), 0, seeds.index(seed)), f"line {line} of '{errors}'"
+        if not task or not model or not (seed.isascii() and seed.isdigit()):
+            names = f"the task '{task}', the model '{model}', the seed '{seed}'"
+            raise DataError(f"{at} has {names}. Give two names and a whole number.")
+        if (first := lines.setdefault(place, line)) != line:
+            again = f"the error of '{model}' on '{task}' again, after line {first}"
+            raise DataError(f"{at} has {again}. Keep one of them, or give them different seeds.")
+        for name, values in cells.items():
+            limits = (-np.inf, np.inf) if name in SCORE_NAMES else (0, 1)
+            values[place] = _parse_number(at, row.get(name, ""), name, *limits)
+        seen[place[:2]] += any(_parse_number(at, row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS)
+        count = _parse_number(at, row.get("classes", ""), "number of classes")
+        if np.isfinite(count) and (count != int(count) or classes.setdefault(task, int(count)) != count):
+            raise DataError(f"{at} has {count:g} classes for '{task}'. Give the same whole number in all its lines.")
         datasets[task] = row.get("dataset") or datasets.get(task, task)
-        sources[model] = row.get("source_task") or sources.get(model, "") or (model if model in tasks else "")
+        sources[model] = row.get("source_task") or sources.get(model) or (model if model in tasks else None)
+    known = [
+        ModelInfo(model, "network", None, own, own, source_dataset=datasets.get(own or ""))
+        for model, own in sources.items()
+    ]
     metatask = build_metatask(
         Path(errors).stem,
         [TaskInfo(task, "", one, task, classes=classes.get(task, 0)) for task, one in datasets.items()],
-        mark_generic(
-            [
-                ModelInfo(
-                    model, source_task=own or None, source_fingerprint=own or None, source_dataset=datasets.get(own)
-                )
-                for model, own in sources.items()
-            ]
-        ),
+        mark_generic(known),
         [protocol],
         [int(seed) for seed in seeds],
-        has_seen={(source, model) for model, source in sources.items()},
+        has_seen={(source, model) for model, source in sources.items() if source},
         space="",
     )
     halves = np.stack([cells.pop(name) for name in _HALVES], axis=-1)
-    metatask = replace(
-        metatask,
-        errors=cells.pop("error"),
-        shares_images=metatask.shares_images + seen,
-        halves=halves if np.isfinite(halves).any() else None,
-        scores={name: values[..., 0] for name, values in cells.items()},
-    )
+    fields: dict[str, Any] = {"errors": cells.pop("error"), "halves": halves if np.isfinite(halves).any() else None}
+    fields["scores"] = {name: values[..., 0] for name, values in cells.items()}
+    metatask = replace(metatask, **fields, shares_images=metatask.shares_images + seen)
     return metatask if distances is None else _add_distances(metatask, Path(distances))
 
 
@@ -538,17 +526,8 @@ def _read_rows(path: Path) -> list[_Row]:
     return [(line, dict(zip(heads, row, strict=True))) for line, row in zip(columns.lines, cells, strict=True)]
 
 
-@contextmanager
-def _at_line(path: str | Path, line: int) -> Iterator[None]:
-    """Adds the file and the line to an error about a cell."""
-    try:
-        yield
-    except ValueError as error:
-        raise DataError(f"line {line} of '{path}' {error}") from error
-
-
-def _parse_number(text: str, what: str, least: float = 0.0, most: float = np.inf) -> float:
-    """A number between two; NaN for what is unknown."""
+def _parse_number(place: str, text: str, what: str, least: float = 0.0, most: float = np.inf) -> float:
+    """A number between two; NaN for what is unknown. An error names the `place`."""
     if text.lower() in _UNKNOWN:
         return np.nan
     with suppress(ValueError):
@@ -556,8 +535,9 @@ def _parse_number(text: str, what: str, least: float = 0.0, most: float = np.inf
         if np.isfinite(value) and least <= value <= most:
             return value
     share = ": divide percentages by 100" if most == 1 else ""
-    raise ValueError(
-        f"has the {what} '{text}', which is no number from {least:g} to {most:g}{share}. Correct it, or leave it empty."
+    raise DataError(
+        f"{place} has the {what} '{text}', which is no number from {least:g} to {most:g}{share}. Correct it, or leave "
+        "it empty."
     )
 
 
@@ -584,8 +564,7 @@ def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:
     whole = np.full((len(every), len(every)), np.nan)
     for number, name in enumerate(names):
         line, row = table[name]
-        with _at_line(path, line):
-            whole[number] = [_parse_number(row.get(other, ""), "distance") for other in every]
+        whole[number] = [_parse_number(f"line {line} of '{path}'", row.get(one, ""), "distance") for one in every]
     whole = np.where(np.isnan(whole), whole.T, whole)  # one way may be given for both
     between = whole[:count, :count]
     if set(heads) & set(names):

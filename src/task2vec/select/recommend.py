@@ -16,21 +16,12 @@ from threadpoolctl import threadpool_limits
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, ProbeMismatchError, Task2VecError, UsageError
 from task2vec.experts import MetaTask, ModelInfo, bundled_metatask, load_metatask
-from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query, find_shots
+from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import show_progress
 from task2vec.select.budget import Budget, OutOfTimeError, read_seconds, spend
-from task2vec.select.candidates import BATCH, PASSES, count_params, find_model, make_entry, read_count, time_models
-from task2vec.select.combined import (
-    MOST_HALVINGS,
-    SURE,
-    Scales,
-    fingerprint_evidence,
-    fit_with_heads,
-    learn_scales,
-    mean_errors,
-    predict_conditioned,
-)
+from task2vec.select.candidates import BATCH, PASSES, find_model, make_entry, read_count, time_models
+from task2vec.select.combined import MOST_HALVINGS, SURE, mean_errors, predict_conditioned
 from task2vec.select.curves import count_train_images, fit_curves
 from task2vec.select.evidence import (
     add_models,
@@ -49,7 +40,7 @@ from task2vec.select.evidence import (
 from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
 from task2vec.select.strategies import Prediction, find_average_best
 from task2vec.select.suggestions import suggest_models
-from task2vec.select.zoo import load_zoo, look_up
+from task2vec.select.zoo import count_params, load_zoo, look_up
 from task2vec.tasks import to_task
 from task2vec.text import pluralize
 
@@ -142,12 +133,12 @@ def recommend(
     """
     run: dict[str, Any] = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     run |= {"download": download, "progress": progress}
+    limits = {"max_params": max_params, "max_time": max_time, "license": license, "offline": offline}
     limit, is_embedded = None if budget is None else Budget(read_seconds(budget)), True
     with ExitStack() as stack:
         if isinstance(library, str | Path):
             library = stack.enter_context(Library.open(library))
-        _check_limits(measure_top, limit, seeds, max_params, max_time)
-        allowed = None if license is None else load_zoo().read_licenses(license)
+        _check_limits(measure_top, limit, seeds, limits)
         whole = find_metatask(evidence)
         named = _find_candidates(whole, library, candidates, shots)
         if isinstance(what, Embedding):
@@ -161,7 +152,8 @@ def recommend(
             task = to_task(what, num_workers=num_workers, progress=progress)
             if embedding is None:
                 like = choose_space(whole or LIBRARY, library, probe)
-                embedding = _find_embedding(task, like, library)
+                entries = [] if library is None else [e for e in library.tasks() if e.fingerprint == task.fingerprint]
+                embedding = find_embedding(library, entries[0], like) if library and entries else None
                 is_embedded = embedding is not None or limit is None
                 if embedding is None:
                     embedding = _stand_in(task, like) if limit else _embed_like(task, like, library, run)
@@ -170,7 +162,7 @@ def recommend(
         case.is_embedded = is_embedded
         case.gather(whole, shots, named, uses_library=evidence != BUNDLE)
         case.leave_out_seen()
-        case.limit(max_params, max_time, allowed, offline=offline, device=device, progress=progress)
+        case.limit(limits, device=device, progress=progress)
         found, is_interrupted = case.rank(), False
         if task is not None and measure_top:
             ready = case.list_ready(found.rows, "--measure-top", measure_top, download=download)
@@ -184,9 +176,7 @@ def recommend(
 # --- what is asked for -----------------------------------------------------------------------------------------------
 
 
-def _check_limits(
-    measure_top: int, budget: Any, seeds: int, max_params: str | float | None, max_time: float | None
-) -> None:
+def _check_limits(measure_top: int, budget: Budget | None, seeds: int, limits: Mapping[str, Any]) -> None:
     """Raise for what cannot be meant, before the minutes that an embedding takes."""
     if measure_top < 0 or seeds < 1:
         raise UsageError(
@@ -195,17 +185,16 @@ def _check_limits(
         )
     if measure_top and budget:
         raise UsageError("measure_top (--measure-top) and budget (--budget) both say what to measure. Leave one out.")
-    if max_params is not None:
-        read_count(max_params)
-    if max_time is not None and not max_time > 0:
-        raise UsageError(f"max_time={max_time} (--max-time) is not a time for 1,000 images. Give seconds above 0.")
+    if limits["max_params"] is not None:
+        read_count(limits["max_params"])
+    if limits["license"] is not None:
+        load_zoo().read_licenses(limits["license"])
+    if (seconds := limits["max_time"]) is not None and not seconds > 0:
+        raise UsageError(f"max_time={seconds} (--max-time) is not a time for 1,000 images. Give seconds above 0.")
 
 
 def _find_candidates(
-    metatask: MetaTask | None,
-    library: Library | None,
-    candidates: Sequence[str | Path] | None,
-    shots: str | int | None,
+    metatask: MetaTask | None, library: Library | None, candidates: Sequence[str | Path] | None, shots: str | int | None
 ) -> list[ModelInfo] | None:
     """The models that are named, None for all, after checking that there is such evidence."""
     if metatask is not None:
@@ -262,13 +251,6 @@ def choose_space(evidence: Evidence = None, library: Library | None = None, prob
     if like is None:
         raise DataError(_no_errors(library))
     return like
-
-
-def _find_embedding(task: "Task", like: Embedding, library: Library | None) -> Embedding | None:
-    """The embedding of a task in the space of another one, if the library has it."""
-    entries = [] if library is None else library.tasks()
-    known = next((one for one in entries if one.fingerprint == task.fingerprint), None)
-    return None if library is None or known is None else find_embedding(library, known, like)
 
 
 def _stand_in(task: "Task", like: Embedding) -> Embedding:
@@ -425,32 +407,21 @@ class Case:
         """(M) which models may be selected, and can be loaded."""
         return self.is_allowed & np.array([model.is_loadable for model in self.metatask.models], dtype=bool)
 
-    def limit(
-        self,
-        max_params: str | float | None,
-        max_time: float | None,
-        licenses: frozenset[str] | None,
-        *,
-        offline: bool,
-        device: str | None,
-        progress: bool,
-    ) -> None:
+    def limit(self, limits: Mapping[str, Any], *, device: str | None, progress: bool) -> None:
         """Leaves out candidates that are too large, too slow, of another licence, or not on this machine."""
-        models = self.metatask.models
-        self.limits: dict[str, Any] = {"max_params": max_params, "max_time": max_time, "offline": offline}
-        self.limits["license"] = None if licenses is None else sorted(licenses)
-        if offline:
+        models, self.limits = self.metatask.models, dict(limits)
+        if limits["offline"]:
             here = [model.is_available for model in models]
             self._keep(here, "whose weights are not on this machine", "--offline")
-        if licenses is not None:
+        if limits["license"] is not None:
+            licenses = load_zoo().read_licenses(limits["license"])
             stated = [look_up(model.location).license in licenses for model in models]
             why = f"whose weights are not known to have one of the licences {', '.join(sorted(licenses))}"
             self._keep(stated, why, "--license")
-        if max_params is not None:
-            most = read_count(max_params)
-            is_small = [(count_params(model) or np.inf) <= most for model in models]
+        if (max_params := limits["max_params"]) is not None:
+            is_small = [(count_params(model) or np.inf) <= read_count(max_params) for model in models]
             self._keep(is_small, f"with more than {max_params} parameters, or an unknown number", "--max-params")
-        if max_time is not None:
+        if (max_time := limits["max_time"]) is not None:
             from task2vec.embedding.batching import choose_device
 
             allowed = [model for model, is_allowed in zip(models, self.is_allowed, strict=True) if is_allowed]
@@ -597,11 +568,9 @@ class Case:
         From a predicted error alone, labels are no better known than by the average task. Where no error of it is
         known, models of the zoo are compared with the network that is the best on average of all that are known.
         """
-        is_known = row.error is not None
-        best = find_average_best(
-            self.metatask, np.array([model.is_named for model in self.metatask.models], dtype=bool)
-        )
-        if not is_known and best is not None:
+        is_known, is_named = row.error is not None, [model.is_named for model in self.metatask.models]
+        best = None if is_known else find_average_best(self.metatask, np.array(is_named, dtype=bool))
+        if best is not None:
             row = self._describe(best, 1)
         classes, own = self.counts.get("classes") or 0, self.embedding.provenance.get("task_fingerprint")
         if self.whole is None or classes < 2 or self.is_multilabel or None in (row.error, row.low, row.high):
@@ -619,17 +588,15 @@ class Case:
             known = [(count_train_images(self.per_class, self.shots), *error)]
             found["labels"] = curves.labels_needed(target, known, classes)
         if len(curves.shifts) and row.source_task is None:
-            found["tuned"] = curves.tuned(
-                self.embedding if self.is_embedded else None, row.model, *error, classes=classes
-            )
-            model = next(one for one in self.metatask.models if one.name == row.model)
+            embedding = self.embedding if self.is_embedded else None
+            found["tuned"] = curves.tuned(embedding, row.model, *error, classes=classes)
+            locations = {one.name: one.location or "" for one in self.metatask.models}
             count = classes * count_train_images(self.per_class, self.shots) if len(self.per_class) else 0
-            spent = {one.location: self.seconds.get(one.name) for one in self.metatask.models}
-            timed = {where: seconds for where, seconds in spent.items() if where is not None and seconds is not None}
-            allowed = zip(self.metatask.models, self.is_candidate, strict=True)
-            names = [one.location or "" for one, is_allowed in allowed if is_allowed] if self.is_named else None
+            timed = {locations[name]: seconds for name, seconds in self.seconds.items() if seconds is not None}
+            allowed = zip(locations.values(), self.is_candidate, strict=True)
+            names = [location for location, is_allowed in allowed if is_allowed] if self.is_named else None
             about = {"names": names, "train_images": count, "timed": timed, **self.limits}
-            found["zoo"] = suggest_models(found["tuned"], model.location or "", **about)
+            found["zoo"] = suggest_models(found["tuned"], locations[row.model], **about)
         return found if is_known else {"zoo": found.get("zoo", ())}
 
     def _predict(self, is_candidate: np.ndarray) -> list[int]:
@@ -657,8 +624,8 @@ class Case:
         errors = prediction.errors
         gain = np.full(len(models), np.nan) if best is None else errors[best] - errors
         p_best = np.where(is_candidate, prediction.p_best, np.nan)
-        self.values = {"error": errors, "low": prediction.low, "high": prediction.high, "p_best": p_best}
-        self.values |= {"distance": to_sources, "gain": gain}
+        ends = {"low": prediction.low, "high": prediction.high}
+        self.values = {"error": errors, **ends, "p_best": p_best, "distance": to_sources, "gain": gain}
         promises = np.nan_to_num([p_best, prediction.gains]).T
         self.promises = dict(zip([model.name for model in models], promises, strict=True))
         loss = prediction.loss.copy()
@@ -834,14 +801,3 @@ def select_space(whole: MetaTask, shots: str, space: str) -> MetaTask:
     """The meta-task by some shots and in one space, selected once for many queries; without distances of domains."""
     probe, _, method = space.rpartition(" ")
     return replace(whole, domains={}).select(shots, probe=probe, method=method)
-
-
-def learn_bundled_scales() -> dict[str, Scales]:
-    """Scales on the bundled meta-task for all that `recommend` may ask for, by what they are learned from."""
-    whole, found = bundled_metatask(), {}
-    for space in whole.spaces:
-        for protocol in whole.protocols:
-            known = select_space(whole, find_shots(protocol), space)
-            for score in (None, SCORE) if np.isfinite(known.scores[SCORE]).any() else (None,):
-                found[fingerprint_evidence(known, score)] = learn_scales(fit_with_heads(known, score).cells)
-    return found

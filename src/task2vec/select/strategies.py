@@ -206,9 +206,7 @@ def fit_average_best(metatask: MetaTask) -> Predict:
     Errors are compared with how hard each task is (see `Effects`), so that missing cells favour no model; cells whose
     model has seen the task do not count, nor do models that nothing links with the others.
     """
-    errors = find_errors(metatask)
-    effects = fit_effects(errors)
-    prediction = effects.predict(np.where(find_comparable(np.isfinite(errors)), effects.models, np.nan))
+    prediction = fit_effects(find_errors(metatask)).predict(order_on_average(metatask))
     return lambda query: prediction
 
 
@@ -220,11 +218,9 @@ def fit_size(metatask: MetaTask) -> Predict:
 
 def fit_imagenet(metatask: MetaTask) -> Predict:
     """The model with the best ImageNet accuracy in the zoo; equals and others in the order of their mean errors."""
-    from task2vec.select.suggestions import find_in_zoo
-    from task2vec.select.zoo import load_zoo
+    from task2vec.select.zoo import look_up
 
-    found = [find_in_zoo(load_zoo(), model.location or "") for model in metatask.models]
-    top1 = np.array([np.nan if model is None else model.imagenet for model in found], dtype=np.float64)
+    top1 = np.array([look_up(model.location).imagenet for model in metatask.models], dtype=np.float64)  # None is NaN
     return _rank_always(metatask, -top1, "the zoo has no ImageNet accuracy of any: give their `location`")
 
 

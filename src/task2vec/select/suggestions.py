@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
@@ -31,6 +32,8 @@ USUAL, SMALL = 100e6, 10e6
 # The table whose noise is that of a model on a task: how much better it is than usual.
 _TABLE = "task2vec, fine-tuned, half"
 # Names of transformers, which LoRA is for, begin so. With more training images, whole datasets are the evidence.
+# What a suggestion has of the zoo.
+_SAME = ("params", "size", "imagenet", "cpu_speed", "license", "tables", "load")
 _TRANSFORMERS, _FEW = ("vit", "deit", "beit", "eva", "swin", "cait", "xcit", "maxvit"), 2000
 
 
@@ -106,17 +109,24 @@ def suggest_models(
     """
     zoo, limit = load_zoo(), USUAL if names is None else np.inf
     limit = limit if max_params is None else read_count(max_params)
-    anchor = find_in_zoo(zoo, location)
-    wanted = {cell.model for cell in zoo.cells if find_way(cell.protocol) == WAY}
-    wanted = wanted if names is None else {look_up(name).name for name in names}
-    wanted -= set() if anchor is None else {anchor.name}
-    models = [model for model in zoo.models if model.name in wanted and 0 < (model.params or 0) <= limit]
     allowed = None if license is None else zoo.read_licenses(license)
-    models = [model for model in models if allowed is None or model.license in allowed]
-    models = [model for model in models if not offline or has_weights(model.location)]
-    seconds = estimate_seconds(models, timed or {}, is_gpu=is_gpu)
-    models = [model for model in models if max_time is None or (seconds[model.name] or np.inf) <= max_time]
-    if anchor is None or not models:
+    if (anchor := find_in_zoo(zoo, location)) is None:
+        return ()
+    if names is None:
+        wanted = {cell.model for cell in zoo.cells if find_way(cell.protocol) == WAY}
+    else:
+        wanted = {look_up(name).name for name in names}
+    seconds = estimate_seconds(zoo.models, timed or {}, is_gpu=is_gpu)
+    models = [
+        model
+        for model in zoo.models
+        if model.name in wanted - {anchor.name}
+        and 0 < (model.params or 0) <= limit
+        and (allowed is None or model.license in allowed)
+        and (not offline or has_weights(model.location))
+        and (max_time is None or (seconds[model.name] or np.inf) <= max_time)
+    ]
+    if not models:
         return ()
     mean, covariance = zoo.compare([model.name for model in models], [anchor.name], WAY)
     apart = np.diag(covariance) + 2 * zoo.variances.noise[_TABLE]
@@ -129,13 +139,11 @@ def suggest_models(
     chances = ndtr(-mean / np.sqrt(apart))
     found = []
     for place in dict.fromkeys([*order[:BEST], *small]) if names is None else order:
-        model = models[place]
-        error, low, high, p_better = (float(each[place]) for each in (errors, lows, highs, chances))
-        size = (model.params or 0, model.size, model.imagenet, model.cpu_speed)
-        texts = (model.license, model.tables, model.load)
-        odds = (float(level + mean[place]), float(half[place]))
+        model, odds = models[place], (float(level + mean[place]), float(half[place]))
+        predicted: Any = (float(each[place]) for each in (errors, lows, highs, chances))
         lora = predict_lora(*odds, train_images) if model.name.startswith(_TRANSFORMERS) else None
-        found.append(Suggestion(model.name, error, low, high, p_better, *size, *texts, lora, seconds[model.name]))
+        same = {name: getattr(model, name) for name in _SAME}
+        found.append(Suggestion(model.name, *predicted, **same, lora=lora, seconds=seconds[model.name]))
     return tuple(found)
 
 

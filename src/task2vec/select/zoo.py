@@ -31,7 +31,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from task2vec.errors import UsageError
-from task2vec.experts.metatask import PRETRAINED
+from task2vec.experts.metatask import PRETRAINED, ModelInfo
 
 MODEL_COLUMNS = (
     "name", "size", "params", "gmacs", "imagenet", "real", "r", "sketch", "cpu", "gpu", "license", "pretraining"
@@ -145,14 +145,16 @@ def find_way(protocol: str) -> str:
 class Posterior:
     """The exact posterior of the model at the top of this file; beside it what the likelihood needs.
 
-    There are C cells in K tables, and P pairs of a model and a table that has it, in buckets of models with equally
-    many. The S shared effects are h, beta and beta_w.
+    There are C cells of M models in K tables. The S shared effects are h, beta and beta_w.
 
     Attributes:
         scaled, design: (C) values y, and (C, S) how they depend on shared effects, whose variances are `prior`.
+        places: (C) the model and the table of each.
         between: (K, K) covariance of the effects of one model in two tables.
-        sums, sums_y: (P, S) and (P) sums of `design` and `scaled` over the cells of pairs, divided by the noise.
-        pull, pull_y: (P, S) and (P) effects of pairs, given the cells, by shared effects and by values.
+        weights: (M, K) number of cells, divided by the noise.
+        sums, sums_y: (M, K, S) and (M, K) sums of `design` and `scaled` over these cells, divided by the noise.
+        effects: (M, K, K) covariances of the effects of models in tables, given the cells and the shared effects.
+        pull, pull_y: (M, K, S) and (M, K) these effects, given the cells, by shared effects and by values.
         spread, shared: (S, S) covariance and (S) mean of the shared effects, given the cells; `evidence` is for them.
         log_det: of the covariance of the cells, given the shared effects.
     """
@@ -163,30 +165,24 @@ class Posterior:
         self.covariates, self.variances = covariates, variances
         self.columns = sorted({(cell.table, cell.dataset) for cell in cells})
         self.tables = list(dict.fromkeys(table for table, _ in self.columns))
-        places = {column: at for at, column in enumerate(self.columns)}
         self.ways = np.array([WAYS.index(find_way(table.partition(", ")[2])) for table in self.tables], dtype=int)
         usual = float(np.median([*variances.noise.values()]))
         self.noise = np.array([variances.noise.get(table, usual) for table in self.tables])
-        self.column_of = np.array([places[cell.table, cell.dataset] for cell in cells], dtype=int)
-        self.table_of = np.array([self.tables.index(table) for table, _ in self.columns])[self.column_of]
-        models = np.array([numbers[cell.model] for cell in cells], dtype=int)
+        column_of = np.array([self.columns.index((cell.table, cell.dataset)) for cell in cells], dtype=int)
+        table_of = np.array([self.tables.index(cell.table) for cell in cells], dtype=int)
+        model_of = np.array([numbers[cell.model] for cell in cells], dtype=int)
+        self.places = model_of, table_of
         self.scaled = scale_errors(np.array([cell.error for cell in cells]))
         for column in range(len(self.columns)):  # a failed run tells that, but not how good the model is elsewhere
-            own = self.column_of == column
+            own = column_of == column
             middle = np.median(self.scaled[own])
             spread = 1.4826 * np.median(np.abs(self.scaled[own] - middle)) + _LEAST
             self.scaled[own] = np.minimum(self.scaled[own], middle + _WORST * spread)
-        width, start = covariates.shape[1], len(self.columns)
-        self.design = np.zeros((len(cells), start + width * (1 + len(WAYS))))
-        self.design[np.arange(len(cells)), self.column_of] = 1
-        self.design[:, start:] = self.spread_covariates(models, self.ways[self.table_of])
-        sizes = [(start, _WIDE), (width, variances.slope), (width * len(WAYS), variances.way_slope)]
-        self.prior = np.concatenate([np.full(size, value) for size, value in sizes])
-        pairs, self.pair_of = np.unique(models * len(self.tables) + self.table_of, return_inverse=True)
-        self.pair_model, self.pair_table = np.divmod(pairs, len(self.tables))
-        self.counts = np.bincount(self.pair_of).astype(float)
-        _, first, many = np.unique(self.pair_model, return_index=True, return_counts=True)
-        self.buckets = [first[many == count][:, None] + np.arange(count) for count in np.unique(many)]
+        hard = np.eye(len(self.columns))[column_of]
+        self.design = np.hstack([hard, self.spread_covariates(model_of, self.ways[table_of])])
+        width = covariates.shape[1]
+        sizes, values = (len(self.columns), width, width * len(WAYS)), (_WIDE, variances.slope, variances.way_slope)
+        self.prior = np.repeat(values, sizes)
         self._solve()
 
     def spread_covariates(self, models: np.ndarray, ways: np.ndarray) -> np.ndarray:
@@ -195,23 +191,20 @@ class Posterior:
         return np.hstack([own, *(own * (ways == way)[:, None] for way in range(len(WAYS)))])
 
     def _solve(self) -> None:
-        """Posterior of the shared effects, models integrated out one by one (equally many tables at a time)."""
-        self.between = self.covary(self.ways) + self.variances.table * np.eye(len(self.tables))
-        weights = 1 / self.noise[self.table_of]
+        """Posterior of the shared effects, models integrated out one by one."""
+        weights, size = 1 / self.noise[self.places[1]], (len(self.covariates), len(self.tables))
         weighted = self.design * weights[:, None]
-        order, counts = np.argsort(self.pair_of, kind="stable"), self.counts.astype(int)
-        starts = np.cumsum(counts) - counts
-        self.sums = np.add.reduceat(weighted[order], starts)
-        self.sums_y = np.add.reduceat((self.scaled * weights)[order], starts)
-        self.pull, self.pull_y = np.empty_like(self.sums), np.empty_like(self.sums_y)
-        self.log_det = float(np.log(self.noise[self.table_of]).sum())
-        for rows in self.buckets:
-            spread, log_det = self.spread_pairs(rows)
-            self.log_det += log_det
-            self.pull[rows] = spread @ self.sums[rows]
-            self.pull_y[rows] = np.einsum("eij,ej->ei", spread, self.sums_y[rows])
-        self.evidence = weighted.T @ self.scaled - self.sums.T @ self.pull_y
-        information = self.design.T @ weighted - self.sums.T @ self.pull
+        self.weights, self.sums_y, self.sums = np.zeros(size), np.zeros(size), np.zeros((*size, len(self.prior)))
+        for sums, values in ((self.weights, weights), (self.sums_y, self.scaled * weights), (self.sums, weighted)):
+            np.add.at(sums, self.places, values)
+        self.between = self.covary(self.ways) + self.variances.table * np.eye(size[1])
+        matrices = np.eye(size[1]) + self.between * self.weights[:, None]
+        self.effects = np.linalg.solve(matrices, self.between)
+        self.log_det = float(np.linalg.slogdet(matrices)[1].sum() - np.log(weights).sum())
+        self.pull = self.effects @ self.sums
+        self.pull_y = np.einsum("mij,mj->mi", self.effects, self.sums_y)
+        self.evidence = weighted.T @ self.scaled - np.tensordot(self.pull_y, self.sums, 2)
+        information = self.design.T @ weighted - np.tensordot(self.sums, self.pull, ((0, 1), (0, 1)))
         self.spread = np.linalg.inv(information + np.diag(1 / self.prior))
         self.shared = self.spread @ self.evidence
 
@@ -219,33 +212,16 @@ class Posterior:
         """(N, K) covariance of the effects of a model for these ways with those in every table."""
         return self.variances.model + self.variances.way * (ways[:, None] == self.ways)
 
-    def spread_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
-        """(M, n, n) covariances of effects given the cells and `shared`, for M models of n pairs; log determinant."""
-        tables, weights = self.pair_table[rows], self.counts[rows] / self.noise[self.pair_table[rows]]
-        prior = self.between[tables[:, :, None], tables[:, None, :]]
-        matrices = np.eye(rows.shape[1]) + prior * weights[:, None, :]
-        return np.linalg.solve(matrices, prior), float(np.linalg.slogdet(matrices)[1].sum())
-
     def predict(self, models: np.ndarray, way: str, table: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean (N) and covariance (N, N) of the qualities of models for a way, or in a table."""
-        number = WAYS.index(way)
-        mean, own = np.zeros(len(models)), np.full(len(models), self.variances.model + self.variances.way)
-        lean = np.zeros((len(models), len(self.prior)))
-        lean[:, len(self.columns) :] = self.spread_covariates(models, np.full(len(models), number))
-        likeness = self.covary(np.array([number]))[0]
-        if table is not None:
-            own += self.variances.table
-            likeness = likeness + self.variances.table * (np.array(self.tables) == table)
-        rows_of = {int(self.pair_model[rows[0]]): rows for bucket in self.buckets for rows in bucket}
-        for at, model in enumerate(models.tolist()):
-            if (rows := rows_of.get(model)) is not None:
-                tables = self.pair_table[rows]
-                weights, prior = self.counts[rows] / self.noise[tables], self.between[np.ix_(tables, tables)]
-                gain = np.linalg.solve(np.eye(len(rows)) + prior * weights, likeness[tables])
-                mean[at] = gain @ self.sums_y[rows]
-                lean[at] -= gain @ self.sums[rows]
-                own[at] -= gain @ (weights * likeness[tables])
-        return mean + lean @ self.shared, lean @ self.spread @ lean.T + np.diag(own)
+        number, own = WAYS.index(way), self.variances.table * (np.array(self.tables) == table)
+        likeness, weights = self.covary(np.array([number]))[0] + own, self.weights[models]
+        gain = np.linalg.solve(np.eye(len(self.tables)) + self.between * weights[:, None], likeness)
+        lean = -np.einsum("nk,nks->ns", gain, self.sums[models])
+        lean[:, len(self.columns) :] += self.spread_covariates(models, np.full(len(models), number))
+        variance = self.variances.model + self.variances.way + own.sum() - (gain * weights) @ likeness
+        mean = (gain * self.sums_y[models]).sum(1) + lean @ self.shared
+        return mean, lean @ self.spread @ lean.T + np.diag(variance)
 
 
 # --- the zoo ---------------------------------------------------------------------------------------------------------
@@ -361,6 +337,19 @@ def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
 def look_up(location: str | None) -> ZooModel:
     """What the zoo knows of a network; of a file or a network that it does not have, nothing."""
     return find_in_zoo(load_zoo(), location or "") or ZooModel(location or "")
+
+
+def count_params(model: ModelInfo) -> int | None:
+    """Its parameters, as timm counts them where the zoo has it: with the classifier of its pretraining."""
+    return look_up(model.location).params or model.params or look_up(name_network(model)).params
+
+
+def name_network(model: ModelInfo) -> str | None:
+    """What the architecture of a model is called where it can be built."""
+    if model.is_named:
+        return model.location
+    name = model.network or ""
+    return name if name.startswith(("timm:", "torchvision:")) else PRETRAINED.get(name)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
