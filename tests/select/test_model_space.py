@@ -1,4 +1,4 @@
-"""The model space: where it starts, what it learns, and that its distances are the slow ones."""
+"""The model space: where it starts, what it learns, and that its quick distances and gradients are the slow ones."""
 
 from dataclasses import replace
 
@@ -9,10 +9,14 @@ import torch
 from task2vec.errors import UndefinedScoreError
 from task2vec.experts.metatask import SYMMETRIC
 from task2vec.select import fit_model_space
-from task2vec.select.model_space import _cross_entropy, make_labels, measure_from
+from task2vec.select.model_space import _cross_entropy, _finish, _Sums, make_labels
 from task2vec.select.strategies import fit_asymmetric
 from tests.oracles.selection import slow_loss, slow_symmetric
 from tests.select.material import make_metatask
+
+
+def measure(tasks, places):
+    return _finish(*_Sums.apply(tasks, places), places.shape[1])
 
 
 def test_labels_are_sharp_and_independent_of_scale():
@@ -25,20 +29,28 @@ def test_labels_are_sharp_and_independent_of_scale():
     np.testing.assert_allclose(make_labels(errors / 2 + 0.1), labels, atol=1e-12)
 
 
-def test_the_loss_is_that_of_the_slow_formula():
+def test_loss_and_gradient_are_those_of_the_slow_formula():
     rng = np.random.default_rng(1)
     tasks, models, trivials = rng.normal(size=(5, 12)), rng.normal(size=(3, 12)), rng.normal(size=(3, 12)) - 2
     errors = rng.random((5, 3))
     errors[0, 1] = np.nan
-    places, known = torch.from_numpy(models), torch.from_numpy(tasks)[:, None]
-    distances = measure_from(places, known)
-    slow = np.array([[slow_symmetric(np.exp(model), np.exp(task)) for model in models] for task in tasks])
-    np.testing.assert_allclose(distances, slow, atol=1e-12)
-    distances = distances - 0.3 * measure_from(places, torch.from_numpy(trivials))
+    options = {"alpha": 0.3, "sharpness": 20.0}
+    bias = torch.zeros(3, 12, dtype=torch.float64, requires_grad=True)
+    places = torch.from_numpy(models) + bias
+    q = torch.sigmoid(places - torch.from_numpy(trivials))
+    distances = measure(torch.from_numpy(tasks).exp(), places) - 0.3 * _finish(q.sum(1), q.square().sum(1), 12)
     counted, labels = torch.from_numpy(np.isfinite(errors)), torch.from_numpy(make_labels(errors))
     loss = _cross_entropy(distances, labels, counted, torch.tensor(4.0, dtype=torch.float64))
-    wanted = slow_loss(tasks, models, trivials, errors, 4.0, alpha=0.3, sharpness=20.0)
-    assert float(loss) == pytest.approx(wanted, abs=1e-10)
+    loss.backward()
+    slow = np.array([[slow_symmetric(np.exp(model), np.exp(task)) for model in models] for task in tasks])
+    found = measure(torch.from_numpy(tasks).exp(), torch.from_numpy(models))
+    np.testing.assert_allclose(found, slow, atol=1e-12)
+    assert float(loss.detach()) == pytest.approx(slow_loss(tasks, models, trivials, errors, 4.0, **options), abs=1e-10)
+    for place in ((0, 0), (1, 7), (2, 11)):
+        step = np.zeros_like(models)
+        step[place] = 1e-4
+        ends = [slow_loss(tasks, models + sign * step, trivials, errors, 4.0, **options) for sign in (1, -1)]
+        assert float(bias.grad[place]) == pytest.approx((ends[0] - ends[1]) / 2e-4, abs=1e-8)
 
 
 @pytest.mark.parametrize("filters", [512, 10])

@@ -43,6 +43,8 @@ from task2vec.select.strategies import Prediction, find_errors, order_on_average
 
 # The paper's: of the soft labels, of Adam, of b per step and learning rate.
 _SHARPNESS, _LEARNING_RATE, _WEIGHT_DECAY = 20.0, 0.05, 5e-4
+# Numbers of a block that a processor's cache holds: whole arrays take 1.4 times the time.
+_BLOCK = 1 << 17
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,16 +163,21 @@ def _train(
         epochs: steps of Adam.
     """
     middle = log_tasks.mean(0)
-    tasks, first, added, labels = (
-        torch.from_numpy(each).float() for each in (log_tasks - middle, start - middle, offsets, make_labels(errors))
-    )
+    tasks = torch.from_numpy(log_tasks - middle).float().exp()
+    first = torch.from_numpy(start - middle).float()
     trivial = None if trivials is None else torch.from_numpy(trivials - middle).float()
+    added = torch.from_numpy(np.ascontiguousarray(offsets)).float()
+    labels = torch.from_numpy(make_labels(errors)).float()
     counted = torch.from_numpy(np.isfinite(errors))
     bias = torch.zeros_like(first, requires_grad=True)
 
     def find_distances() -> Tensor:
-        distances = measure_from(first + bias, tasks[:, None]) + added
-        return distances if trivial is None else distances - ALPHA * measure_from(first + bias, trivial)
+        places = first + bias
+        distances = _finish(*_Sums.apply(tasks, places), places.shape[1]) + added  # type: ignore[misc]
+        if trivial is None:
+            return distances
+        q = torch.sigmoid(trivial - places)  # the smaller share: sums of the larger one would cancel
+        return distances - ALPHA * _finish(q.sum(1), q.square().sum(1), places.shape[1])
 
     with torch.no_grad():
         # One model alone has no spread, and nothing to be compared with.
@@ -207,8 +214,45 @@ def _cross_entropy(distances: Tensor, labels: Tensor, counted: Tensor, gamma: Te
     return -(labels[rows] * logs).sum(1).mean()
 
 
-def measure_from(places: Tensor, others: Tensor) -> Tensor:
-    """Symmetric distances of models from tasks, as `task2vec.distance` has them, with a gradient."""
-    shares = torch.sigmoid(others - places)  # of the task's, in the sum of both: |1 - q|^2 would cancel the other way
-    s, v = shares.sum(-1), shares.square().sum(-1)
-    return 1 - (s - v) / torch.sqrt((shares.shape[-1] - 2 * s + v) * v)
+class _Sums(torch.autograd.Function):
+    """Sums of q = m / (m + t) and of q^2 of all pairs of tasks and models, (T, M) each: what the distance needs.
+
+    With d q / d log m = q (1 - q) the gradient of a loss with slopes A and B by the two sums is the sum over tasks of
+    (A + 2 B q) q (1 - q), so that an epoch is a dozen plain operations on blocks in the cache, and no exponential.
+    `task2vec.distance` has the same formula without a gradient.
+    """
+
+    @staticmethod
+    def forward(ctx, tasks: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """The sums; q is kept for the way back."""
+        models, kept = places.exp()[:, None], places.new_empty(len(places), *tasks.shape)
+        sums = places.new_empty(2, len(places), len(tasks))
+        for some in _cut(kept):
+            q = torch.add(models[some], tasks, out=kept[some])
+            torch.div(models[some], q, out=q)
+            torch.sum(q, -1, out=sums[0, some])
+            torch.sum(q.square(), -1, out=sums[1, some])
+        ctx.save_for_backward(kept)
+        return sums[0].T, sums[1].T
+
+    @staticmethod
+    def backward(ctx, ds: Tensor, dv: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+        """What a shift of each model's logarithms does."""
+        (kept,) = ctx.saved_tensors
+        a, b = ds.T[..., None], 2 * dv.T[..., None]
+        found = kept.new_empty(len(kept), kept.shape[2])
+        for some in _cut(kept):
+            slope = kept[some] * -b[some]
+            slope.add_((b - a)[some]).mul_(kept[some]).add_(a[some]).mul_(kept[some])
+            torch.sum(slope, 1, out=found[some])
+        return None, found
+
+
+def _cut(kept: Tensor) -> list[slice]:
+    step = max(1, _BLOCK * len(kept) // kept.numel())
+    return [slice(start, min(start + step, len(kept))) for start in range(0, len(kept), step)]
+
+
+def _finish(s: Tensor, v: Tensor, count: int) -> Tensor:
+    """1 - cosine of q and 1 - q from the sums of q and q^2."""
+    return 1 - (s - v) / torch.sqrt((count - 2 * s + v) * v)
