@@ -5,13 +5,15 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
+import pytest
 
 from task2vec.embedding import Embedding
 from task2vec.probe import FilterLayer
 from tests.command import run_command
 
 FILTERS = 50
-PROBE = "ab" * 32
+PROBE, OTHER_PROBE = "ab" * 32, "cd" * 32
+DIRECT = {"method": "direct", "seed": 0}
 
 
 def fingerprint_of(seed):
@@ -89,6 +91,13 @@ def flip(path, place, mask=0x40):
     content = bytearray(path.read_bytes())
     content[place] ^= mask
     path.write_bytes(content)
+
+
+def refuse(error, words, ask, *given, **options):
+    """The error that asking raises, of this class and with these words."""
+    with pytest.raises(error, match=words) as caught:
+        ask(*given, **options)
+    return caught.value
 
 
 def fail(error):
