@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from task2vec.distance import symmetric
 from task2vec.embedding import Embedding
 from task2vec.probe import FilterLayer
 from tests.command import run_command
@@ -57,6 +58,14 @@ def describe(library):
     tasks = [(task.fingerprint, task.name, task.tags, task.taxon, task.added) for task in library.tasks()]
     embeddings = sorted((one.key, one.sha256, one.added) for task in library.tasks() for one in task.embeddings)
     return tasks, embeddings, library.experts(), library.errors()
+
+
+def find_truth(library, embedding, k):
+    """The names and distances of the nearest, from the embeddings themselves."""
+    own = embedding.provenance["task_fingerprint"]
+    others = [library.get(task.fingerprint) for task in library.tasks() if task.fingerprint != own]
+    ranked = sorted((symmetric(embedding, one), one.task) for one in others)
+    return [(name, pytest.approx(distance, abs=1e-6)) for distance, name in ranked[:k]]
 
 
 def read_content(library, name):

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from task2vec.distance import symmetric
 from task2vec.errors import UsageError
 from task2vec.library import Library
 from task2vec.library.search import BLOCK, find_candidates, fit_sketcher, make_block
-from tests.library.making import change, make
+from tests.library.making import change, find_truth, make, refuse
 
 # Of the tasks with sketches: more than a sketch has numbers.
 FILTERS = 400
@@ -19,14 +18,6 @@ def make_clusters(tasks, *, filters=FILTERS, seed=0, clusters=12, noise=0.1, own
     logs = centres[rng.integers(clusters, size=tasks)] + noise * rng.normal(size=(tasks, filters))
     logs += rng.normal(size=(tasks, 1))
     return [make(f"{seed}-{number}", 1000 * (seed + 1) + number, fisher=np.exp(one)) for number, one in enumerate(logs)]
-
-
-def find_truth(library, embedding, k):
-    """The names and distances of the nearest, from the embeddings themselves."""
-    own = embedding.provenance["task_fingerprint"]
-    others = [library.get(task.fingerprint) for task in library.tasks() if task.fingerprint != own]
-    ranked = sorted((symmetric(embedding, one), one.task) for one in others)
-    return [(name, pytest.approx(distance, abs=1e-6)) for distance, name in ranked[:k]]
 
 
 def nearest(library, what, k=5, **options):
@@ -207,8 +198,7 @@ def test_directions_that_the_sample_does_not_have_are_drawn():
 def test_an_addition_that_was_rolled_back_is_forgotten(large):
     large.nearest("0-1")
     new = make_clusters(2, seed=11)
-    with pytest.raises(UsageError):
-        large.add(new[0], "something else")
+    refuse(UsageError, "cannot be added", large.add, new[0], "something else")
     large.add(new[1])
     assert nearest(large, make("query", 5, fisher=new[1].fisher), 1) == [("11-1", 0.0)]
     assert nearest(large, make("query", 5, fisher=new[0].fisher), 1)[0][1] > 0
