@@ -19,6 +19,7 @@ from task2vec.cli.app import app
 from tests.cli.material import paint
 from tests.command import run_command
 from tests.documents import PAGES, ROOT, Snippet, load_script, read_snippets
+from tests.library.making import refuse
 from tests.tiny_probe import make_tiny
 
 # Commands that no test can run, and why.
@@ -114,13 +115,11 @@ def test_snippets_that_nobody_runs_are_found():
     text = "Words.\n```sh\nray start --head\n```\n<!-- not run: it takes an hour -->\n```python\n1 / 0\n```\n"
     text += "```text\nx = y\n```\n```\n$ task2vec ls; task2vec models  # two\nnothing\n```\n"
     ray, python, shown = read_snippets(ROOT / "x.md", text)
-    with pytest.raises(AssertionError, match="nobody runs ray"):
-        run_shell(ray)
+    refuse(AssertionError, "nobody runs ray", run_shell, ray)
     assert [ray.reason, python.reason, shown.reason] == [None, "it takes an hour", None]
     assert shown.commands() == [["task2vec", "ls"], ["task2vec", "models"]]
     for wrong, words in (("```bash\nls\n```\n", "'bash'"), ("Words.\n\n    ls\n", "indented")):
-        with pytest.raises(ValueError, match=words):
-            read_snippets(ROOT / "x.md", wrong)
+        refuse(ValueError, words, read_snippets, ROOT / "x.md", wrong)
 
 
 @pytest.mark.parametrize("document", PAGES, ids=named)

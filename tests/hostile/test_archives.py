@@ -75,8 +75,7 @@ def archive(tmp_path, request):
 
 @pytest.mark.parametrize("archive", ARCHIVES, indirect=True)
 def test_d12_an_archive_is_no_folder_and_no_library_and_is_not_unpacked(tmp_path, archive):
-    with pytest.raises(DataError, match=r"is an archive. Archives are not unpacked.*Unpack it into an empty folder"):
-        read_folder(archive)
+    refuse(DataError, r"is an archive. Archives are not unpacked.*Unpack it into an empty folder", read_folder, archive)
     result = CliRunner().invoke(app, ["embed", str(archive)])
     assert result.exit_code == 3 and "is an archive" in result.stderr and "Traceback" not in result.stderr
     with Library.open(tmp_path / "library") as library:
