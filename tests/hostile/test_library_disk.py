@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import tempfile
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -66,10 +67,8 @@ def old(filled):
 
 
 def change_file(folder, statement):
-    connection = sqlite3.connect(folder / "library.sqlite")
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
+    with closing(sqlite3.connect(folder / "library.sqlite", isolation_level=None)) as connection:
+        connection.execute(statement)
 
 
 def refuse_and_leave_alone(folder, words):

@@ -112,12 +112,15 @@ def test_other_files_under_this_name(home, sound, tmp_path, kind):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
-def test_what_is_no_file(home, tmp_path):
+def test_what_is_no_file_or_would_fill_the_memory(home, sound, tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", "/dev/zero"):
         assert "not a regular file" in refuse(home, place)
     for place in (tmp_path / "none", tmp_path):
         assert "there is no library" in refuse(home, place)
+    monkeypatch.setattr(database, "LARGEST", 1 << 20)
+    path = forge(tmp_path, sound, ("UPDATE tasks SET classes = printf('[%.*c]', 2000000, ' ')",))
+    assert "too big" in refuse(home, path)
 
 
 # --- S3: damaged and lying files -------------------------------------------------------------------------------------
@@ -152,12 +155,6 @@ def mutate(content, place, rng):
     new = rng.choice((b"", 2 * old, old[::-1], flipped, rng.choice(odd)))
     end = place + (len(new) if rng.random() < 0.8 else len(old))  # what follows is seldom moved
     content[place:end] = new
-
-
-def test_values_that_would_fill_the_memory_are_refused(home, sound, tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "LARGEST", 1 << 20)
-    path = forge(tmp_path, sound, ("UPDATE tasks SET classes = printf('[%.*c]', 2000000, ' ')",))
-    assert "too big" in refuse(home, path)
 
 
 HALF = b"\xed\xa0\x80"  # half of a letter in UTF-8

@@ -13,14 +13,11 @@ from task2vec.library import database as module
 from tests.library.making import find_truth, make, refuse, run_python
 
 
-def test_the_settings_of_the_file(library):
-    with library._database.read() as connection:
+def test_settings_snapshots_and_rollback(filled):
+    with filled._database.read() as connection:
         settings = ("journal_mode", "synchronous", "foreign_keys", "trusted_schema", "user_version")
         found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings]
     assert found == ["wal", 2, 1, 0, 2]  # 2 is FULL
-
-
-def test_readers_see_one_snapshot_and_a_failed_block_is_rolled_back(filled):
     count = "SELECT count(*) FROM tasks"
     with filled._database.read() as connection:
         before = connection.execute(count).fetchone()

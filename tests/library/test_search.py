@@ -97,14 +97,11 @@ def test_vectors_that_float32_cannot_hold_are_compared_all_the_same(large):
 # --- sketches --------------------------------------------------------------------------------------------------------
 
 
-def test_sketches_find_what_comparing_all_finds(large):
+def test_sketches_find_what_comparing_all_finds_and_other_processes_see_what_changes(large):
     for query in make_clusters(5, seed=9):
         exact = nearest(large, query, exact=True)
         assert nearest(large, query) == exact and find_by(large, query, 60) == [name for name, _ in exact]
     assert exact == find_truth(large, query, 5)
-
-
-def test_other_processes_see_what_was_added_and_removed(large):
     with open_sketched(large.folder) as other:
         query = make_clusters(1, seed=11)[0]
         asked = make("query", 5, fisher=query.fisher)
@@ -117,6 +114,9 @@ def test_other_processes_see_what_was_added_and_removed(large):
         large.add(*make_clusters(50, seed=12, own=3))
         refit(large)
         assert nearest(other, asked) == find_truth(large, asked, 5)
+    refuse(UsageError, "cannot be added", large.add, query, "something else")
+    large.add(*make_clusters(2, seed=11)[1:])
+    assert nearest(large, asked, 1)[0][1] > 0  # an addition that was rolled back is forgotten
 
 
 def test_an_entry_without_a_sketch_is_always_compared(large):
@@ -146,11 +146,10 @@ def test_candidates_of_several_blocks():
 # --- the basis -------------------------------------------------------------------------------------------------------
 
 
-def make_vectors(tasks, *, rank=5, filters=300, seed=0, noise=0.0, size=0.5):
-    rng = np.random.default_rng(seed)
-    basis = np.random.default_rng(0).normal(size=(rank, filters))
-    logs = size * rng.normal(size=(tasks, rank)) @ basis + noise * rng.normal(size=(tasks, filters))
-    return np.exp(logs).astype(np.float32)
+def make_vectors(tasks, *, rank=5, filters=300, noise=0.0, size=0.5):
+    rng = np.random.default_rng(0)
+    logs = size * rng.normal(size=(tasks, rank)) @ rng.normal(size=(rank, filters))
+    return np.exp(logs + noise * rng.normal(size=(tasks, filters))).astype(np.float32)
 
 
 def sketch_slowly(sketcher, vector):
@@ -177,28 +176,16 @@ def test_sketches_follow_their_definition():
     assert np.array_equal(sketcher.project(some[3:4]), sketcher.project(vectors[93:94]))
 
 
-def test_the_directions_are_orthogonal():
+def test_the_directions_are_orthogonal_and_those_that_the_sample_does_not_have_are_drawn():
     sketcher = fit_sketcher(make_vectors(100, rank=20, size=0.1), size=30, principal=6)
     every = np.concatenate([sketcher.principal, sketcher.random], axis=1).astype(float)
     gram = every.T @ every
     assert gram == pytest.approx(np.diag(np.diag(gram)), abs=1e-3)
     assert np.diag(gram)[:6] == pytest.approx(np.ones(6), abs=1e-4)
     assert np.diag(gram)[6:] == pytest.approx(np.full(24, 0.7 * 294 / 24), rel=1e-4)
-
-
-def test_directions_that_the_sample_does_not_have_are_drawn():
     sketcher = fit_sketcher(make_vectors(100, size=0.1), size=24, principal=20)
     assert 5 <= sketcher.principal.shape[1] < 12  # the rank, and what clipping adds
     assert sketcher.width == 26
     assert fit_sketcher(make_vectors(100, filters=10), size=24, principal=6).width == 12  # no more than filters
     vectors = np.repeat(make_vectors(1), 5, axis=0)  # equal tasks
     assert np.abs(fit_sketcher(vectors, size=4).project(vectors)[:, :-1]).max() < 1e-5
-
-
-def test_an_addition_that_was_rolled_back_is_forgotten(large):
-    large.nearest("0-1")
-    new = make_clusters(2, seed=11)
-    refuse(UsageError, "cannot be added", large.add, new[0], "something else")
-    large.add(new[1])
-    assert nearest(large, make("query", 5, fisher=new[1].fisher), 1) == [("11-1", 0.0)]
-    assert nearest(large, make("query", 5, fisher=new[0].fisher), 1)[0][1] > 0
