@@ -114,6 +114,10 @@ def test_sketches_find_what_comparing_all_finds_and_other_processes_see_what_cha
         large.add(*make_clusters(50, seed=12, own=3))
         refit(large)
         assert nearest(other, asked) == find_truth(large, asked, 5)
+        with other._database.read() as connection:
+            known = other._search.look(connection, 1)
+            ((basis,),) = connection.execute("SELECT basis_sha256 FROM spaces").fetchall()
+        assert known.basis_sha256 == basis and np.array_equal(known.ids, np.unique(known.ids))
     refuse(UsageError, "cannot be added", large.add, query, "something else")
     large.add(*make_clusters(2, seed=11)[1:])
     assert nearest(large, asked, 1)[0][1] > 0  # an addition that was rolled back is forgotten
