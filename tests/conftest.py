@@ -14,7 +14,8 @@ from threadpoolctl import threadpool_limits
 
 import task2vec
 from task2vec.embedding import many, single
-from tests.library.making import make
+from task2vec.library import Expert, MeasuredError
+from tests.library.making import DIRECT, fingerprint_of, make
 
 torch.set_num_threads(1)
 
@@ -58,6 +59,19 @@ def filled(library):
     """A library with six tasks, "task 0" to "task 5"."""
     library.add(*(make(f"task {seed}", seed) for seed in range(6)), tags=["small"])
     return library
+
+
+@pytest.fixture
+def full(filled):
+    """The same with something of every other kind, and a second embedding of "task 5"."""
+    filled.add(make("task 5", 5, settings=DIRECT), source="/home/ada/photos")
+    filled.add(Expert("e", "timm", "net", recipe={"epochs": 3}, cost=2.5), Expert("f", "file", "x.pt"))
+    filled.add(MeasuredError(fingerprint_of(1), "e", 0.25, "p", low=0.2, high=0.3, measured_by="me"))
+    filled.tag("task 2", "rare")
+    filled.rename("task 4", "other name")
+    with filled.record("embed", {"folder": "x"}):
+        pass
+    return filled
 
 
 @pytest.fixture(autouse=True)

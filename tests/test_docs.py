@@ -19,6 +19,7 @@ from task2vec.cli.app import app
 from tests.cli.material import paint
 from tests.command import run_command
 from tests.documents import PAGES, ROOT, Snippet, load_script, read_snippets
+from tests.library.making import refuse
 from tests.tiny_probe import make_tiny
 
 # Commands that no test can run, and why.
@@ -103,24 +104,18 @@ def parse(words: list[str]) -> None:
         context = command.make_context(name, rest, parent=context)
 
 
-def test_what_is_spelt_wrong_is_found():
+def test_what_is_spelt_wrong_and_what_nobody_runs_is_found():
     for words in (["embed", "x", "--sise", "3"], ["library", "lst"], ["serf"]):
-        with pytest.raises(Exception, match="No such") as caught:  # typer has click's errors under a name of its own
-            parse(words)
-        assert type(caught.value).__name__ in ("NoSuchOption", "UsageError")
-
-
-def test_snippets_that_nobody_runs_are_found():
+        error = refuse(Exception, "No such", parse, words)  # typer has click's errors under a name of its own
+        assert type(error).__name__ in ("NoSuchOption", "UsageError")
     text = "Words.\n```sh\nray start --head\n```\n<!-- not run: it takes an hour -->\n```python\n1 / 0\n```\n"
     text += "```text\nx = y\n```\n```\n$ task2vec ls; task2vec models  # two\nnothing\n```\n"
     ray, python, shown = read_snippets(ROOT / "x.md", text)
-    with pytest.raises(AssertionError, match="nobody runs ray"):
-        run_shell(ray)
+    refuse(AssertionError, "nobody runs ray", run_shell, ray)
     assert [ray.reason, python.reason, shown.reason] == [None, "it takes an hour", None]
     assert shown.commands() == [["task2vec", "ls"], ["task2vec", "models"]]
     for wrong, words in (("```bash\nls\n```\n", "'bash'"), ("Words.\n\n    ls\n", "indented")):
-        with pytest.raises(ValueError, match=words):
-            read_snippets(ROOT / "x.md", wrong)
+        refuse(ValueError, words, read_snippets, ROOT / "x.md", wrong)
 
 
 @pytest.mark.parametrize("document", PAGES, ids=named)
@@ -141,25 +136,19 @@ def test_every_page_is_in_the_index():
 # --- the README, figures and the notebook ---
 
 
-def test_tables_are_those_of_the_files():
+def test_the_readme_is_short_and_its_tables_are_those_of_the_files():
     tables = load_script("docs/tables.py")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert tables.fill(text) == text, "the tables have changed: python docs/tables.py"
     assert len(tables.BLOCK.findall(text)) == 1 and "combined" in tables.make_table()
+    assert len(text.split()) <= 1300  # short enough to be read
 
 
-def test_the_package_is_cited_with_its_version():
+def test_the_package_is_cited_with_its_version_and_make_help_names_every_target():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert t2v.__version__ == project["version"]
     assert f"\nversion: {project['version']}\n" in citation and f"\nlicense: {project['license']}\n" in citation
-
-
-def test_the_readme_is_short_enough_to_be_read():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1300
-
-
-def test_make_help_names_every_target():
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in ("demo", "test", "test-all", "check", "bench", "paper", "docs", "clean"):
         assert re.search(rf"^{target}:.*## ", text, re.MULTILINE), target
@@ -189,14 +178,11 @@ socket.socket.connect = socket.getaddrinfo = refuse
 
 
 @pytest.mark.long
-def test_the_cells_of_the_notebook_run(tmp_path):
+def test_the_cells_of_the_notebook_run_and_it_shows_what_comes_out(tmp_path):
     script = "\n".join([OFFLINE, *("".join(cell["source"]) for cell in CELLS)])
     done = run_command(python=script, cwd=tmp_path, PYTHONWARNINGS="error::DeprecationWarning:__main__")
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Start from" in done.stdout and "Library(5 tasks, 5 embeddings" in done.stdout
     assert not list(tmp_path.iterdir())
-
-
-def test_the_notebook_shows_what_comes_out_and_is_small():
     assert len(NOTEBOOK) < 60_000 and all(cell["outputs"] for cell in CELLS)
     assert any("image/png" in output.get("data", {}) for cell in CELLS for output in cell["outputs"])

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,12 +15,11 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-import task2vec as t2v
 from task2vec.errors import BadImagesError, DataError, ResourceError, UsageError, WorkError
 from task2vec.parallel import Failure, Unit, connect_ray, open_backend, pack, unpack
 from tests import parallel_work as works
 from tests.cases import make_case
-from tests.library.making import ENVIRONMENT, ROOT
+from tests.library.making import ENVIRONMENT, ROOT, refuse
 from tests.parallel_work import Do, Remembering, find_session, gather, is_alive, wait_until
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
@@ -52,15 +50,12 @@ def test_what_cannot_travel_fails_by_name_and_works_here():
             list(serial.run(works.Broken(), [Unit("a", 1)]))
 
 
-def test_what_travels_shares_no_memory_with_what_was_sent():
+def test_what_travels_shares_no_memory_and_a_probe_leaves_behind_what_was_made_of_it():
     tensor = torch.arange(6.0)
     there = unpack(pack({"tensor": tensor, "view": tensor[2:4]}))
     there["tensor"][0] = 99
     assert not tensor.is_shared() and tensor[0] == 0
     assert torch.equal(there["view"], tensor[2:4])
-
-
-def test_a_probe_travels_without_what_was_made_of_it_here():
     probe = make_case("odd")
     images = torch.zeros(2, 3, *probe.size)
     wanted = probe.prepare().module(images)
@@ -97,19 +92,7 @@ def test_invalid_arguments_are_refused():
         ("serial", {"jobs": 2}, "--backend processes"),
         ("processes", {"address": "auto"}, "--backend ray"),
     ]:
-        with pytest.raises(UsageError, match=words):
-            open_backend(name, **options)
-
-
-@pytest.mark.long
-def test_the_example_of_the_page_runs(capsys):
-    page = (ROOT / "docs" / "how-to" / "scale.md").read_text(encoding="utf-8")
-    block = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[-1]
-    assert 'open_backend("processes", jobs=4)' in block
-    quick = block.replace("size=64", "size=32").replace("[2:5]", "[2:3]").replace("jobs=4", "jobs=1")
-    exec(compile(quick, "scale.md", "exec"), {"t2v": t2v})
-    name, norm = capsys.readouterr().out.split()
-    assert name == "shapes" and float(norm) > 0
+        refuse(UsageError, words, open_backend, name, **options)
 
 
 # --- death ------------------------------------------------------------------------------------------------------------
@@ -121,10 +104,6 @@ def test_units_of_processes_that_are_killed_are_tried_again(tmp_path):
         deaths = {"never": 0, "once": 1, "always": 99, "also never": 0}
         works.check_deaths(backend, tmp_path, deaths, cause="signal 9)")
 
-
-@needs_proc
-def test_a_worker_that_is_killed_between_units_is_replaced_and_work_stays_open():
-    with open_backend("processes", jobs=2, threads=1) as backend:
         results = backend.run(Remembering(), [Unit(str(number), 0.01) for number in range(8)])
         first = next(results)
         os.kill(first.value[0], signal.SIGKILL)
@@ -150,18 +129,18 @@ def test_processes_that_die_before_they_begin_end_the_run():
 
 
 @needs_proc
-@pytest.mark.parametrize("way", ["abandoned", "closed"])
-def test_no_process_stays_behind(way):
+def test_no_process_stays_behind():
     backend = open_backend("processes", jobs=2, threads=1)
-    results = backend.run(Remembering(), [Unit("short", 0.0), *(Unit(str(number), 60.0) for number in range(5))])
-    next(results)
-    own = {child.pid for child in multiprocessing.active_children()}
-    assert own
-    if way == "abandoned":
-        del results
-    else:
-        backend.close()
-    assert wait_until(lambda: not any(map(is_alive, own)))
+    for end in ("abandoned", "closed"):
+        results = backend.run(Remembering(), [Unit("short", 0.0), *(Unit(str(number), 60.0) for number in range(5))])
+        next(results)
+        own = {child.pid for child in multiprocessing.active_children()}
+        assert own
+        if end == "closed":
+            backend.close()
+        else:
+            del results
+        assert wait_until(lambda: not any(map(is_alive, own))), end  # noqa: B023
 
 
 SCRIPT = """
@@ -221,21 +200,16 @@ def test_workers_end_with_their_parent(tmp_path, stop, whom):
     assert errors.count("Traceback") == (stop == signal.SIGINT)  # of the script itself; workers print nothing
 
 
-@pytest.mark.long
-def test_a_script_without_a_guard_is_explained(tmp_path):
-    bare = SCRIPT.replace('if __name__ == "__main__":', "if True:")
-    with start_python(tmp_path / "script.py", script=bare) as process:
-        errors = process.communicate(timeout=100)[1]
-    assert process.returncode == 1
-    assert "put the call under `if __name__ == '__main__':`" in errors.splitlines()[-1]
-
-
 @needs_proc
-def test_processes_that_nobody_closes_end_with_python(tmp_path):
+def test_processes_that_nobody_closes_end_with_python_and_a_script_without_a_guard_is_explained(tmp_path):
     with start_python(tmp_path / "script.py", script=UNCLOSED) as process:
         out, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     assert wait_until(lambda: not is_alive(int(out)))
+    with start_python(tmp_path / "bare.py", script=UNCLOSED.replace('__name__ == "__main__"', "True")) as process:
+        errors = process.communicate(timeout=100)[1]
+    assert process.returncode == 1
+    assert "put the call under `if __name__ == '__main__':`" in errors.splitlines()[-1]
 
 
 # --- Ray --------------------------------------------------------------------------------------------------------------
@@ -276,5 +250,4 @@ def test_ray_is_started_again_if_it_did_not_come_up():
     slow = Mock(is_initialized=lambda: False, init=Mock(side_effect=[failure, failure, None, *3 * [failure]]))
     assert connect_ray(slow, None, cores=1)
     assert [name for name, _, _ in slow.mock_calls] == ["init", "shutdown", "init", "shutdown", "init"]
-    with pytest.raises(ResourceError, match="the agent did not start"):
-        connect_ray(slow, None, cores=1)
+    refuse(ResourceError, "the agent did not start", connect_ray, slow, None, cores=1)

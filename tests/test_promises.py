@@ -33,10 +33,6 @@ LINES = read_rows(PAGE, r"[DNWSR]\d+")
 PROMISES = read_rows(PAGE, r"\d")
 
 
-def test_every_attack_has_a_line_and_no_line_is_of_another():
-    assert list(LINES) == ATTACKS
-
-
 @pytest.mark.parametrize("attack", LINES)
 def test_every_named_test_is_there(attack):
     named = TEST.findall(LINES[attack][1])
@@ -46,24 +42,19 @@ def test_every_named_test_is_there(attack):
         assert find_tests(file)[name] == bool(long), f"{attack}: is {name} a long one?"
 
 
-def test_the_promises_are_those_of_security():
+def test_the_promises_are_those_of_security_and_each_is_attacked_and_each_attack_has_its_promise():
     assert list(PROMISES) == [str(number) for number in range(1, 10)]
     rows = read_rows(SECURITY, r"\d")
     assert {number: row[0] for number, row in rows.items()} == {number: row[0] for number, row in PROMISES.items()}
-
-
-def test_every_promise_is_attacked_and_every_attack_has_its_promise():
+    assert list(LINES) == ATTACKS
     (rest,) = read_rows(PAGE, r"\+").values()
     named = {number: row[1].split(", ") for number, row in {**PROMISES, "+": rest}.items()}
     assert all(set(attacks) <= set(ATTACKS) and attacks for attacks in named.values())
     assert {attack for attacks in named.values() for attack in attacks} == set(ATTACKS)
 
 
-def test_every_file_of_attacks_is_in_the_table():
+def test_every_file_of_attacks_is_in_the_table_and_the_exit_codes_have_their_test():
     files = {str(file.relative_to(ROOT)) for file in (ROOT / "tests" / "hostile").glob("test_*.py")}
     assert files <= {file for file, _, _ in TEST.findall(PAGE)}
-
-
-def test_the_words_about_the_exit_codes_have_their_test():
     (_, name, _) = TEST.findall(PAGE.split("## Running")[1].split("The exit codes")[1])[0]
     assert name in find_tests("tests/cli/test_output.py")

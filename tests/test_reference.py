@@ -35,13 +35,10 @@ def test_the_reference_has_every_command_and_option(site):
     assert '<a href="cli.html">' in (site / "task2vec.html").read_text(encoding="utf-8")
 
 
-def test_it_needs_no_network(site):
+def test_it_needs_no_network_and_make_docs_builds_it(site):
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         assert not re.findall(r"""<(?:script|img|link)[^>]+(?:src|href)=["'](?:https?:)?//""", text)
-
-
-def test_make_docs_builds_it():
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(r"^docs:.*\n\t\$\(BIN\)/python docs/reference\.py site$", text, re.MULTILINE)
     assert "/site/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()

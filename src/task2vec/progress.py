@@ -3,7 +3,8 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -28,53 +29,33 @@ def show_progress(show: bool | Report) -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    if not console.is_terminal and not console.is_jupyter:
-        yield _print_lines()
-        return
-    columns = (
-        TextColumn("{task.description:>9}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bars:
-        known: dict[str, TaskID] = {}
-
-        def report(stage: str, total: int) -> Callable[[int], None]:
-            if stage in known:  # of another group of tasks: the same bar goes on
-                before = next(bar for bar in bars.tasks if bar.id == known[stage])
-                bars.update(known[stage], total=(before.total or 0) + total)
-            else:
-                known[stage] = bars.add_task(stage, total=total)
-            return lambda done: bars.advance(known[stage], done)
-
-        yield report
-
-
-def _print_lines() -> Report:
-    """A report that prints the progress of its stages from time to time."""
-    totals: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    begin = printed = time.monotonic()
+    console, begin = Console(stderr=True), time.monotonic()
+    is_drawn, printed = console.is_terminal or console.is_jupyter, begin
+    description = TextColumn("{task.description:>9}", markup=False)
+    columns = (description, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bars = Progress(*columns, console=console, transient=True, disable=not is_drawn)
+    known: dict[str, TaskID] = {}
 
     def advance(stage: str, done: int) -> None:
         nonlocal printed
-        counts[stage] += done
+        bars.advance(known[stage], done)
         now = time.monotonic()
-        if now - printed >= PAUSE:
+        if not is_drawn and now - printed >= PAUSE:
             printed = now
-            stages = ", ".join(f"{name} {counts[name]} of {total}" for name, total in totals.items())
+            stages = ", ".join(f"{bar.description} {bar.completed:.0f} of {bar.total:.0f}" for bar in bars.tasks)
             with suppress(BrokenPipeError):  # a closed pipe is no reason to stop working
                 sys.stderr.write(f"{now - begin:.0f} s: {stages}\n")
                 sys.stderr.flush()
 
     def report(stage: str, total: int) -> Callable[[int], None]:
-        totals[stage] = totals.get(stage, 0) + total
-        counts.setdefault(stage, 0)
-        return lambda done: advance(stage, done)
+        if stage not in known:
+            known[stage] = bars.add_task(stage, total=0)
+        before = bars.tasks[known[stage]].total or 0  # of another group of tasks: the same bar goes on
+        bars.update(known[stage], total=before + total)
+        return partial(advance, stage)
 
-    return report
+    with bars if is_drawn else nullcontext():
+        yield report
 
 
 def track(items: Iterable[T], total: int, *, what: str, progress: bool) -> Iterator[T]:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from task2vec.errors import ResourceError
 
@@ -17,9 +17,11 @@ _LONGEST = 200  # letters of a name that leave room for more
 
 
 def write_file(path: Path, content: bytes, *, makes_folder: bool = False) -> Path:
-    """Writes `content` to `path`, whole or not at all, and returns the path; see `open_output`."""
-    with open_output(path, makes_folder=makes_folder) as file:
+    """Writes `content` to `path`, whole or not at all, flushed to the disk, and returns the path; see `replacing`."""
+    with replacing(path, makes_folder=makes_folder) as temporary, open(temporary, "xb") as file:  # usual permissions
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     return path
 
 
@@ -51,18 +53,6 @@ def write_rows(path: str | Path, rows: Iterable[Iterable[Any]], *, digits: int |
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([format_cell(cell) for cell in row] for row in rows)
     return write_file(Path(path), text.getvalue().encode(errors="backslashreplace"))  # half of a surrogate pair
-
-
-@contextmanager
-def open_output(path: Path, *, makes_folder: bool = False) -> Iterator[BinaryIO]:
-    """A file that becomes `path` at the end of the block, flushed to the disk; see `replacing`."""
-    with (
-        replacing(path, makes_folder=makes_folder) as temporary,
-        open(temporary, "xb") as file,
-    ):  # with usual permissions
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def change(say, folder, until):
     with Library.open(folder) as library:
         library._search.sketch_from = 4
         turn = 0
-        while not Path(until).exists():
+        while not turn or not Path(until).exists():
             turn += 1
             library.add(make("restless", 9000, numbers=turn), replace=True)
             library.add(make(f"guest {turn}", 9001))

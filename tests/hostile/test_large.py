@@ -8,7 +8,7 @@ import pytest
 from pytest_socket import SocketBlockedError
 
 from task2vec.library import Library
-from tests.library.making import make, run_python
+from tests.library.making import make, refuse, run_python
 
 # --- R9 ---------------------------------------------------------------------------------------------------------------
 
@@ -46,29 +46,24 @@ os._exit(0)
 """
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
+@pytest.fixture
+def large(tmp_path):
     """5,000 tasks, some of them near each other."""
-    folder = tmp_path_factory.mktemp("large") / "library"
-    with Library.open(folder) as library:
+    with Library.open(tmp_path / "library") as library:
         for start in range(0, TASKS, 500):
             seeds = range(start, start + 500)
             library.add(*(make(f"task {seed}", seed, filters=FILTERS) for seed in seeds), tags=["many"])
         library.nearest("task 0")  # makes the sketches
-    return folder
+    return tmp_path / "library"
 
 
 @pytest.mark.long
-def test_five_thousand_tasks(large):
+def test_five_thousand_tasks_before_and_after_a_crash(large):
+    """Opening recovers what a killed process left in the WAL."""
     runs = [json.loads(run_python(SCRIPT, large)) for _ in range(3)]
     best = {name: min(run[name] for run in runs) for name in runs[0]}
     assert best["open"] < 1 and best["megabytes"] < 1000
     assert best["tasks"] < 3 and best["task"] < 0.5 and best["first nearest"] < 5 and best["second nearest"] < 1
-
-
-@pytest.mark.long
-def test_five_thousand_tasks_after_a_crash(large):
-    """Opening recovers what a killed process left in the WAL."""
     run_python(CRASH, large)
     assert (large / "library.sqlite-wal").stat().st_size
     assert json.loads(run_python(SCRIPT, large))["open"] < 2
@@ -103,10 +98,6 @@ def test_r10_a_thousand_embeddings_in_one_process():
 
 
 @pytest.mark.filterwarnings("ignore:A test tried to use")
-def test_s10_a_test_that_reaches_out_fails():
-    with pytest.raises(SocketBlockedError):
-        socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-
-
-def test_s10_all_tests_run_with_sockets_blocked(pytestconfig):
+def test_s10_all_tests_run_with_sockets_blocked_and_one_that_reaches_out_fails(pytestconfig):
+    refuse(SocketBlockedError, None, socket.socket, socket.AF_INET, socket.SOCK_STREAM)
     assert pytestconfig.getoption("--disable-socket") and not pytestconfig.getoption("--force-enable-socket")

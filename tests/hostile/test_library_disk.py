@@ -6,6 +6,8 @@ import sqlite3
 import stat
 import tempfile
 import time
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from task2vec.library import database as module
 from task2vec.library.database import SCHEMA
 from tests.hostile import library_workers as jobs
 from tests.hostile.library_workers import Worker
-from tests.library.making import make, read_bytes
+from tests.library.making import make, read_bytes, refuse
 
 forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")
 NOBODY = 65534
@@ -44,17 +46,14 @@ def test_a_disk_that_fails_at_any_moment_of_an_add(filled, monkeypatch, statemen
                 raise error
             return super().execute(text, *rest)
 
-    connect = sqlite3.connect
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=Failing))
-        with pytest.raises(ResourceError):
-            filled.add(make("task 6", 6))
+        patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Failing))
+        refuse(ResourceError, "disk I/O error", filled.add, make("task 6", 6))
     # Nothing of the seventh task is there, the six are whole, and it can be added now.
     assert len(filled) == filled.stats()["embeddings"] == 6
     assert filled.verify().is_sound and len(filled.nearest("task 1", 5)) == 5
     filled.add(make("task 6", 6))
-    found = filled.verify()
-    assert found.is_sound and found.entries == 7
+    assert filled.verify().is_sound and len(filled) == 7
 
 
 # --- W5: other schemas -----------------------------------------------------------------------------------------------
@@ -68,19 +67,15 @@ def old(filled):
 
 
 def change_file(folder, statement):
-    connection = sqlite3.connect(folder / "library.sqlite")
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
+    with closing(sqlite3.connect(folder / "library.sqlite", isolation_level=None)) as connection:
+        connection.execute(statement)
 
 
 def refuse_and_leave_alone(folder, words):
     """Opening fails with these words, for reading and for writing, and no byte changes."""
     before = read_bytes(folder)
     for read_only in (True, None):
-        with pytest.raises(LibraryError, match=words) as caught:
-            Library.open(folder, read_only=read_only)
-        assert caught.value.exit_code == 4
+        assert refuse(LibraryError, words, Library.open, folder, read_only=read_only).exit_code == 4
         assert {name: content for name, content in read_bytes(folder).items() if content} == before
 
 
@@ -99,15 +94,6 @@ def test_what_is_no_library_is_refused_and_left_alone(tmp_path):
     (tmp_path / "library.sqlite").unlink()
     change_file(tmp_path, "CREATE TABLE tasks(id)")
     refuse_and_leave_alone(tmp_path, "another program")
-
-
-@pytest.mark.parametrize(
-    "what", ["VIEW extra AS SELECT 1", "TRIGGER extra AFTER INSERT ON tasks BEGIN DELETE FROM tasks; END"]
-)
-def test_a_file_that_would_do_things_by_itself(old, what):
-    change_file(old, f"CREATE {what}")
-    with pytest.raises(LibraryError, match="extra"):
-        Library.open(old)
 
 
 # --- W6: nowhere to write --------------------------------------------------------------------------------------------
@@ -166,15 +152,13 @@ def test_a_disk_that_nobody_can_write_to(old, monkeypatch):
     with Library.open(old, read_only=True) as library:
         assert library._database._mode == "immutable=1"
         assert len(library) == 6 and library.verify().is_sound and len(library.nearest("task 1")) == 5
-        for change in (lambda: library.add(make("task 6", 6)), lambda: library.tag("task 1", "x")):
-            with pytest.raises(ResourceError, match="reading only"):
-                change()
+        refuse(ResourceError, "reading only", library.add, make("task 6", 6))
+        refuse(ResourceError, "reading only", library.tag, "task 1", "x")
         with pytest.raises(ResourceError, match="changed while it was read"), library._database.read():
             os.utime(old / "library.sqlite", ns=(time.time_ns(), time.time_ns()))  # others write to it
         assert len(library) == 6
     assert read_bytes(old) == before
-    with pytest.raises(LibraryError, match="no library"):
-        Library.open(old / "none", read_only=True)
+    refuse(LibraryError, "no library", Library.open, old / "none", read_only=True)
     assert not (old / "none").exists()
 
 
@@ -182,6 +166,4 @@ def test_a_file_where_the_folder_should_be(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_text("mine")
     monkeypatch.setenv("TASK2VEC_LIBRARY", str(file))
-    with pytest.raises(ResourceError, match="cannot be created") as caught:
-        Library.open()
-    assert caught.value.exit_code == 5 and file.read_text() == "mine"
+    assert refuse(ResourceError, "cannot be created", Library.open).exit_code == 5 and file.read_text() == "mine"

@@ -18,6 +18,7 @@ from task2vec.fisher import PerSampleFisher
 from task2vec.probe import FilterLayer, load_probe
 from task2vec.tasks import from_dataset
 from tests.cases import Odd, make_case
+from tests.library.making import refuse
 from tests.probe.conftest import odd, transform_to
 
 
@@ -31,41 +32,34 @@ def make_task(images=None):
 # --- N1 ---
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("stem.weight", np.nan), ("norm.running_var", np.inf), ("strided.bias", -np.inf)]
-)
-def test_weights_that_are_not_finite_are_named(key, value):
-    module = odd()
-    module.state_dict()[key].view(-1)[0] = value
-    with pytest.raises(NotFiniteError, match=rf"'Odd'.*'{key}'"):
-        load_probe(module, head="fc", transform=transform_to(40))
+def load_odd(module=None, size=40, **options):
+    return load_probe(odd() if module is None else module, head="fc", transform=transform_to(size), **options)
 
 
-def test_weights_that_overflow_are_found_on_noise():
+def test_weights_that_are_not_finite_or_overflow_are_named():
+    for key, value in (("stem.weight", np.nan), ("norm.running_var", np.inf), ("strided.bias", -np.inf)):
+        module = odd()
+        module.state_dict()[key].view(-1)[0] = value
+        refuse(NotFiniteError, rf"'Odd'.*'{key}'", load_odd, module)
     module = odd()
     for part in (module.stem, module.strided, module.reflected, module.same):
         part.weight.data.fill_(1e25)
-    with pytest.raises(NotFiniteError, match="noise"):
-        load_probe(module, head="fc", transform=transform_to(40))
+    refuse(NotFiniteError, "noise", load_odd, module)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_pixels_that_are_not_finite_are_named(value):
-    images = [torch.rand(3, 8, 8) for _ in range(6)]
-    images[4][1, 2, 3] = value
-    with pytest.raises(DataError, match="item 4"):
-        make_task(images)
+def test_pixels_that_are_not_finite_and_a_transform_that_breaks_are_named():
+    for value in (float("nan"), float("inf")):
+        images = [torch.rand(3, 8, 8) for _ in range(6)]
+        images[4][1, 2, 3] = value
+        refuse(DataError, "item 4", make_task, images)
 
-
-def test_a_transform_that_breaks_on_one_image_names_it():
     def transform(image):
         tensor = transform_to(40)(image)
         return tensor / 0 if image.getpixel((0, 0)) == (1, 2, 3) else tensor
 
     images = [Image.new("RGB", (20, 20), (shade, 2, 3)) for shade in (9, 8, 7, 1, 6, 5)]
     probe = load_probe(odd(), head="fc", transform=transform)
-    with pytest.raises(NotFiniteError, match=r"item 3.*transform"):
-        embed(make_task(images), probe)
+    refuse(NotFiniteError, r"item 3.*transform", embed, make_task(images), probe)
 
 
 class Fragile(nn.Module):
@@ -85,8 +79,7 @@ def test_features_that_are_not_finite_name_the_image():
     torch.manual_seed(0)
     probe = load_probe(Fragile().eval(), head="fc", transform=transform_to(16))
     images = [Image.new("RGB", (16, 16), (shade,) * 3) for shade in (10, 20, 30, 40, 255, 60)]
-    with pytest.raises(NotFiniteError, match=r"features of 'item 4'"):
-        embed(make_task(images), probe)
+    refuse(NotFiniteError, "features of 'item 4'", embed, make_task(images), probe)
 
 
 def test_a_fisher_that_is_not_finite_names_the_layer_and_saves_nothing(monkeypatch):
@@ -99,8 +92,7 @@ def test_a_fisher_that_is_not_finite_names_the_layer_and_saves_nothing(monkeypat
             yield found
 
     monkeypatch.setattr(PerSampleFisher, "rows_by_seed", broken)
-    with pytest.raises(NotFiniteError, match=r"layer 'dilated' is not finite.*nothing was saved"):
-        embed(make_task(), probe)
+    refuse(NotFiniteError, r"layer 'dilated' is not finite.*nothing was saved", embed, make_task(), probe)
 
 
 @pytest.mark.parametrize("name", ["fisher", "stderr", "prior"])
@@ -108,8 +100,8 @@ def test_a_fisher_that_is_not_finite_names_the_layer_and_saves_nothing(monkeypat
 def test_an_embedding_cannot_hold_such_numbers(name, value):
     arrays = {n: np.ones(3) for n in ("fisher", "stderr", "prior")}
     arrays[name][1] = value
-    with pytest.raises(DataError, match=f"'{name}'"):
-        Embedding("a", "net", **arrays, layers=(FilterLayer("c", "linear", 3, 1, 1.0),))
+    layers = (FilterLayer("c", "linear", 3, 1, 1.0),)
+    refuse(DataError, f"'{name}'", Embedding, "a", "net", **arrays, layers=layers)
 
 
 def test_a_certain_head_leaves_a_finite_fisher():
@@ -123,28 +115,20 @@ def test_a_certain_head_leaves_a_finite_fisher():
 # --- N4 ---
 
 
-def test_the_same_run_twice_gives_the_same_bytes(tmp_path):
+def test_the_same_run_twice_gives_the_same_bytes_and_leaves_global_randomness_alone(tmp_path):
     files = []
     for run, workers in enumerate((1, 2)):
-        probe = make_case("odd")  # made anew, as in another process
+        probe, task, module = make_case("odd"), make_task(), odd()  # made anew, as in another process
         torch.manual_seed(run)
         np.random.seed(run)
         random.seed(run)  # nobody's global randomness matters
-        files.append(embed(make_task(), probe, num_workers=workers).save(tmp_path / f"{run}").read_bytes())
+        before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+        files.append(embed(task, probe, num_workers=workers).save(tmp_path / f"{run}").read_bytes())
+        embed(task, probe, settings=EmbedSettings("direct"))
+        load_odd(module)
+        assert torch.equal(torch.get_rng_state(), before[0])
+        assert np.array_equal(np.random.get_state()[1], before[1]) and random.getstate() == before[2]
     assert files[0] == files[1]
-
-
-def test_embedding_leaves_global_randomness_alone():
-    probe, task, module = make_case("odd"), make_task(), odd()
-    torch.manual_seed(5)
-    np.random.seed(5)
-    random.seed(5)
-    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
-    embed(task, probe, settings=EmbedSettings("direct"))
-    embed(task, probe)
-    load_probe(module, head="fc", transform=transform_to(40))
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert np.array_equal(np.random.get_state()[1], before[1]) and random.getstate() == before[2]
 
 
 # --- N6 ---
@@ -152,11 +136,11 @@ def test_embedding_leaves_global_randomness_alone():
 
 def test_a_probe_in_train_mode_is_copied_into_eval_mode_and_that_is_said():
     module = odd()
-    expected = load_probe(module, head="fc", transform=transform_to(40))
+    expected = load_odd(module)
     assert expected.source == "module"
     for part in (module, module.norm, module.fc):
         part.train()
-        probe = load_probe(module, head="fc", transform=transform_to(40))
+        probe = load_odd(module)
         assert probe.fingerprint == expected.fingerprint and probe.source == "module in train mode, put into eval mode"
         assert part.training and not any(inner.training for inner in probe.network.modules())
         images = torch.randn(2, 3, 40, 40, generator=torch.Generator().manual_seed(0))
@@ -178,8 +162,7 @@ def test_a_random_network_is_refused(disturb):
     torch.manual_seed(0)
     module = Noisy().eval()
     module.disturb = disturb
-    with pytest.raises(ProbeError, match="random"):
-        load_probe(module, head="fc", transform=transform_to(40))
+    refuse(ProbeError, "random", load_odd, module)
 
 
 RANDOM = {
@@ -194,25 +177,22 @@ RANDOM = {
 
 @pytest.mark.parametrize("kind", list(RANDOM))
 def test_augmentation_in_the_transform_is_refused(kind):
-    with pytest.raises(ProbeError, match="random"):
-        load_probe(odd(), head="fc", transform=transform_to(44, RANDOM[kind], transforms.CenterCrop(40)))
+    transform = transform_to(44, RANDOM[kind], transforms.CenterCrop(40))
+    refuse(ProbeError, "random", load_probe, odd(), head="fc", transform=transform)
 
 
 # --- N7 ---
 
 
 def test_embeddings_of_other_weights_under_the_same_name_are_not_compared(tmp_path):
-    task = make_task()
-    one = load_probe(odd(), head="fc", transform=transform_to(40))
-    module = odd()
+    task, module = make_task(), odd()
     module.stem.weight.data[0, 0, 0, 0] += 1e-6
-    other = load_probe(module, head="fc", transform=transform_to(40))
-    larger = load_probe(odd(), head="fc", transform=transform_to(48))
+    one, other, larger = load_odd(), load_odd(module), load_odd(size=48)
     assert one.name == other.name == larger.name
     saved = embed(task, one).save(tmp_path / "one")
     for probe in (other, larger):
-        with pytest.raises(ProbeMismatchError, match=r"same name.*task2vec embed --probe Odd"):
-            symmetric(load_embedding(saved), embed(task, probe))
+        words = r"same name.*task2vec embed --probe Odd"
+        refuse(ProbeMismatchError, words, symmetric, load_embedding(saved), embed(task, probe))
 
 
 def test_embeddings_of_other_settings_are_not_compared(tmp_path):
@@ -220,6 +200,6 @@ def test_embeddings_of_other_settings_are_not_compared(tmp_path):
     saved = embed(task, probe).save(tmp_path / "one")
     others = {"method": "direct", "dtype": "float64", "beta": 1.0, "balance": False}
     for settings in (EmbedSettings(**{name: value}) for name, value in others.items()):
-        with pytest.raises(SettingsMismatchError, match="Embed one again"):
-            symmetric(load_embedding(saved), embed(task, probe, settings=settings))
+        other = embed(task, probe, settings=settings)
+        refuse(SettingsMismatchError, "Embed one again", symmetric, load_embedding(saved), other)
     assert os.listdir(tmp_path) == ["one"]

@@ -26,47 +26,40 @@ from task2vec.tasks import read_table
 from task2vec.tasks.huggingface import from_huggingface
 from tests.command import START, run_command
 from tests.embedding.families import Spoiled, ask_binary
-from tests.library.making import ENVIRONMENT
+from tests.library.making import ENVIRONMENT, refuse
 from tests.parallel_work import find_session, wait_until
 from tests.tasks.pictures import make_folder
 from tests.tiny_probe import make_tiny
 
-ESCAPE = "\x1b"
 PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
-def test_help_without_a_terminal_fits_forty_columns():
-    result = run_command("--help", COLUMNS="40", NO_COLOR="1", TERM="dumb", PYTHONIOENCODING="ascii")
-    assert result.returncode == 0 and "embed" in result.stdout
-    assert ESCAPE not in result.stdout + result.stderr and result.stderr == ""
-    assert max(map(len, result.stdout.splitlines())) <= 40
+def test_text_without_a_terminal_fits_forty_columns_and_ascii():
+    env = {"COLUMNS": "40", "NO_COLOR": "1"}
+    printed = run_command("--help", TERM="dumb", PYTHONIOENCODING="ascii", **env)
+    table = CliRunner(charset="ascii").invoke(app, ["models", "--offline"], env=env)
+    assert (printed.returncode, table.exit_code, printed.stderr) == (0, 0, "")
+    for text, known in ((printed.stdout, "embed"), (table.stdout.split("Any timm")[0], "efficientnet")):
+        assert known in text and text.isascii() and "\x1b" not in text
+        assert max(map(len, text.splitlines())) <= 40
 
 
-def test_a_table_without_a_terminal_in_forty_columns_and_ascii():
-    result = CliRunner(charset="ascii").invoke(app, ["models", "--offline"], env={"COLUMNS": "40", "NO_COLOR": "1"})
-    assert result.exit_code == 0, result.stderr
-    assert "efficientnet" in result.stdout
-    assert result.stdout.isascii() and ESCAPE not in result.stdout
-    table = result.stdout.split("Any timm")[0]
-    assert max(map(len, table.splitlines())) <= 40
-
-
-def stage(code, name):
-    """Python that adds a command to ours, and starts it; a shell may hand on that interrupts are ignored."""
-    return f"""
+def start_staged(code, **options):
+    """Our command line with one more command; a shell may hand on that interrupts are ignored."""
+    script = f"""
 import signal, sys, time, types
 signal.signal(signal.SIGINT, signal.default_int_handler)
-def {name}():
-{code}
-sys.modules['task2vec.cli.staged'] = types.SimpleNamespace({name}={name})
+def staged():
+    {code}
+sys.modules['task2vec.cli.staged'] = types.SimpleNamespace(staged=staged)
 from task2vec.cli.app import COMMANDS
-COMMANDS['{name}'] = ('staged', '{name}', 'A test.')
+COMMANDS['staged'] = ('staged', 'staged', 'A test.')
 {START}"""
+    return subprocess.Popen([sys.executable, "-c", script, "staged"], **PIPES, **options)
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    code = stage("    for line in range(100_000): print(line)", "chatter")
-    with subprocess.Popen([sys.executable, "-c", code, "chatter"], **PIPES) as process:
+    with start_staged("for line in range(100_000): print(line)") as process:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
@@ -75,8 +68,7 @@ def test_a_reader_that_goes_away_is_no_error():
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_with_130_and_no_traceback():
-    code = stage("    print('ready', flush=True)\n    time.sleep(60)", "wait")
-    with subprocess.Popen([sys.executable, "-c", code, "wait"], text=True, **PIPES) as process:
+    with start_staged("print('ready', flush=True); time.sleep(60)", text=True) as process:
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
@@ -98,9 +90,8 @@ def test_a_missing_extra_is_one_line_with_the_command(tmp_path, monkeypatch, mod
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     for name in (module.split(".")[0], module):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtraError, match=rf"pip install 'task2vec\[{extra}\]'") as caught:
-        call(tmp_path)
-    assert caught.value.exit_code == 5 and "\n" not in str(caught.value)
+    error = refuse(MissingExtraError, rf"pip install 'task2vec\[{extra}\]'", call, tmp_path)
+    assert error.exit_code == 5 and "\n" not in str(error)
     assert os.listdir(tmp_path) == ["t.parquet"]
 
 

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
-from pydantic import TypeAdapter
 
 from task2vec import Library
 from task2vec.cli.serve import serve
@@ -26,7 +25,9 @@ from task2vec.web.jobs import EMBEDDER, embed_folder
 from task2vec.web.routes import router
 from task2vec.web.security import CSP, SAFE_METHODS
 from tests.cli.material import make
-from tests.web.serving import API, BEARER, GOOD, HOME, OWN, TOKEN, WICKED, ask, ask_raw, fill, serving
+from tests.command import TEXT
+from tests.library.making import refuse
+from tests.web.serving import API, BEARER, GOOD, HOME, OWN, SHARED_HEADERS, TOKEN, WICKED, ask, ask_raw, fill, serving
 
 JSON = [(b"origin", HOME.encode()), (b"content-type", b"application/json")]
 
@@ -98,22 +99,21 @@ def test_s4_a_foreign_host_gets_nothing(client):
 
 
 def test_s5_a_foreign_origin_changes_nothing(client):
-    before = ask(client, "/jobs")
-    root = ask(client, "/status")["roots"][0]["id"]
-    for headers in ({}, *({"Origin": origin} for origin in FOREIGN_ORIGINS)):
-        for method, path in CHANGING:
-            content = {"json": {"folder": root}} if method == "POST" else {}
-            answer = client.request(method, address(client, path), headers=headers, **content)
+    before, content = ask(client, "/jobs"), {"folder": ask(client, "/status")["roots"][0]["id"]}
+    sites = [{**OWN, "Sec-Fetch-Site": site} for site in ("cross-site", "same-site")]
+    for headers in ({}, *({"Origin": origin} for origin in FOREIGN_ORIGINS), *sites):
+        reading = ("/status", "/matrix", "/folders") if headers in sites else ()
+        for method, path in (*CHANGING, *(("GET", path) for path in reading)):
+            given = {"json": content} if method == "POST" else {}
+            answer = client.request(method, address(client, path), headers=headers, **given)
             assert answer.status_code == 403, (headers, method, path, answer.text)
-    assert ask(client, "/jobs") == before
-
-
-def test_s5_what_a_form_can_send_is_refused(client):
-    content = json.dumps({"folder": ask(client, "/status")["roots"][0]["id"]}).encode()
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
-        answer = client.post(f"{API}/jobs", content=content, headers={**OWN, "Content-Type": kind})
-        assert answer.status_code == 415
+        assert client.get("/", headers=headers).status_code == 200  # a link to the page may be anywhere
+    assert client.get(f"{API}/status", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):  # as a form sends it
+        headers = {**OWN, "Content-Type": kind}
+        assert client.post(f"{API}/jobs", content=json.dumps(content), headers=headers).status_code == 415
     assert client.put(f"{API}/jobs", json={}, headers=OWN).status_code == 405
+    assert ask(client, "/jobs") == before
 
 
 @pytest.mark.parametrize("text", TRAVERSALS)
@@ -131,24 +131,13 @@ def test_s6_no_spelling_of_a_path_is_an_id(client, folder, text):
         if answer.status_code == 200:  # it was normalised to the page or to a list before it was sent
             assert not params and ".." not in answer.url.path, (method, path)
         assert "root:" not in answer.text and "SQLite" not in answer.text and str(folder) not in answer.text
-    answer = client.post(f"{API}/jobs", json={"folder": text[:64]}, headers=OWN)
-    assert answer.status_code == 404
+    assert client.post(f"{API}/jobs", json={"folder": text[:64]}, headers=OWN).status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/../secret.txt", "/%2e%2e/secret.txt", "/..%2fsecret.txt", "/__init__.py", "/.env"])
-def test_s6_raw_paths_reach_no_file(client, path):
-    scope_path = path.replace("%2e", ".").replace("%2f", "/")
-    answer = ask_raw(client, scope_path, raw=path)
-    assert answer["status"] == 404 and b"root:x" not in answer["body"]
-
-
-def test_s5_a_foreign_page_cannot_make_us_work(client):
-    for site in ("cross-site", "same-site"):
-        headers = {**OWN, "Sec-Fetch-Site": site}
-        for method, path in (("GET", "/status"), ("GET", "/matrix"), ("GET", "/folders"), *CHANGING):
-            assert client.request(method, address(client, path), headers=headers).status_code == 403
-        assert client.get("/", headers=headers).status_code == 200  # a link to the page may be anywhere
-    assert client.get(f"{API}/status", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+def test_s6_raw_paths_reach_no_file(client):
+    for path in ("/../secret.txt", "/%2e%2e/secret.txt", "/..%2fsecret.txt", "/__init__.py", "/.env"):
+        answer = ask_raw(client, path.replace("%2e", ".").replace("%2f", "/"), raw=path)
+        assert answer["status"] == 404 and b"root:x" not in answer["body"], path
 
 
 def test_s4_the_name_of_the_machine_is_ours_beyond_loopback_alone(tmp_path, monkeypatch):
@@ -166,8 +155,8 @@ def test_s8_a_gigabyte_is_refused_by_its_header_or_after_the_first_bytes(client)
     lengths = (b"1073741824", b"-1", b"1e9", b"99999999999999999999", b"\xc2\xb2")
     for length, most in (*((length, 0) for length in lengths), (b"7", 2), (None, 2)):
         headers = JSON if length is None else [*JSON, (b"content-length", length)]
-        body = itertools.repeat(65536 * b" ", 1 << 14)
-        told = ask_raw(client, f"{API}/jobs", method="POST", headers=headers, body=body)
+        endless = itertools.repeat(65536 * b" ", 1 << 14)
+        told = ask_raw(client, f"{API}/jobs", method="POST", headers=headers, body=endless)
         assert told["status"] == 413 and told["headers"][b"connection"] == b"close"
         assert told["taken"] <= most, length
 
@@ -193,13 +182,11 @@ def test_s9_every_answer_carries_the_headers(client):
     answers = [client.get(path) for path in ("/", f"{API}/status", f"{API}/openapi.json", f"{API}/none", "/none")]
     answers += [client.post(f"{API}/jobs"), client.get("/", headers={"Host": "evil.example"})]
     for answer in answers:
-        assert answer.headers["content-security-policy"] == CSP and "'unsafe" not in CSP
-        assert answer.headers["x-content-type-options"] == "nosniff" and answer.headers["x-frame-options"] == "DENY"
-        assert answer.headers["referrer-policy"] == "no-referrer"
-        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
-        assert "access-control-allow-origin" not in answer.headers
         is_api = answer.request.url.path.startswith("/api/")
-        assert answer.headers["cache-control"] == ("no-store" if is_api else "no-cache")
+        wanted = {"content-security-policy": CSP, "x-frame-options": "DENY", **SHARED_HEADERS}
+        wanted["cache-control"] = "no-store" if is_api else "no-cache"
+        assert wanted.items() <= dict(answer.headers).items() and "'unsafe" not in CSP
+        assert "access-control-allow-origin" not in answer.headers
 
 
 def test_s9_wicked_names_are_json_and_nothing_else(client):
@@ -241,10 +228,8 @@ def test_s8_no_more_work_than_some_waits(client, monkeypatch):
 def test_s6_code_in_the_folder_of_the_server_is_not_run(tmp_path):
     for name in ("PIL", "numpy", "safetensors"):
         (tmp_path / f"{name}.py").write_text("open('run', 'w').close()")
-    request = {"folder": str(tmp_path / "none"), "name": None, "library": str(tmp_path / "library")}
-    told = subprocess.run(
-        EMBEDDER, input=json.dumps(request), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    request = json.dumps({"folder": str(tmp_path / "none"), "name": None, "library": str(tmp_path / "library")})
+    told = subprocess.run(EMBEDDER, input=request, cwd=tmp_path, **TEXT)
     assert not (tmp_path / "run").exists()
     assert "none" in json.loads(told.stdout.splitlines()[-1])["error"], told.stderr
 
@@ -264,7 +249,7 @@ def test_s6_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path, monkeypatc
     monkeypatch.setattr("task2vec.tasks.read_folder", swap)
     for place in (link, link / "inner", folder):  # on the way to the folder, too, and while images are read
         with pytest.raises(DataError, match="link"):
-            embed_folder({"folder": str(place), "name": None, "library": "x"}, lambda words: None)
+            embed_folder({"folder": str(place), "name": None, "library": "x"}, print)
     assert folder.is_symlink()
 
 
@@ -281,22 +266,18 @@ def guarded(tmp_path_factory):
 
 def test_s7_beyond_loopback_a_token_is_needed_that_cannot_be_guessed():
     for host in ("0.0.0.0", "::", "192.168.1.5", "example.org", "127.0.0.1.example.org", ""):
-        with pytest.raises(UsageError, match="TASK2VEC_TOKEN"):
-            ServeSettings(host=host)
+        refuse(UsageError, "TASK2VEC_TOKEN", ServeSettings, host=host)
         assert ServeSettings(host=host, token=TOKEN).token == TOKEN
     for token in ("", "short", 15 * "a", 20 * " ", "a" * 20 + "\n", "ä" * 20, "a" * 20 + "&x=1"):
-        with pytest.raises(UsageError, match="token"):
-            ServeSettings(token=token)
+        refuse(UsageError, "token", ServeSettings, token=token)
 
 
 def test_s7_the_command_refuses_with_2_and_tells_no_token(tmp_path, monkeypatch):
-    with pytest.raises(UsageError, match="TASK2VEC_TOKEN") as refused:
-        serve(library=tmp_path / "x", host="0.0.0.0")
-    assert refused.value.exit_code == 2 and not (tmp_path / "x").exists()
+    error = refuse(UsageError, "TASK2VEC_TOKEN", serve, library=tmp_path / "x", host="0.0.0.0")
+    assert error.exit_code == 2 and not (tmp_path / "x").exists()
     monkeypatch.setenv("TASK2VEC_TOKEN", "short-secret")
-    with pytest.raises(UsageError) as refused:
-        serve(library=tmp_path / "x", host="127.0.0.1")
-    assert "short-secret" not in str(refused.value) and TOKEN not in repr(ServeSettings(token=TOKEN))
+    error = refuse(UsageError, "token", serve, library=tmp_path / "x", host="127.0.0.1")
+    assert "short-secret" not in str(error) and TOKEN not in repr(ServeSettings(token=TOKEN))
 
 
 def test_without_the_token_nothing_is_told(guarded):
@@ -377,8 +358,8 @@ def send(client, ids, chance, path, method, operation):
     return client.request(method, path, params=query or None, **body)
 
 
-def check(operation, answer, kind):
-    """No failure, a described status, and content that is what the description says."""
+def check(operation, answer):
+    """No failure, and a described status; that content is what the description says is checked by FastAPI."""
     what = f"{operation['operationId']} {answer.request.url}: {answer.status_code} {answer.text[:300]}"
     assert answer.status_code < 500, what
     if answer.status_code in (405, 414):  # a path that was made up is another route, or none
@@ -386,8 +367,6 @@ def check(operation, answer, kind):
     assert str(answer.status_code) in operation["responses"], what
     if answer.status_code >= 400:
         assert set(answer.json()["error"]) == {"what", "why", "fix"}, what
-    elif answer.status_code == 200 and kind is not None:
-        TypeAdapter(kind).validate_json(answer.content)
 
 
 @pytest.mark.parametrize(("requests", "least"), [(150, 5), pytest.param(2600, 100, marks=pytest.mark.long)])
@@ -397,13 +376,11 @@ def test_no_made_up_request_makes_the_server_fail(client, requests, least):
     known = {"space": status["spaces"], "root": status["roots"], "folder": status["roots"]}
     known |= dict.fromkeys(("task", "first", "second", "ids"), ask(client, "/tasks")["tasks"])
     ids = {kind: [one["id"] for one in some] for kind, some in known.items()}
-    kinds = {(API + route.path, min(route.methods).lower()): route.response_model for route in router.routes}
     paths = client.secure.api.openapi()["paths"]
     operations = [(path, method, paths[path][method]) for path in paths for method in paths[path]]
     assert len(operations) == len(ROUTES)
     for path, method, operation in operations * (requests // len(operations)):
         answer = send(client, ids, chance, path, method, operation)
         counts[answer.status_code] += 1
-        is_same = answer.request.url.path.count("/") == path.count("/") and not answer.request.url.path.endswith("/")
-        check(operation, answer, kinds[path, method] if is_same else None)
+        check(operation, answer)
     assert min(counts[200], counts[404], counts[422]) > least

@@ -6,7 +6,6 @@ Ports that are in use (R1), a clean end, and connections that keep a place and d
 import asyncio
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -25,6 +24,7 @@ from task2vec.cli.serve import serve
 from task2vec.errors import ResourceError, UsageError
 from task2vec.web import Limits, ServeSettings, make_app, server
 from tests.command import START
+from tests.library.making import refuse
 from tests.parallel_work import wait_until
 from tests.select.material import make_world
 from tests.web.serving import API, BEARER, TOKEN, fill, listening
@@ -66,9 +66,8 @@ def test_r1_an_asked_port_in_use_ends_with_5_and_so_do_foreign_hosts(taken, tmp_
         ({"roots": [tmp_path / "none"]}, UsageError, 2, "none"),
         ({"library": tmp_path / "file"}, UsageError, 2, "is a file"),
     ):
-        with pytest.raises(error, match=words) as refused:
-            serve(**{"library": tmp_path / "x", "host": "127.0.0.1", "token": TOKEN, **options})
-        assert refused.value.exit_code == code
+        given = {"library": tmp_path / "x", "host": "127.0.0.1", "token": TOKEN, **options}
+        assert refuse(error, words, serve, **given).exit_code == code
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
@@ -85,10 +84,9 @@ def test_it_serves_and_ends_cleanly(tmp_path):
                 status = json.load(answer)
                 assert "server" not in answer.headers and answer.headers["x-frame-options"] == "DENY"
             assert status["library"] == "tasks" and status["can_embed"]
-            with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(f"{home}api/v1/status")
-            assert refused.value.code == 401
-            refused.value.close()
+            refused = refuse(urllib.error.HTTPError, None, urllib.request.urlopen, f"{home}api/v1/status")
+            refused.close()
+            assert refused.code == 401
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=60)
         finally:
@@ -157,7 +155,10 @@ def test_a_late_answer_and_a_slowly_read_one_arrive(place):
     with connect(place) as line:
         for _ in range(2):  # waiting for an answer is nobody's fault
             line.sendall(ASKED % b"late")
-            read_until(line, b"xx$")
+            told = b""
+            while not told.endswith(b"xx"):
+                told += (more := line.recv(4000))
+                assert more
         line.sendall(ASKED % b"much")
         taken = 0
         for _ in range(6):
@@ -173,17 +174,9 @@ def read(line, most):
     return taken
 
 
-def read_until(line, pattern):
-    told = b""
-    while (found := re.search(pattern, told)) is None:
-        told += (more := line.recv(4000))
-        assert more
-    return found.group()
-
-
-def is_answered(place, what=b"at-once"):
+def is_answered(place):
     with connect(place) as line:
-        line.sendall(ASKED % what)
+        line.sendall(ASKED % b"at-once")
         return line.recv(1000).startswith(b"HTTP/1.1 200")
 
 

@@ -5,13 +5,16 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
+import pytest
 
+from task2vec.distance import symmetric
 from task2vec.embedding import Embedding
 from task2vec.probe import FilterLayer
 from tests.command import run_command
 
 FILTERS = 50
-PROBE = "ab" * 32
+PROBE, OTHER_PROBE = "ab" * 32, "cd" * 32
+DIRECT = {"method": "direct", "seed": 0}
 
 
 def fingerprint_of(seed):
@@ -57,6 +60,14 @@ def describe(library):
     return tasks, embeddings, library.experts(), library.errors()
 
 
+def find_truth(library, embedding, k):
+    """The names and distances of the nearest, from the embeddings themselves."""
+    own = embedding.provenance["task_fingerprint"]
+    others = [library.get(task.fingerprint) for task in library.tasks() if task.fingerprint != own]
+    ranked = sorted((symmetric(embedding, one), one.task) for one in others)
+    return [(name, pytest.approx(distance, abs=1e-6)) for distance, name in ranked[:k]]
+
+
 def read_content(library, name):
     """The id and the bytes of the only embedding of a task."""
     (entry,) = library.task(name).embeddings
@@ -89,6 +100,13 @@ def flip(path, place, mask=0x40):
     content = bytearray(path.read_bytes())
     content[place] ^= mask
     path.write_bytes(content)
+
+
+def refuse(error, words, ask, *given, **options):
+    """The error that asking raises, of this class and with these words."""
+    with pytest.raises(error, match=words) as caught:
+        ask(*given, **options)
+    return caught.value
 
 
 def fail(error):

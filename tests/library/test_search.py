@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from task2vec.distance import symmetric
 from task2vec.errors import UsageError
 from task2vec.library import Library
 from task2vec.library.search import BLOCK, find_candidates, fit_sketcher, make_block
-from tests.library.making import change, make
+from tests.library.making import change, find_truth, make, refuse
 
 # Of the tasks with sketches: more than a sketch has numbers.
 FILTERS = 400
@@ -19,14 +18,6 @@ def make_clusters(tasks, *, filters=FILTERS, seed=0, clusters=12, noise=0.1, own
     logs = centres[rng.integers(clusters, size=tasks)] + noise * rng.normal(size=(tasks, filters))
     logs += rng.normal(size=(tasks, 1))
     return [make(f"{seed}-{number}", 1000 * (seed + 1) + number, fisher=np.exp(one)) for number, one in enumerate(logs)]
-
-
-def find_truth(library, embedding, k):
-    """The names and distances of the nearest, from the embeddings themselves."""
-    own = embedding.provenance["task_fingerprint"]
-    others = [library.get(task.fingerprint) for task in library.tasks() if task.fingerprint != own]
-    ranked = sorted((symmetric(embedding, one), one.task) for one in others)
-    return [(name, pytest.approx(distance, abs=1e-6)) for distance, name in ranked[:k]]
 
 
 def nearest(library, what, k=5, **options):
@@ -106,14 +97,11 @@ def test_vectors_that_float32_cannot_hold_are_compared_all_the_same(large):
 # --- sketches --------------------------------------------------------------------------------------------------------
 
 
-def test_sketches_find_what_comparing_all_finds(large):
+def test_sketches_find_what_comparing_all_finds_and_other_processes_see_what_changes(large):
     for query in make_clusters(5, seed=9):
         exact = nearest(large, query, exact=True)
         assert nearest(large, query) == exact and find_by(large, query, 60) == [name for name, _ in exact]
     assert exact == find_truth(large, query, 5)
-
-
-def test_other_processes_see_what_was_added_and_removed(large):
     with open_sketched(large.folder) as other:
         query = make_clusters(1, seed=11)[0]
         asked = make("query", 5, fisher=query.fisher)
@@ -126,6 +114,13 @@ def test_other_processes_see_what_was_added_and_removed(large):
         large.add(*make_clusters(50, seed=12, own=3))
         refit(large)
         assert nearest(other, asked) == find_truth(large, asked, 5)
+        with other._database.read() as connection:
+            known = other._search.look(connection, 1)
+            ((basis,),) = connection.execute("SELECT basis_sha256 FROM spaces").fetchall()
+        assert known.basis_sha256 == basis and np.array_equal(known.ids, np.unique(known.ids))
+    refuse(UsageError, "cannot be added", large.add, query, "something else")
+    large.add(*make_clusters(2, seed=11)[1:])
+    assert nearest(large, asked, 1)[0][1] > 0  # an addition that was rolled back is forgotten
 
 
 def test_an_entry_without_a_sketch_is_always_compared(large):
@@ -155,11 +150,10 @@ def test_candidates_of_several_blocks():
 # --- the basis -------------------------------------------------------------------------------------------------------
 
 
-def make_vectors(tasks, *, rank=5, filters=300, seed=0, noise=0.0, size=0.5):
-    rng = np.random.default_rng(seed)
-    basis = np.random.default_rng(0).normal(size=(rank, filters))
-    logs = size * rng.normal(size=(tasks, rank)) @ basis + noise * rng.normal(size=(tasks, filters))
-    return np.exp(logs).astype(np.float32)
+def make_vectors(tasks, *, rank=5, filters=300, noise=0.0, size=0.5):
+    rng = np.random.default_rng(0)
+    logs = size * rng.normal(size=(tasks, rank)) @ rng.normal(size=(rank, filters))
+    return np.exp(logs + noise * rng.normal(size=(tasks, filters))).astype(np.float32)
 
 
 def sketch_slowly(sketcher, vector):
@@ -186,29 +180,16 @@ def test_sketches_follow_their_definition():
     assert np.array_equal(sketcher.project(some[3:4]), sketcher.project(vectors[93:94]))
 
 
-def test_the_directions_are_orthogonal():
+def test_the_directions_are_orthogonal_and_those_that_the_sample_does_not_have_are_drawn():
     sketcher = fit_sketcher(make_vectors(100, rank=20, size=0.1), size=30, principal=6)
     every = np.concatenate([sketcher.principal, sketcher.random], axis=1).astype(float)
     gram = every.T @ every
     assert gram == pytest.approx(np.diag(np.diag(gram)), abs=1e-3)
     assert np.diag(gram)[:6] == pytest.approx(np.ones(6), abs=1e-4)
     assert np.diag(gram)[6:] == pytest.approx(np.full(24, 0.7 * 294 / 24), rel=1e-4)
-
-
-def test_directions_that_the_sample_does_not_have_are_drawn():
     sketcher = fit_sketcher(make_vectors(100, size=0.1), size=24, principal=20)
     assert 5 <= sketcher.principal.shape[1] < 12  # the rank, and what clipping adds
     assert sketcher.width == 26
     assert fit_sketcher(make_vectors(100, filters=10), size=24, principal=6).width == 12  # no more than filters
     vectors = np.repeat(make_vectors(1), 5, axis=0)  # equal tasks
     assert np.abs(fit_sketcher(vectors, size=4).project(vectors)[:, :-1]).max() < 1e-5
-
-
-def test_an_addition_that_was_rolled_back_is_forgotten(large):
-    large.nearest("0-1")
-    new = make_clusters(2, seed=11)
-    with pytest.raises(UsageError):
-        large.add(new[0], "something else")
-    large.add(new[1])
-    assert nearest(large, make("query", 5, fisher=new[1].fisher), 1) == [("11-1", 0.0)]
-    assert nearest(large, make("query", 5, fisher=new[0].fisher), 1)[0][1] > 0

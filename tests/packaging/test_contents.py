@@ -32,8 +32,9 @@ def list_source():
     return {file.relative_to(ROOT / "src").as_posix() for file in files}
 
 
-def test_the_wheel_has_all_of_the_package_and_nothing_else(wheel):
+def test_the_wheel_has_all_of_the_package_and_nothing_else_and_stays_small(wheel):
     assert wheel == list_source() and {"task2vec/py.typed", "task2vec/web/static/index.html"} <= wheel
+    assert sum((ROOT / "src" / name).stat().st_size for name in wheel) < LARGEST_WHEEL  # before it is compressed
 
 
 def test_all_that_the_page_asks_for_is_in_the_wheel(wheel):
@@ -51,24 +52,11 @@ def test_all_that_the_page_asks_for_is_in_the_wheel(wheel):
     assert not missing
 
 
-def test_the_wheel_stays_small():
-    size = sum((ROOT / "src" / name).stat().st_size for name in list_source())
-    assert size < LARGEST_WHEEL  # before it is compressed
-
-
-def test_the_sdist_has_what_tests_and_make_need(sdist):
+def test_the_sdist_has_what_tests_and_make_need_and_nothing_that_is_made_anew(sdist):
     named = {"Makefile", "README.md", "SECURITY.md", "CITATION.cff", "constraints.txt", ".ci/install"}
-    assert named <= sdist
-    for folder in ("tests", "benchmarks", "docs", "experiments"):
-        assert any(name.startswith(f"{folder}/") for name in sdist)
-    assert "docs/results/taxonomy/resnet34/embeddings.safetensors" in sdist  # tests of the experiments read it
-
-
-def test_the_sdist_has_nothing_that_is_made_anew(sdist):
+    # Tests of the experiments read the embeddings.
+    assert named | {"docs/results/taxonomy/resnet34/embeddings.safetensors", "benchmarks/measure.py"} <= sdist
     assert not [name for name in sdist if re.search(r"__pycache__|\.pyc$|\.pdf$|^(dist|build|site|\.venv)", name)]
-
-
-def test_nothing_of_git_is_missing_from_the_sdist(sdist):
     listed = subprocess.run(["git", "ls-files", "src", "tests"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         pytest.skip("this is no repository, so there is no list to compare with")
@@ -76,13 +64,10 @@ def test_nothing_of_git_is_missing_from_the_sdist(sdist):
     assert tracked <= sdist
 
 
-def test_ranges_have_a_lower_end():
+def test_ranges_have_a_lower_end_and_contain_the_tested_versions():
     extras = PROJECT["project"]["optional-dependencies"].values()
     lines = [*PROJECT["project"]["dependencies"], *(line for extra in extras for line in extra)]
     assert not [line for line in lines if ">=" not in line and "==" not in line and not line.startswith("task2vec[")]
-
-
-def test_tested_versions_are_within_the_ranges():
     requirements = pytest.importorskip("packaging.requirements")
     text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     pinned = dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))

@@ -20,6 +20,12 @@ TOKEN = "correct-horse-battery"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 WICKED = "<img src=x onerror=alert(1)>"
 API = "/api/v1"
+# Of every response, reports among them.
+SHARED_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
 # Stand in for the process that embeds: each reads its request and prints messages.
 _READ = (
     "import json, sys, time; asked = json.loads(sys.stdin.readline()); say = lambda **w: print(json.dumps(w), flush=1)"

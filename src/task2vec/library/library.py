@@ -1,7 +1,6 @@
 """The library: one SQLite file with every task, embedding, expert and measured error."""
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
@@ -59,15 +58,8 @@ class Library(AbstractContextManager["Library"]):
         self.folder = find_library(folder)
         path = find_file(self.folder)
         self.is_read_only = cannot_write(path) if read_only is None else read_only
-        self._searches: dict[int, Search] = {}
+        self._search = Search()
         self._database = Database(path, read_only=self.is_read_only)
-
-    @property
-    def _search(self) -> Search:
-        """What this process knows of the rows; a fork begins anew, for another thread may have held the lock."""
-        if os.getpid() not in self._searches:
-            self._searches = {os.getpid(): Search()}
-        return self._searches[os.getpid()]
 
     @classmethod
     def open(cls, folder: str | Path | None = None, *, read_only: bool | None = None) -> "Library":

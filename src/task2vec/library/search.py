@@ -24,7 +24,6 @@ The basis is fitted once, on a sample. A new task is projected on it, and nothin
 
 import hashlib
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -229,9 +228,9 @@ def count_candidates(entries: int) -> int:
 # --- searching -------------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(frozen=True)
 class Known:
-    """What this process has read of a space; blocks are replaced and never changed, so other threads may use them.
+    """What this process has read of a space: a value that is replaced and never changed, so it needs no lock.
 
     Attributes:
         filters: of its embeddings.
@@ -252,13 +251,12 @@ class Known:
         """Of all entries, ascending."""
         return np.concatenate([np.empty(0, dtype=np.int64), *(block.ids for block in self.blocks)])
 
-    def add(self, entries: Sequence[tuple[int, bytes | None]]) -> None:
-        """Appends entries with larger ids."""
-        new = make_block(entries, 2 if self.sketcher is None else self.sketcher.width)
-        if self.blocks and len(self.blocks[-1].ids) + len(new.ids) <= BLOCK:
-            self.blocks = (*self.blocks[:-1], self.blocks[-1].join(new))
-        else:
-            self.blocks = (*self.blocks, new)
+    def add(self, entries: Sequence[tuple[int, bytes | None]]) -> "Known":
+        """The same with more entries, of larger ids."""
+        *blocks, new = *self.blocks, make_block(entries, 2 if self.sketcher is None else self.sketcher.width)
+        if blocks and len(blocks[-1].ids) + len(new.ids) <= BLOCK:
+            new = blocks.pop().join(new)
+        return replace(self, blocks=(*blocks, new))
 
 
 class Search:
@@ -271,8 +269,7 @@ class Search:
     sketch_from = SKETCH_FROM
 
     def __init__(self):
-        self._lock = threading.Lock()
-        self._known: dict[int, Known] = {}
+        self._known: dict[int, Known] = {}  # threads may read the same twice, and the last one is remembered
 
     def enter(self, connection: Connection, space: int, number: int, embedding: Embedding) -> None:
         """Writes the row of an embedding, and its sketch if the space has a basis."""
@@ -340,17 +337,16 @@ class Search:
     def look(self, connection: Connection, space: int, *, sketches: bool = True) -> Known:
         """What is known of a space, its sketches brought up to the connection's snapshot; without them the basis."""
         row = connection.execute("SELECT filters, changes, basis_sha256 FROM spaces WHERE id = ?", (space,)).fetchone()
-        with self._lock:
-            known = self._known.get(space)
-            if known is None or (known.filters, known.changes, known.basis_sha256) != row:  # has not just grown
-                sketcher = _load_sketcher(connection, space, row[0], row[2])
-                known = self._known[space] = Known(*row, sketcher=sketcher)
-            last = int(known.blocks[-1].ids[-1]) if known.blocks else -1
-            query = "SELECT embedding, sketch FROM sketches WHERE space = ? AND embedding > ? ORDER BY embedding"
-            cursor = connection.execute(query, (space, last))
-            while sketches and (some := cursor.fetchmany(_FETCH)):
-                known.add(some)
-            return replace(known)
+        known = self._known.get(space)
+        if known is None or (known.filters, known.changes, known.basis_sha256) != row:  # has not just grown
+            known = Known(*row, sketcher=_load_sketcher(connection, space, row[0], row[2]))
+        last = int(known.blocks[-1].ids[-1]) if known.blocks else -1
+        query = "SELECT embedding, sketch FROM sketches WHERE space = ? AND embedding > ? ORDER BY embedding"
+        cursor = connection.execute(query, (space, last))
+        while sketches and (some := cursor.fetchmany(_FETCH)):
+            known = known.add(some)
+        self._known[space] = known
+        return known
 
     def needs_fit(self, connection: Connection, space: int) -> bool:
         """Whether there are enough embeddings for sketches, and no usable basis."""
