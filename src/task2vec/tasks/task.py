@@ -11,7 +11,7 @@ stay tied.
 import difflib
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -36,17 +36,10 @@ class TasksByTaxon(dict[str, "Task"]):
     """The tasks of a rank by the name of their taxon, in the order of the classes.
 
     Attributes:
-        level: The rank.
         left_out: Why every other taxon, and the classes without one, make no task.
     """
 
-    def __init__(self, level: str, tasks: Mapping[str, "Task"], left_out: Mapping[str, str]):
-        super().__init__(tasks)
-        self.level, self.left_out = level, left_out
-
-    def __repr__(self) -> str:
-        """The tasks in one line."""
-        return f"TasksByTaxon({self.level}, {len(self)} tasks, {len(self.left_out)} left out)"
+    left_out: dict[str, str]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -205,8 +198,7 @@ class Task:
                 f"select needs {fewest} or more classes of '{self.name}', each once, and got {list(classes)}. For a "
                 "binary task of each class, use one_vs_rest()."
             )
-        kept = [self.classes[number] for number in found]
-        return self._regroup([[number] for number in found], kept, self.name if name is None else name)
+        return self._keep_classes(found, self.name if name is None else name)
 
     def _find_class(self, kind: str | int) -> int:
         """The number of one class; an unknown or ambiguous name is refused with close matches."""
@@ -222,11 +214,15 @@ class Task:
             f"{quote(close)}. For a mask, pass numpy.flatnonzero."
         )
 
-    def _regroup(self, groups: Sequence[list[int]], classes: Sequence[str], name: str, *notes: str) -> "Task":
-        """The task whose classes are groups of those here, of the images that have one; or, multi-label, of columns."""
+    def _keep_classes(self, numbers: list[int], name: str) -> "Task":
+        """The task of some classes and their images; or, multi-label, of columns."""
+        classes = tuple(self.classes[number] for number in numbers)
         if self.is_multilabel:
-            columns = [number for group in groups for number in group]
-            return replace(self, name=name, targets=self.targets[:, columns], classes=tuple(classes))
+            return replace(self, name=name, targets=self.targets[:, numbers], classes=classes)
+        return self._regroup([[number] for number in numbers], classes, name)
+
+    def _regroup(self, groups: Sequence[list[int]], classes: Sequence[str], name: str, *notes: str) -> "Task":
+        """The task whose classes are groups of those here, of the images that have one."""
         new_number = np.full(len(self.classes), -1)
         for number, group in enumerate(groups):
             new_number[group] = number
@@ -253,16 +249,14 @@ class Task:
             "it has a single class with images, '0'"
         """
         named, nowhere = self._group_classes(level, taxonomy)
-        tasks, left_out = {}, {}
+        tasks = TasksByTaxon()
+        tasks.left_out = {f"no {level}": f"{len(nowhere)} classes have none: {quote(nowhere)}"} if nowhere else {}
         for name, numbers in named.items():
-            classes = [self.classes[number] for number in numbers]
-            if len(classes) > 1:
-                tasks[name] = self._regroup([[number] for number in numbers], classes, f"{self.name}: {name}")
+            if len(numbers) > 1:
+                tasks[name] = self._keep_classes(numbers, f"{self.name}: {name}")
             else:
-                left_out[name] = f"it has a single class with images, {classes[0]!r}"
-        if nowhere:
-            left_out[f"no {level}"] = f"{len(nowhere)} classes have none: {quote(nowhere)}"
-        return TasksByTaxon(level, tasks, left_out)
+                tasks.left_out[name] = f"it has a single class with images, {self.classes[numbers[0]]!r}"
+        return tasks
 
     def at_taxon(self, level: str, taxonomy: "Taxonomy", *, name: str | None = None) -> "Task":
         """The task whose classes are the taxa of the rank `level`: orders, for example, instead of species.
