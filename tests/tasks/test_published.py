@@ -161,22 +161,6 @@ def test_other_names_of_folders_and_names_that_come_twice(tmp_path):
 # --- iMaterialist ----------------------------------------------------------------------------------------------------
 
 
-def test_labels_of_clothes_are_attributes_in_groups(catalogs):
-    catalog = catalogs["imaterialist"]
-    assert (catalog.kinds, catalog.warnings) == (("attribute", "attribute group"), ())
-    names = ("Black", "Blue", "Female", "Hosiery, Stockings, Tights", "Male", "Zebra")
-    for one, name, number in zip(catalog.of_kind("attribute"), names, made.IDS, strict=True):
-        carried = {split: sum(number in ids for ids in images.values()) for split, images in made.CARRIED.items()}
-        assert (one.classes, dict(one.positives)) == ((f"not {name}", name), carried)
-        assert dict(one.counts) == {"train": 5, "val": 3}
-    assert {one.name: (one.classes, dict(one.positives)) for one in catalog.of_kind("attribute group")} == {
-        "color": (("Black", "Blue"), {"train": 3, "val": 2}),
-        "gender": (("Female", "Male"), {"train": 4, "val": 2}),
-        "category": (("Hosiery, Stockings, Tights",), {"train": 1, "val": 0}),
-        "pattern": (("Zebra",), {"train": 0, "val": 0}),
-    }
-
-
 def test_without_names_labels_are_called_by_their_ids(tmp_path):
     made.make_imaterialist(tmp_path, has_names=False)
     catalog = read_imaterialist(tmp_path)
