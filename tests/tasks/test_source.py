@@ -108,4 +108,4 @@ def test_every_public_function_that_takes_a_task_takes_a_folder(folder, tmp_path
     assert t2v.train_expert(place, probe, brief, validation=place).name == "pets"
     (expert,) = t2v.train_experts([place], probe, brief, folder=tmp_path / "experts")
     assert expert.error is None
-    assert t2v.join_tasks([place, task], classes="merge").fingerprint == task.fingerprint
+    assert t2v.join_tasks([place, task], merge_classes=True).fingerprint == task.fingerprint

@@ -14,8 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -354,17 +353,14 @@ class Task:
         return part
 
 
-def join_tasks(
-    tasks: Sequence[Any], *, classes: Literal["merge", "apart"] | None = None, name: str | None = None
-) -> Task:
+def join_tasks(tasks: Sequence[Any], *, merge_classes: bool = False, name: str | None = None) -> Task:
     """The union of tasks: all their images, those that several of them share kept once.
 
     Images are the same if their pixels are. Multi-label tasks can be joined if they have the same attributes.
 
     Args:
         tasks: Two tasks or more, or anything that `to_task` makes tasks of, all single-label or all multi-label.
-        classes: What classes of one name in two tasks are: "merge" for one class, "apart" for two, which are then
-            called "task/class", as all classes are. Needed only if there are any.
+        merge_classes: Classes of one name in two tasks are one class. If they are not, rename them before.
         name: The name of the union; the names of the tasks joined by " + " if not given.
 
     Raises:
@@ -374,7 +370,7 @@ def join_tasks(
     Example:
         >>> import task2vec as t2v
         >>> train, test = t2v.sample_tasks(images_per_task=40)[0].split()
-        >>> join_tasks([train, test], classes="merge", name="digits")
+        >>> join_tasks([train, test], merge_classes=True, name="digits")
         Task(digits, 40 images, 10 classes)
         >>> shapes = t2v.sample_tasks(images_per_task=40)[2]
         >>> join_tasks([train, shapes]).name
@@ -383,10 +379,9 @@ def join_tasks(
     from task2vec.tasks.source import to_tasks
 
     tasks = list(to_tasks(tasks))
-    if len(tasks) < 2 or classes not in (None, "merge", "apart"):
-        given = f"{len(tasks)} tasks and classes={classes!r}"
-        raise UsageError(f"join_tasks got {given}. Pass two tasks or more, and 'merge', 'apart' or no classes.")
-    names, numbered = _number_classes(tasks, classes)
+    if len(tasks) < 2:
+        raise UsageError(f"{len(tasks)} tasks cannot be joined. Pass two tasks or more, in a list.")
+    names, numbered = _number_classes(tasks, merge_classes)
     places = _keep_once(tasks, names, numbered)
     notes = list(dict.fromkeys(note for task in tasks for note in task.notes))
     if shared := sum(map(len, tasks)) - len(places):
@@ -403,7 +398,7 @@ def join_tasks(
     )
 
 
-def _number_classes(tasks: list[Task], classes: str | None) -> tuple[list[str], list[np.ndarray]]:
+def _number_classes(tasks: list[Task], merge_classes: bool) -> tuple[list[str], list[np.ndarray]]:
     """The classes of the union, and the targets of every task in their numbers; unclear names are refused."""
     first, names = tasks[0], [task.name for task in tasks]
     every = Counter(kind for task in tasks for kind in task.classes)
@@ -414,21 +409,21 @@ def _number_classes(tasks: list[Task], classes: str | None) -> tuple[list[str], 
         wrong = "are partly single-label and partly multi-label. Use the one_vs_rest() tasks, or join tasks of one kind"
     elif any(len(set(task.classes)) < len(task.classes) for task in tasks):
         wrong = f"have a task with several classes of one name, among {quote(shared)}. Rename them when you read it"
-    elif classes == "apart" and len(set(names)) < len(names):
-        wrong = "have equal names, so 'task/class' is ambiguous. Rename one: dataclasses.replace(task, name=...)"
-    elif first.is_multilabel and (differing or classes == "apart"):
-        what = f"only some have {quote(differing)}" if differing else "classes='apart' makes them all different"
-        wrong = f"do not have the same attributes ({what}). Keep common ones with select(...), and pass classes='merge'"
-    elif classes is None and shared:
-        wrong = f"have classes of one name ({quote(shared)}). Pass classes='merge' if they are the same, else 'apart'"
+    elif first.is_multilabel and differing:
+        wrong = (
+            f"do not have the same attributes (only some have {quote(differing)}). Keep common ones with select(...)"
+        )
+    elif shared and not merge_classes:
+        wrong = (
+            f"have classes of one name ({quote(shared)}). Pass merge_classes=True if they are the same, else rename "
+        )
+        wrong += "some: dataclasses.replace(task, classes=...)"
     if wrong:
         raise UsageError(f"cannot join the tasks {quote(names)}: they {wrong}.")
     if first.is_multilabel:
         return list(first.classes), [task.targets[:, list(map(task.classes.index, first.classes))] for task in tasks]
-    called = [[f"{task.name}/{kind}" if classes == "apart" else kind for kind in task.classes] for task in tasks]
-    union = list(dict.fromkeys(chain.from_iterable(called)))
-    number = {kind: index for index, kind in enumerate(union)}
-    renumbered = [np.array([number[kind] for kind in kinds]) for kinds in called]
+    union = list(dict.fromkeys(every))
+    renumbered = [np.array([union.index(kind) for kind in task.classes]) for task in tasks]
     return union, [numbers[task.targets] for numbers, task in zip(renumbered, tasks, strict=True)]
 
 
