@@ -410,21 +410,17 @@ def _number_classes(tasks: list[Task], merge_classes: bool) -> tuple[list[str], 
     elif any(len(set(task.classes)) < len(task.classes) for task in tasks):
         wrong = f"have a task with several classes of one name, among {quote(shared)}. Rename them when you read it"
     elif first.is_multilabel and differing:
-        wrong = (
-            f"do not have the same attributes (only some have {quote(differing)}). Keep common ones with select(...)"
-        )
+        wrong = f"do not have the same attributes (only some have {quote(differing)}). Keep common ones: select(...)"
     elif shared and not merge_classes:
-        wrong = (
-            f"have classes of one name ({quote(shared)}). Pass merge_classes=True if they are the same, else rename "
-        )
-        wrong += "some: dataclasses.replace(task, classes=...)"
+        wrong = f"have classes of one name ({quote(shared)}). Pass merge_classes=True if they are the same; if not, "
+        wrong += "rename some: dataclasses.replace(task, classes=...)"
     if wrong:
         raise UsageError(f"cannot join the tasks {quote(names)}: they {wrong}.")
     if first.is_multilabel:
         return list(first.classes), [task.targets[:, list(map(task.classes.index, first.classes))] for task in tasks]
-    union = list(dict.fromkeys(every))
-    renumbered = [np.array([union.index(kind) for kind in task.classes]) for task in tasks]
-    return union, [numbers[task.targets] for numbers, task in zip(renumbered, tasks, strict=True)]
+    number = {kind: index for index, kind in enumerate(every)}
+    renumbered = [np.array([number[kind] for kind in task.classes]) for task in tasks]
+    return list(every), [numbers[task.targets] for numbers, task in zip(renumbered, tasks, strict=True)]
 
 
 def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray]) -> list[tuple[int, int]]:
