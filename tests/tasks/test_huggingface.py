@@ -48,7 +48,7 @@ def make_dataset(features=None, *, shades=range(4), cells=None, **columns):
 
 def save(root: Path, **splits) -> Path:
     """Parquet files as on the hub."""
-    root.mkdir(parents=True, exist_ok=True)
+    root.mkdir()
     for split, dataset in splits.items():
         dataset.to_parquet(root / f"{split}-00000-of-00001.parquet")
     return root
