@@ -12,6 +12,7 @@ from torch import nn
 
 from task2vec.errors import ProbeError, ResourceError, WeightsError, WeightsNotFoundError
 from task2vec.probe import list_probes, load_probe, read_weights
+from task2vec.probe.probe import find_head_name
 from task2vec.probe.weights import OFFLINE_PACKAGES
 from tests.cases import Encoder, Odd
 from tests.probe.conftest import odd, random_timm, random_torchvision, save, transform_to
@@ -27,16 +28,21 @@ def timms_own(name, file, **options):
     return timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **options).eval()
 
 
+def agrees(probe, reference, size=64, tolerance=1e-6):
+    """Whether the features of the probe give the network's own output through the head that was removed."""
+    images, head = noise(size), reference.get_submodule(find_head_name(probe.network))
+    with torch.no_grad():
+        return torch.allclose(head(probe.network(images)), reference(images), atol=tolerance)
+
+
 # --- timm ---
 
 
 def test_timm_by_name_with_a_file_gives_timms_features(tmp_path):
     file = save(random_timm("test_resnet"), tmp_path / "w.safetensors")
     probe = load_probe("test_resnet", weights=file, size=64)
-    reference, images = timms_own("test_resnet", file), noise(64)
-    with torch.no_grad():
-        assert torch.allclose(reference.fc(probe.network(images)), reference(images), atol=1e-6)
-    assert (probe.size, probe.feature_dim) == ((64, 64), reference.num_features)
+    reference = timms_own("test_resnet", file)
+    assert agrees(probe, reference) and (probe.size, probe.feature_dim) == ((64, 64), reference.num_features)
     assert probe.source == "file w.safetensors"
     assert probe.n_filters == sum(m.weight.shape[0] for m in reference.modules() if isinstance(m, nn.Conv2d))
 
@@ -148,9 +154,10 @@ def test_size_of_a_vision_transformer_resamples_its_positions(tmp_path):
     probe = load_probe("vit_tiny_patch16_224", weights=file, size=64)
     reference = timms_own("vit_tiny_patch16_224", file, img_size=64)
     assert probe.size == (64, 64) and probe.network.pos_embed.shape == (1, 17, 192)
-    with torch.no_grad():
-        assert torch.allclose(reference.head(probe.network(noise(64))), reference(noise(64)), atol=1e-5)
-    assert {layer.kind for layer in probe.layers} == {"convolution", "linear"}
+    assert agrees(probe, reference, tolerance=1e-5) and {layer.kind for layer in probe.layers} == {
+        "convolution",
+        "linear",
+    }
     assert len(probe.layers) == 1 + 12 * 4
 
 
@@ -168,9 +175,11 @@ def test_torchvision_from_its_cache_runs_as_it_was_trained(empty_caches):
     # With trained weights torchvision switches transform_input on and leaves the auxiliary heads aside.
     reference = put_checkpoint(empty_caches, "googlenet", init_weights=False)
     probe = load_probe("torchvision:googlenet", size=64)
-    with torch.no_grad():
-        assert torch.allclose(reference.fc(probe.network(noise(64))), reference(noise(64)), atol=1e-5)
-    assert probe.source.startswith("torch cache") and probe.feature_dim == 1024
+    assert (
+        agrees(probe, reference, tolerance=1e-5)
+        and probe.source.startswith("torch cache")
+        and probe.feature_dim == 1024
+    )
     assert not any("aux" in layer.name for layer in probe.layers)
     assert "torchvision:googlenet" in [row["name"] for row in list_probes()]
 
@@ -194,8 +203,7 @@ def test_a_module_with_head_and_transform():
     assert [layer.name for layer in probe.layers] == names
     assert [layer.weights_per_filter for layer in probe.layers[:5]] == [5 * 5 * 3, 9 * 12, 9 * 16 // 4, 3 * 5, 9 * 48]
     assert [layer.filters for layer in probe.layers] == [12, 16, 24, 48, 20, 20, 32]
-    with torch.no_grad():
-        assert torch.allclose(module.fc(probe.network(noise(40))), module(noise(40)), atol=1e-6)
+    assert agrees(probe, module, 40)
 
 
 def test_a_module_of_timm_brings_head_and_preprocessing(tmp_path):
@@ -260,5 +268,4 @@ def test_plain_attention_gets_filters_and_gives_the_same_features():
     probe = load_probe(module, head="head", transform=transform_to(48))
     names = [layer.name for layer in probe.layers]
     assert "encoder.layers.0.self_attn.in_proj" in names and "encoder.layers.1.self_attn.out_proj" in names
-    with torch.no_grad():
-        assert torch.allclose(module.head(probe.network(noise(48))), module(noise(48)), atol=1e-6)
+    assert agrees(probe, module, 48)
