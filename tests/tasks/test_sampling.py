@@ -139,6 +139,13 @@ def test_attributes_that_block_each_other_are_tried_again():
     assert make_task(range(6), rows, "abc").sample(3, 0).classes == ("a", "b", "c")
 
 
+def test_copies_under_other_labels_are_drawn_the_same_in_any_order():
+    task = make_task([5, 5, 5, 6, 6, 6, 7], [[0, 1], [1, 1], [1, 0], [1, 1], [0, 1], [1, 0], [1, 1]], "ab")
+    for seed in range(4):
+        for n in (3, 4, 5):
+            assert task.sample(n, seed).fingerprint == shuffle(task, 1).sample(n, seed).fingerprint
+
+
 ONCE = make_task(range(5), [[0, 1], [1, 1], [0, 0], [0, 1], [0, 0]], ["rare", "fine"])
 THREE = make_task(range(7), [0, 1, 2, 0, 1, 2, 0], "abc")
 UNEVEN = make_task(range(23), [0] * 10 + [1] * 10 + [2] * 3, "abc")
