@@ -10,8 +10,7 @@ import task2vec
 from task2vec import Library
 from task2vec.cli.app import app
 from tests.cli.material import make, paint
-from tests.tasks.birds import make_cub
-from tests.tasks.dresses import make_deepfashion
+from tests.tasks.published import make_cub, make_deepfashion
 from tests.tiny_probe import make_tiny
 
 # Options that make `embed` quick.

@@ -11,8 +11,7 @@ from task2vec import Library
 from task2vec.cli import inputs
 from tests.cli.conftest import SMALL
 from tests.cli.material import paint
-from tests.tasks.birds import make_cub
-from tests.tasks.published import write_imaterialist
+from tests.tasks.published import make_cub, make_imaterialist
 
 ATTRIBUTES = ("--path-column", "file", "--label-columns", "is_dark", "--label-columns", "is_even")
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -209,7 +208,7 @@ def test_a_published_dataset_is_recognized_by_its_files(call, read, published, n
 
 
 def test_labels_name_the_attributes_of_imaterialist(read, tmp_path):
-    write_imaterialist(tmp_path)
+    make_imaterialist(tmp_path)
     table = next(tmp_path.glob("*.csv"))
     assert "Black" in [row["name"] for row in read("tasks", tmp_path, "--labels", table)["tasks"]]
 

@@ -11,8 +11,7 @@ import task2vec as t2v
 from experiments import paper_metatasks
 from experiments.paper_metatasks import MetaTaskDefinition, inat_cub, mixed
 from tests.experiments.material import run
-from tests.tasks.birds import make_cub as write_cub
-from tests.tasks.published import write_inaturalist
+from tests.tasks import published
 
 # Class, order, training and validation images: eight classes of four orders, every fifth order with too few images.
 ORDERS = [(f"class {n % 8}", f"order {n}", 20_000 - 500 * n, 99 if n % 5 == 4 else 100) for n in range(32)]
@@ -143,8 +142,8 @@ def test_a_rule_that_cannot_be_filled_is_named(part, catalog, words):
 
 
 def test_the_command_reads_the_datasets(tmp_path, monkeypatch):
-    write_cub(tmp_path / "cub")
-    write_inaturalist(tmp_path / "inat")
+    published.make_cub(tmp_path / "cub")
+    published.make_inaturalist(tmp_path / "inat")
 
     def choose(inat, cub):
         pairs = ((inat, "order"), (cub, "family"))

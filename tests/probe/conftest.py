@@ -1,6 +1,4 @@
-"""Weights on disk for tiny networks, empty caches, and a guard that no test of this room reaches for the network."""
-
-import socket
+"""Weights on disk for tiny networks, and empty caches."""
 
 import pytest
 import safetensors.torch
@@ -18,20 +16,6 @@ def empty_caches(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def opened_sockets(monkeypatch):
-    """Every attempt to open a socket, which is refused."""
-    attempts = []
-
-    def refuse(*args, **kwargs):
-        attempts.append(args)
-        raise OSError("no network in tests")
-
-    monkeypatch.setattr(socket, "socket", refuse)
-    yield attempts
-    assert attempts == []
 
 
 def random_timm(name, **options):

@@ -1,14 +1,97 @@
-"""Small iNaturalist and iMaterialist datasets in their published formats, quirks included.
+"""Small copies of four published datasets in their own layouts, quirks included.
 
-The colour of every picture tells what it is: red its species or labels, green its split, blue its number. So a test can
-ask the pixels, and not the annotations, whether a label is right.
+Each writer returns what it wrote: the label and the split of the image at every path.
 """
 
-import hashlib
 import json
+from collections import defaultdict
 from pathlib import Path
 
-from PIL import Image
+import numpy as np
+
+from tests.tasks.pictures import paint
+
+# --- CUB-200-2011 ----------------------------------------------------------------------------------------------------
+
+# Classes as published: numbers with a gap, not in the order of the alphabet, three orders, one with a single species.
+CLASSES = {
+    4: "004.Groove_billed_Ani",
+    31: "031.Black_billed_Cuckoo",
+    32: "032.Mangrove_Cuckoo",
+    29: "029.American_Crow",
+    107: "107.Common_Raven",
+    130: "130.Tree_Sparrow",
+    118: "118.House_Sparrow",
+    87: "087.Mallard",
+}
+
+
+def write_lists(root: Path, **lists) -> None:
+    for name, lines in lists.items():
+        (root / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def make_cub(root: Path) -> dict[str, tuple[str, str]]:
+    """Three images of each class, numbered from 11 on and mixed; the first ones are for testing."""
+    written, lists = {}, defaultdict(list)
+    places = [(number, name, copy) for copy in range(3) for number, name in CLASSES.items()]
+    for image, (number, name, copy) in enumerate(places, start=11):
+        path = f"{name}/{name[4:]}_{copy:04}_{image * 37}.jpg"
+        written[f"images/{path}"] = (name, "train" if copy else "test")
+        lists["images"].append(f"{image} {path}")
+        lists["image_class_labels"].append(f"{image} {number}")
+        lists["train_test_split"].insert(0, f"{image} {min(copy, 1)}")
+        paint(root / "images" / path, image)
+    write_lists(root, **lists, classes=[f"{number} {name}" for number, name in CLASSES.items()])
+    return written
+
+
+# --- DeepFashion -----------------------------------------------------------------------------------------------------
+
+# Names with blanks, of each of the five types; the third is the beginning of the second.
+ATTRIBUTES = {
+    "a-line": 3,
+    "abstract chevron print": 1,
+    "abstract": 1,
+    "linen": 2,
+    "crew neck": 4,
+    "summer": 5,
+    "3/4 sleeve": 4,
+    "floral": 1,
+    "chic": 5,
+}
+# Numbers of categories are their places here, from 1; "Cape" and "Sarong" have no image, as some in the real list.
+CATEGORIES = {"Anorak": 1, "Blouse": 1, "Jeans": 2, "Sarong": 2, "Shorts": 2, "Cape": 3, "Robe": 3}
+USED = ("Anorak", "Blouse", "Jeans", "Shorts", "Robe")
+
+
+def make_deepfashion(root: Path, *, anno="Anno", folder="Img") -> dict[str, tuple[list[int], str]]:
+    """The lists and 24 images; the label of each is 1, 0 or -1 (unknown) for every attribute."""
+    values = np.random.default_rng(0).choice([-1, 0, 1], (24, len(ATTRIBUTES)), p=[0.4, 0.2, 0.4])
+    paths = [f"img/Sheer_Pleated-Front_Blouse/img_{number + 1:08}.jpg" for number in range(24)]
+    splits = [("train", "val", "test")[number % 7 % 3] for number in range(24)]
+    numbers = [[*CATEGORIES].index(USED[number % 5]) + 1 for number in range(24)]
+    # Values are aligned to two places in the published file: runs of blanks before a 1.
+    rows = [" ".join(f"{value:2}" for value in row) for row in values]
+    for number, path in enumerate(paths):
+        paint(root / folder / path, number)
+    for place, header, entries in (
+        (f"{anno}/list_attr_cloth", "attribute_name  attribute_type", ATTRIBUTES.items()),
+        (f"{anno}/list_category_cloth", "category_name  category_type", CATEGORIES.items()),
+        (f"{anno}/list_attr_img", "image_name  attribute_labels", zip(paths, rows, strict=True)),
+        (f"{anno}/list_category_img", "image_name  category_label", zip(paths, numbers, strict=True)),
+        # The lists need not be in one order.
+        ("Eval/list_eval_partition", "image_name  evaluation_status", [*zip(paths, splits, strict=True)][::-1]),
+    ):
+        lines = [f"{name:<70} {value}" for name, value in entries]
+        (root / place).parent.mkdir(exist_ok=True)
+        write_lists(root, **{place: [len(lines), header, *lines]})
+    meaning = {1: 1, -1: 0, 0: -1}
+    labels = [[meaning[value] for value in row] for row in values.tolist()]
+    return {f"{folder}/{path}": (label, split) for path, label, split in zip(paths, labels, splits, strict=True)}
+
+
+# --- iNaturalist -----------------------------------------------------------------------------------------------------
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
 _BIRD = "Animalia|Chordata|Aves"
@@ -25,73 +108,46 @@ SPECIES = [
     (100, "Parus major", "Aves", f"{_BIRD}|Passeriformes|Paridae|Parus", 0, 0),
     (120, "Spongilla sp", "Animalia", "Animalia|Porifera|Demospongiae|||Spongilla", 2, 1),
 ]
-_STEP = 24
 
 
-def species_of(picture: Image.Image) -> str:
-    """What a picture shows, by its red."""
-    return SPECIES[round(picture.getpixel((4, 4))[0] / _STEP)][1]
+def write_json(place: Path, content: object) -> None:
+    place.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
-def split_of(picture: Image.Image) -> str:
-    """The split that a picture was painted for, by its green."""
-    return "val" if picture.getpixel((4, 4))[1] > 100 else "train"
-
-
-def paint(file: Path, red: int, split: str, blue: int) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (8, 8), (red, 200 if split == "val" else 0, blue)).save(file, "JPEG", quality=95)
-
-
-def categories(*, obfuscated: bool = False, ranks: bool = True, year: int = 2018) -> list[dict]:
+def list_categories(year: int, *, is_hidden: bool) -> list[dict]:
     """The list of categories, in the order of no id."""
     found = []
     for number, name, group, lineage, *_ in SPECIES:
-        one = {"id": number, "name": name, "supercategory": group}
-        if ranks:
-            one |= dict(zip(RANKS, lineage.split("|"), strict=True))
-        if obfuscated:
-            one |= {key: str(number) for key in ("name", *RANKS)}
-        if year == 2021:
-            one |= {"common_name": "?", "specific_epithet": "?", "image_dir_name": f"{number:05}_{name}"}
-        found.append(one)
+        names = {"name": name} | ({} if year == 2017 else dict(zip(RANKS, lineage.split("|"), strict=True)))
+        found.append(
+            {"id": number, "supercategory": group, **(dict.fromkeys(names, str(number)) if is_hidden else names)}
+        )
     return found[3:] + found[:3]
 
 
-def write_inaturalist(folder: Path, year: int = 2018, *, mini: bool = False) -> Path:
+def make_inaturalist(
+    root: Path, year: int = 2018, *, train: str = "train", is_hidden: bool | None = None
+) -> dict[str, tuple[str, str]]:
     """The files and images of a year; 2018 and 2019 with hidden names, and the names in a file of their own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    hidden = year in (2018, 2019)
-    listed = categories(obfuscated=hidden, ranks=year != 2017, year=year)
-    names = {"train": "train_mini" if mini else "train", "val": "val"}
-    for column, (split, called) in enumerate(names.items()):
+    written, is_hidden = {}, year in (2018, 2019) if is_hidden is None else is_hidden
+    for column, split in enumerate((train, "val")):
         images, labels = [], []
-        for place, (number, name, group, _, *counts) in enumerate(SPECIES):
+        for number, name, group, _, *counts in SPECIES:
             for n in range(counts[column]):
-                digest = hashlib.md5(f"{split} {number} {n}".encode()).hexdigest()
-                path = f"train_val{year}/{group}/{number}/{digest}.jpg"
-                if year == 2021:
-                    path = f"{called}/{number:05}_{name.replace(' ', '_')}/{digest}.jpg"
-                paint(folder / path, place * _STEP, split, 40 * n)
-                key = 5000 - 37 * len(images) + column
-                image = {"id": key, "width": 8, "height": 8, "file_name": path, "license": 3, "rights_holder": "é"}
-                if year == 2021:
-                    image |= {"date": "2018-05-01", "latitude": float("nan"), "location_uncertainty": None}
-                images.append(image)
+                key, path = 5000 - 37 * len(images), f"train_val/{split}/{group}/{number}/{n}.jpg"
+                written[path] = (name, ("train", "val")[column])
+                paint(root / path, len(written))
+                images.append({"id": key, "width": 8, "file_name": path, "rights_holder": "é"})
                 labels.append({"id": 2 * len(labels) + 9, "image_id": key, "category_id": number})
-        content = {
-            "info": {"year": year, "contributor": "nobody", "url": 'a "b" [c'},
-            "images": images,
-            "annotations": labels[5:] + labels[:5][::-1],
-            "categories": listed,
-        }
-        file = f"{called}.json" if year == 2021 else f"{called}{year}.json"
-        (folder / file).write_text(json.dumps(content), encoding="utf-8")
-    if hidden:
-        text = json.dumps(categories()[::-1], ensure_ascii=False)
-        (folder / "categories.json").write_text(text, encoding="utf-8")
-    return folder
+        categories = list_categories(year, is_hidden=is_hidden)
+        content = {"images": images, "annotations": labels[5:] + labels[:5][::-1], "categories": categories}
+        write_json(root / f"{split}{'' if year == 2021 else year}.json", content)
+    if is_hidden:
+        write_json(root / "categories.json", list_categories(year, is_hidden=False)[::-1])
+    return written
 
+
+# --- iMaterialist ----------------------------------------------------------------------------------------------------
 
 LABEL_MAP = """labelId,taskId,labelName,taskName
 17,2,Black,color
@@ -101,6 +157,7 @@ LABEL_MAP = """labelId,taskId,labelName,taskName
 106,3,Male,gender
 228,6,Zebra,pattern
 """
+IDS = ("17", "19", "66", "89", "106", "228")
 # Ids begin at 1, are no line numbers, and are text; the same ids mean other images in the other file. Nothing is
 # striped like a zebra, and one image carries no label at all.
 CARRIED = {
@@ -109,37 +166,19 @@ CARRIED = {
 }
 
 
-def labels_of(picture: Image.Image) -> set[str]:
-    """The ids of the labels that a picture carries, by its colours."""
-    red, _, blue = picture.getpixel((4, 4))
-    return set(CARRIED[split_of(picture)][str(round(blue / _STEP))]) if red < 30 else set()
-
-
-def write_imaterialist(folder: Path, *, with_map: bool = True, val: str = "validation") -> Path:
-    """The files and images of iMaterialist (Fashion) 2018, annotations in another order than images."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, file, place in (("train", "train", "train"), ("val", val, "validation")):
+def make_imaterialist(root: Path, *, has_names: bool = True, val: str = "validation") -> dict[str, tuple[list, str]]:
+    """The files and images, annotations in another order than images; the label is 0 or 1 for every id."""
+    written = {}
+    for split, folder, file in (("train", "train", "train"), ("val", "validation", val)):
         carried = CARRIED[split]
-        for key in carried:
-            paint(folder / place / f"{key}.jpg", 0, split, int(key) * _STEP)
+        for key, ids in carried.items():
+            paint(root / folder / f"{key}.jpg", len(written))
+            written[f"{folder}/{key}.jpg"] = ([int(number in ids) for number in IDS], split)
         content = {
-            "info": {"year": 2018, "version": 1, "description": "iMaterialist (Fashion)", "url": ""},
             "images": [{"url": f"https://example.org/{key}", "imageId": key} for key in carried],
             "annotations": [{"labelId": carried[key], "imageId": key} for key in sorted(carried)],
         }
-        (folder / f"{file}.json").write_text(json.dumps(content), encoding="utf-8")
-    if with_map:
-        (folder / "iMat_fashion_2018_label_map_228.csv").write_text(LABEL_MAP, encoding="utf-8")
-    return folder
-
-
-def edit(file: Path, change) -> None:
-    """Writes a JSON file again after `change` was done to its content."""
-    content = json.loads(file.read_text(encoding="utf-8"))
-    change(content)
-    file.write_text(json.dumps(content), encoding="utf-8")
-
-
-def change(key: str, number: int, **fields):
-    """Other values for some fields of a record."""
-    return lambda content: content[key][number].update(fields)
+        write_json(root / f"{file}.json", content)
+    if has_names:
+        (root / "iMat_fashion_2018_label_map_228.csv").write_text(LABEL_MAP, encoding="utf-8")
+    return written

@@ -85,7 +85,8 @@ def test_a_split_is_disjoint_by_content_and_exhaustive(task, seed, test):
             assert f"{name!r}" in held.warnings[0]
 
 
-def test_the_share_of_a_split_is_kept_in_every_class():
+def test_the_share_of_a_split_is_kept_in_every_class_and_rare_ones_keep_an_image():
+    assert make_task(range(27), [0] * 25 + [1, 2], "abc").sample(3).counts.tolist() == [1, 1, 1]
     task = make_task(range(100), [0] * 50 + [1] * 30 + [2] * 20, "abc")
     train, held = task.split(test=0.1)
     assert (train.counts.tolist(), held.counts.tolist()) == ([45, 27, 18], [5, 3, 2])
@@ -139,8 +140,7 @@ def test_attributes_that_block_each_other_are_tried_again():
 
 
 def test_copies_under_other_labels_are_drawn_the_same_in_any_order():
-    rows = [[0, 1], [1, 1], [1, 0], [1, 1], [0, 1], [1, 0], [1, 1]]
-    task = make_task([5, 5, 5, 6, 6, 6, 7], rows, "ab")
+    task = make_task([5, 5, 5, 6, 6, 6, 7], [[0, 1], [1, 1], [1, 0], [1, 1], [0, 1], [1, 0], [1, 1]], "ab")
     for seed in range(4):
         for n in (3, 4, 5):
             assert task.sample(n, seed).fingerprint == shuffle(task, 1).sample(n, seed).fingerprint

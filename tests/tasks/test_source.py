@@ -24,79 +24,48 @@ def list_files(folder):
     return [str(path) for path in paths], [path.parent.name for path in paths]
 
 
-def to_pandas(folder):
-    pandas = pytest.importorskip("pandas")
-    paths, labels = list_files(folder)
-    return pandas.DataFrame({"file_name": paths, "Klasse": pandas.Categorical(labels)})
-
-
-def to_huggingface(folder):
-    datasets = pytest.importorskip("datasets")
-    paths, labels = list_files(folder)
-    made = datasets.Dataset.from_dict({"image": paths, "label": [label == "dogs" for label in labels]})
-    return made.cast_column("image", datasets.Image()).cast_column("label", datasets.ClassLabel(names=["cats", "dogs"]))
-
-
-def to_saved(folder):
-    to_huggingface(folder).save_to_disk(folder.parent / "saved")
-    return folder.parent / "saved"
-
-
-def to_csv(folder):
-    table = folder.parent / "pets.csv"
-    rows = [f"{path};{label}" for path, label in zip(*list_files(folder), strict=True)]
-    table.write_text("\n".join(["Dateiname;Klasse", *rows]))
-    return table
-
-
-def to_torch(folder):
-    return pytest.importorskip("torchvision").datasets.ImageFolder(folder)
-
-
-def open_all(folder):
+def open_all(paths):
     images = []
-    for path in list_files(folder)[0]:
+    for path in paths:
         with Image.open(path) as image:
             images.append(np.asarray(image))
     return images
 
 
-FORMS = {
-    "folder": (str, "a folder with one folder per class"),
-    "path": (lambda folder: folder, "a folder with one folder per class"),
-    "csv": (to_csv, "a table"),
-    "pandas": (to_pandas, "a table (DataFrame)"),
-    "huggingface": (to_huggingface, "a Hugging Face Dataset"),
-    "saved": (to_saved, "a Hugging Face dataset"),
-    "torch": (to_torch, "a dataset of images and labels (ImageFolder)"),
-    "paths, labels": (list_files, "a list of paths and labels"),
-    "pairs": (lambda folder: [*zip(*list_files(folder), strict=True)], "a list of paths and labels"),
-    "images, labels": (lambda folder: (open_all(folder), list_files(folder)[1]), "a list of images and labels"),
-    "arrays": (
-        lambda folder: (np.stack(open_all(folder)), np.array([kind == "dogs" for kind in list_files(folder)[1]]) + 0),
-        "a list of images and labels",
-    ),
-    "columns": (lambda folder: dict(zip(("path", "label"), list_files(folder), strict=True)), "a table (dict)"),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_is_the_same_task_and_says_what_it_was_read_as(folder, form):
-    make, words = FORMS[form]
-    task = to_task(make(folder))
-    assert task.fingerprint == read_folder(folder).fingerprint
-    assert task.notes[0] == f"read as {words}" and str(folder.parent) not in "".join(task.notes)
-    assert to_task(task) is task
+def test_every_form_is_the_same_task_and_says_what_it_was_read_as(folder, tmp_path):
+    datasets, pandas = pytest.importorskip("datasets"), pytest.importorskip("pandas")
+    torchvision = pytest.importorskip("torchvision")
+    paths, labels = list_files(folder)
+    numbers, images = [int(label == "dogs") for label in labels], open_all(paths)
+    rows = [f"{path};{label}" for path, label in zip(paths, labels, strict=True)]
+    (tmp_path / "pets.csv").write_text("\n".join(["Dateiname;Klasse", *rows]))
+    made = datasets.Dataset.from_dict({"image": paths, "label": numbers}).cast_column("image", datasets.Image())
+    made = made.cast_column("label", datasets.ClassLabel(names=["cats", "dogs"]))
+    made.save_to_disk(tmp_path / "saved")
+    for source, words in (
+        (str(folder), "a folder with one folder per class"),
+        (folder, "a folder with one folder per class"),
+        (tmp_path / "pets.csv", "a table"),
+        (pandas.DataFrame({"file_name": paths, "Klasse": pandas.Categorical(labels)}), "a table (DataFrame)"),
+        ({"path": paths, "label": labels}, "a table (dict)"),
+        (made, "a Hugging Face Dataset"),
+        (tmp_path / "saved", "a Hugging Face dataset"),
+        (torchvision.datasets.ImageFolder(folder), "a dataset of images and labels (ImageFolder)"),
+        ((paths, labels), "a list of paths and labels"),
+        ([*zip(paths, labels, strict=True)], "a list of paths and labels"),
+        ((images, labels), "a list of images and labels"),
+        ((np.stack(images), np.array(numbers)), "a list of images and labels"),
+    ):
+        task = to_task(source)
+        assert task.fingerprint == read_folder(folder).fingerprint
+        assert task.notes[0] == f"read as {words}" and str(tmp_path) not in "".join(task.notes)
+        assert to_task(task) is task
 
 
 def test_rows_of_labels_are_attributes(folder):
     paths, _ = list_files(folder)
     rows = [[number % 2, number < 3] for number in range(len(paths))]
-    made = [
-        to_task((paths, np.array(rows))),
-        to_task((open_all(folder), rows)),
-        to_task([*zip(paths, rows, strict=True)]),
-    ]
+    made = [*map(to_task, ((paths, np.array(rows)), (open_all(paths), rows), [*zip(paths, rows, strict=True)]))]
     assert all(task.is_multilabel for task in made) and len({task.fingerprint for task in made}) == 1
 
 
@@ -111,12 +80,9 @@ def test_rows_of_labels_are_attributes(folder):
         ("x.safetensors", r"load_embedding\('x.safetensors'\)"),
     ],
 )
-def test_what_is_no_task_is_named_with_what_is(source, words):
+def test_what_is_no_task_is_named_with_what_is(tmp_path, source, words):
     with pytest.raises((UsageError, DataError), match=words):
         to_task(source)
-
-
-def test_a_dataset_of_many_tasks_is_refused_with_the_call(tmp_path):
     (tmp_path / "image_class_labels.txt").write_text("1 1")
     with pytest.raises(UsageError, match=r"is cub200, a dataset of many tasks.*read_catalog\(.*\)\.task\(NAME\)"):
         to_task(tmp_path)
@@ -142,4 +108,4 @@ def test_every_public_function_that_takes_a_task_takes_a_folder(folder, tmp_path
     assert t2v.train_expert(place, probe, brief, validation=place).name == "pets"
     (expert,) = t2v.train_experts([place], probe, brief, folder=tmp_path / "experts")
     assert expert.error is None
-    assert t2v.join_tasks([place, task], classes="merge").fingerprint == task.fingerprint
+    assert t2v.join_tasks([place, task], merge_classes=True).fingerprint == task.fingerprint

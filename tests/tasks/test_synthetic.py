@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from task2vec.errors import UsageError
-from task2vec.tasks import from_dataset, sample_tasks, toy_tasks
+from task2vec.tasks import sample_tasks, toy_tasks
 from task2vec.tasks.synthetic import MAX_CLUSTERS, MIN_CLUSTERS, draw_partitions
 
 SIDE = 12
@@ -21,20 +21,10 @@ def test_there_are_eight_balanced_and_spotless_ones_and_pairs_share_their_pixels
         assert len(task) == len(set(task.digests)) == 20, task.name
         assert task.counts.max() - task.counts.min() <= 1, task.name
         assert task.bad == () and task.warnings == ()
-        first = task.images.load(0)
-        assert first.mode == "RGB" and first.size == (96, 96)
-        before = first.tobytes()
-        first.paste((1, 2, 3), (0, 0, 96, 96))
-        assert task.images.load(0).tobytes() == before  # cannot be changed from outside
+        assert task.images.load(0).mode == "RGB" and task.images.load(0).size == (96, 96)
     assert tasks["digits"].digests == tasks["digit parity"].digests
     assert tasks["photos"].digests == tasks["coin flips"].digests
     assert 0.2 < np.mean(tasks["photos"].targets == tasks["coin flips"].targets) < 0.8
-
-
-def test_pixels_are_hashed_as_those_of_any_dataset(tasks, toys):
-    for task in (tasks["shapes"], toys[0]):
-        pairs = [(task.images.load(row), int(task.targets[row])) for row in range(len(task))]
-        assert from_dataset(pairs).digests == task.digests
 
 
 def make_toys(seed):

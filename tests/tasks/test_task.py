@@ -68,16 +68,10 @@ def test_order_names_and_numbers_change_nothing_in_the_canonical_task(pairs, ran
     assert one.fingerprint == other.fingerprint == one.canonical().fingerprint
     assert contents(one.canonical()) == contents(other.canonical()) == contents(one.canonical().canonical())
     assert sorted(facts(one.canonical())) == sorted(facts(one))
-
-
-@few
-@given(st.permutations(range(6)), st.permutations(range(3)))
-def test_the_same_holds_for_several_labels(images, columns):
     rows = np.array([[0, 1, 0], [1, 1, 0], [1, 0, 1], [0, 0, 0], [1, 1, 0], [0, 1, 1]])
-    one = make_task(range(6), rows, "abc")
-    other = make_task(images, rows[images][:, columns], [f"{column}" for column in columns])
-    assert one.fingerprint == other.fingerprint
-    assert contents(one.canonical()) == contents(other.canonical())
+    images, columns = random.sample(range(6), 6), random.sample(range(3), 3)
+    one, other = make_task(range(6), rows, "abc"), make_task(images, rows[images][:, columns], "xyz")
+    assert one.fingerprint == other.fingerprint and contents(one.canonical()) == contents(other.canonical())
 
 
 def test_other_content_has_another_fingerprint():
@@ -121,19 +115,16 @@ def test_selected_classes_keep_their_images_names_order_and_source():
         twins.select(["x", "y"])
 
 
-@pytest.mark.parametrize(
-    ("classes", "message"),
-    [
+def test_wrong_classes_are_refused():
+    for classes, message in (
         (["ravn", "cat"], r"no class 'ravn'.*'raven'"),
         (["raven", 0], "each once"),
         (["raven"], r"2 or more classes .*'raven'.*one_vs_rest"),
         ("raven", r"list of classes.*\['raven', ...\]"),
         ([True, False], "no class True.*flatnonzero"),
-    ],
-)
-def test_wrong_classes_are_refused(classes, message):
-    with pytest.raises(UsageError, match=message):
-        ANIMALS.select(classes)
+    ):
+        with pytest.raises(UsageError, match=message):
+            ANIMALS.select(classes)
 
 
 def test_tasks_by_taxon_have_the_classes_of_each():

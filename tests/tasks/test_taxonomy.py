@@ -59,47 +59,44 @@ def test_joined_trees():
     assert (joined.classes, distances(joined, "raven", "jay")) == (("raven", "kiwi", "jay"), (2, 1))
 
 
-OTHER = Taxonomy(("order",), {"raven": ("Corviformes",)})
+@pytest.mark.parametrize(
+    ("ranks", "lineages", "message"),
+    [
+        (("order", "x"), {"a": ("x", "y"), "b": ("x",)}, "more or fewer names .'b'"),
+        (("order",), {}, "and 0 classes"),
+        (("order", "order"), {"a": ("x", "y")}, "Name every rank once"),
+    ],
+)
+def test_what_is_no_taxonomy_is_refused(ranks, lineages, message):
+    with pytest.raises(DataError, match=message):
+        Taxonomy(ranks, lineages)
+    with pytest.raises(DataError, match=r"2 of 3 classes .*'dodo', 'moa'.*like 'wheat"):
+        LIFE.ancestors(["raven", "dodo", "moa"])
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("other", "above", "message"),
     [
-        (lambda: LIFE.ancestors(["raven", "dodo", "moa"]), DataError, r"2 of 3 classes .*'dodo', 'moa'.*like 'wheat"),
-        (lambda: Taxonomy(("order", "x"), {"a": ("x", "y"), "b": ("x",)}), DataError, "more or fewer names .'b'"),
-        (lambda: Taxonomy(("order",), {}), DataError, "and 0 classes"),
-        (lambda: Taxonomy(("order", "order"), {"a": ("x", "y")}), DataError, "Name every rank once"),
-        (lambda: Taxonomy.join({"birds": BIRDS, "other": OTHER}), DataError, r"'raven' has two places.*; other: Corvi"),
-        (lambda: Taxonomy.join({"a": BIRDS}, above={"b": {"kingdom": "Animalia"}}), UsageError, "cannot join 'a' with"),
-        (
-            lambda: Taxonomy.join({"a": BIRDS}, above={"a": {"order": "X"}}),
-            UsageError,
-            "order > order > family are not given once",
-        ),
-        (
-            lambda: Taxonomy.join({"a": BIRDS}, above={"a": {"genus": "Corvus"}}),
-            UsageError,
-            "genus > order > family are .*as in order > family > genus",
-        ),
+        (Taxonomy(("order",), {"raven": ("Corviformes",)}), {}, r"'raven' has two places.*; other: Corvi"),
+        (FLOWERS, {"b": {"kingdom": "Animalia"}}, "cannot join 'birds', 'other' with taxa above 'b'"),
+        (FLOWERS, {"birds": {"order": "X"}}, "order > order > family are not given once"),
+        (FLOWERS, {"birds": {"genus": "X"}}, "genus > order > family are .*as in kingdom > order > family > genus"),
     ],
 )
-def test_unknown_classes_and_what_is_no_taxonomy_are_refused(make, error, message):
-    with pytest.raises(error, match=message):
-        make()
-
-
-def write(path, text):
-    path.write_text(text, encoding="utf-8", errors="surrogateescape")
-    return path
+def test_what_cannot_be_joined_is_refused(other, above, message):
+    with pytest.raises((DataError, UsageError), match=message):
+        Taxonomy.join({"birds": BIRDS, "other": other}, above=above)
 
 
 def test_ranks_are_known_by_the_names_of_columns(tmp_path):
     text = "bird,Family,n,order,species\na,F1,3,O1,s\nb,,4, O1 ,\nc,F1,5,nan,t\na,F1,9,O1,s\n"
-    tree = read_taxonomy(write(tmp_path / "t.csv", text), "bird")
+    (tmp_path / "t.csv").write_text(text)
+    tree = read_taxonomy(tmp_path / "t.csv", "bird")
     assert tree.ranks == ("order", "family", "species")
     assert tree.lineages == {"a": ("O1", "F1", "s"), "b": ("O1", "", ""), "c": ("", "F1", "t")}
     # The column of classes is no rank, even if it bears the name of one.
-    assert read_taxonomy(write(tmp_path / "u.csv", "species,genus\na,g\n"), "species").ranks == ("genus",)
+    (tmp_path / "u.csv").write_text("species,genus\na,g\n")
+    assert read_taxonomy(tmp_path / "u.csv", "species").ranks == ("genus",)
 
 
 @pytest.mark.parametrize(
@@ -114,5 +111,6 @@ def test_ranks_are_known_by_the_names_of_columns(tmp_path):
     ],
 )
 def test_tables_that_are_no_taxonomy(tmp_path, text, ranks, error, message):
+    (tmp_path / "t.csv").write_text(text)
     with pytest.raises(error, match=message):
-        read_taxonomy(write(tmp_path / "t.csv", text), "bird", ranks=ranks)
+        read_taxonomy(tmp_path / "t.csv", "bird", ranks=ranks)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # Readers of the `datasets` package that give images and open nothing that could run code.
 SAFE_READERS = ("arrow", "csv", "imagefolder", "json", "parquet")
-FLOATS = ("float", "double", "decimal")
 _SHARD = re.compile(r"^(.*-)(\d{5})(-of-)(\d{5})(.*)$")
 # Rows whose bytes are in memory at a time.
 _ROWS = 64
@@ -295,9 +294,9 @@ def _find_columns(
     labels = [label_columns] if isinstance(label_columns, str) else None if label_columns is None else [*label_columns]
     named = [*([] if image_column is None else [image_column]), *(labels or [])]
     images = [column for column, kind in features.items() if isinstance(kind, hf.Image)]
-    candidates = [[column] for column, kind in features.items() if isinstance(kind, hf.ClassLabel)]
-    candidates += [[column] for column, kind in features.items() if _is_label_list(hf, kind)]
-    candidates += filter(None, [[column for column, kind in features.items() if _is_value(hf, kind, "bool")]])
+    candidates = [[column] for column, kind in features.items() if _name_classes(hf, kind)]
+    if flags := [column for column, kind in features.items() if kind == hf.Value("bool")]:
+        candidates.append(flags)
     wrong = ""
     if missing := [column for column in named if column not in features]:
         wrong = f"there is no column {quote(missing)}"
@@ -322,13 +321,9 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
 
     cells = {column: table.select_columns([column])[:][column] for column in columns}
     column, kind = columns[0], table.features[columns[0]]
-    is_list = _is_label_list(hf, kind)
-    known: Sequence[str] = ()
-    if is_list or isinstance(kind, hf.ClassLabel):
-        known = kind.feature.names if is_list else kind.names
-    elif _is_value(hf, kind, "bool"):
-        known = (f"not {column}", column)
-    elif len(columns) == 1 and not _is_value(hf, kind, "int", "uint", "string", "large_string", *FLOATS):
+    known = (f"not {column}", column) if kind == hf.Value("bool") else _name_classes(hf, kind)
+    is_list = not isinstance(kind, (hf.Value, hf.ClassLabel))
+    if len(columns) == 1 and not known and is_list:
         raise DataError(
             f"column {column!r} is {kind}, which is no class. Pass label_columns= with a column of class labels, "
             "integers or text, or several of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
@@ -349,11 +344,7 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
     return drop_empty(labels, known)
 
 
-def _is_value(hf: Any, kind: Any, *types: str) -> bool:
-    """Whether a feature is a plain value of a type that begins like one of `types`."""
-    return isinstance(kind, hf.Value) and kind.dtype.startswith(types)
-
-
-def _is_label_list(hf: Any, kind: Any) -> bool:
-    """Whether a feature is a list of class labels, under any of the names that `datasets` has had for lists."""
-    return isinstance(kind, (hf.Sequence, hf.LargeList)) and isinstance(kind.feature, hf.ClassLabel)
+def _name_classes(hf: Any, kind: Any) -> Sequence[str]:
+    """The classes of a feature of class labels, or of lists of them, which `datasets` has called by several names."""
+    kind = kind.feature if isinstance(kind, (hf.Sequence, hf.LargeList)) else kind
+    return kind.names if isinstance(kind, hf.ClassLabel) else ()

@@ -16,7 +16,7 @@ multiplies.
 import colorsys
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,8 +26,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from task2vec.errors import UsageError
-from task2vec.tasks.images import digest_pixels
 from task2vec.tasks.task import Task
+from task2vec.tasks.torch_dataset import from_dataset
 
 SIDE = 96
 # Below this, ten classes have too few images each for cross-validation.
@@ -42,26 +42,6 @@ _PATIENCE = 300
 
 Painter = Callable[[np.random.Generator], Image.Image]
 _Point = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class PilImages:
-    """Images that are held in memory."""
-
-    pictures: tuple[Image.Image, ...]
-    is_threadsafe: bool = True
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.pictures)
-
-    def load(self, index: int) -> Image.Image:
-        """A copy of one image, so that no caller can change the task."""
-        return self.pictures[index].copy()
-
-    def name(self, index: int) -> str:
-        """How messages call one image."""
-        return f"item {index}"
 
 
 def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ...]:
@@ -97,9 +77,8 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
 
 
 def _make_task(name: str, pictures: Sequence[Image.Image], targets: np.ndarray, classes: Sequence[str]) -> Task:
-    digests = tuple(map(digest_pixels, pictures))
-    images, labels = PilImages(tuple(pictures)), np.asarray(targets, dtype=np.int64)
-    return Task(name, images, labels, tuple(classes), digests, source="task2vec.sample_tasks")
+    task = from_dataset([*zip(pictures, targets, strict=True)], classes=classes, name=name)
+    return replace(task, source="task2vec.sample_tasks")
 
 
 def _find_sample(name: str) -> Path:
@@ -336,11 +315,11 @@ def toy_tasks(*, count: int = 64, side: int = 32, seed: int = 0) -> tuple[Task, 
         (11, 11, 255)
     """
     partitions = draw_partitions(count=count, side=side, seed=seed)
-    images = PilImages(tuple(Image.new("RGB", (1, 1), (int(i), int(j), 255)) for i, j in _grid(side)))
-    digests, width = tuple(map(digest_pixels, images.pictures)), len(str(count - 1))
-    about = {"images": images, "digests": digests, "classes": ("negative", "positive"), "source": "task2vec.toy_tasks"}
+    points = [Image.new("RGB", (1, 1), (int(i), int(j), 255)) for i, j in _grid(side)]
+    pairs, width = [*zip(points, partitions[0].is_positive, strict=True)], len(str(count - 1))
+    first = replace(from_dataset(pairs, classes=("negative", "positive")), source="task2vec.toy_tasks")
     return tuple(
-        Task(name=f"toy {number:0{width}}", targets=partition.is_positive.astype(np.int64), **about)
+        replace(first, name=f"toy {number:0{width}}", targets=partition.is_positive.astype(np.int64))
         for number, partition in enumerate(partitions)
     )
 

@@ -94,7 +94,7 @@ def read_table(
     """
     is_file = isinstance(table, str | os.PathLike)
     place = Path(table) if is_file else f"the {type(table).__name__}"
-    columns = read_columns(place, path_column=path_column or PATH) if isinstance(place, Path) else _read_frame(table)
+    columns = read_columns(place, path_column or PATH) if isinstance(place, Path) else _read_frame(table)
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
     path, wanted, notes = _choose_columns(place, columns, path_column, label_columns)
 
@@ -110,13 +110,9 @@ def read_table(
         images = replace(open_files(Path(folder.resolve().anchor), [*map(os.path.abspath, paths)]), names=paths)
     else:
         images = open_files(folder.resolve(), paths)
-    kind = type(table).__name__
-    about = {
-        "name": name or (place.stem if isinstance(place, Path) else kind),
-        "source": str(table) if is_file else kind,
-    }
-    options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
-    return make_task(images, labels, classes=classes, notes=notes, **about, **options)
+    default_name, source = (place.stem, str(table)) if isinstance(place, Path) else (type(table).__name__,) * 2
+    about = {"classes": classes, "name": name or default_name, "source": source, "notes": notes}
+    return make_task(images, labels, **about, allow_bad=allow_bad, num_workers=num_workers, progress=progress)
 
 
 def _choose_columns(
@@ -143,11 +139,12 @@ def _choose_columns(
             f"{place} has no line with the names of its columns: it begins with {data[0]!r}, an image, which would be "
             "lost. Add a first line, such as path,label."
         )
-    paths = [path] if path else [PATH] if PATH in columns else [one for one in find(PATHS) if one not in (labels or ())]
-    if not path and PATH not in columns:
-        paths = (
-            [*filter(is_path, paths)] or [one for one in columns if is_path(one) and one not in (labels or ())] or paths
-        )
+    if path or PATH in columns:
+        paths = [path or PATH]
+    else:
+        named = [column for column in find(PATHS) if column not in (labels or ())]
+        likely = [column for column in columns if is_path(column) and column not in (labels or ())]
+        paths = [column for column in named if column in likely] or likely or named
     wanted, unused = list(labels or ()), []
     if labels is None:
         wanted = [column for column in columns if column not in ("", *paths, *find(NO_LABELS))]  # "": pandas' row names
@@ -159,9 +156,12 @@ def _choose_columns(
     missing = [column for column in (*paths, *wanted) if column not in columns]
     is_twice = len({*paths, *wanted}) < len(paths) + len(wanted)
     if missing or is_twice or not wanted or len(paths) != 1:
-        what = "needs one column of labels or more" if paths else f"has no column '{PATH}'"
-        what = f"has no column {quote(missing)}" if missing else what
-        what = f"has several columns that may be paths ({quote(paths)})" if len(paths) > 1 else what
+        if len(paths) > 1:
+            what = f"has several columns that may be paths ({quote(paths)})"
+        elif missing or not paths:
+            what = f"has no column {quote(missing or [PATH])}"
+        else:
+            what = "needs one column of labels or more"
         raise (UsageError if is_twice or missing else DataError)(
             f"{place} {what}; its columns are {quote(list(columns), 20)}. "
             "Name them, each once: path_column= and label_columns= (--path-column, --label-columns)."
@@ -196,10 +196,10 @@ def _read_frame(table: Any) -> Columns:
     return columns
 
 
-def read_columns(place: Path, *, path_column: str | None = None) -> Columns:
+def read_columns(place: Path, path_column: str = PATH) -> Columns:
     """The cells of a table by column: text for CSV, Python values for Parquet.
 
-    With `path_column`, a table that holds images instead of paths is refused before they are read.
+    A table that holds images, and no column of their paths, is refused before they are read.
     """
     suffix = place.suffix.lower()
     if suffix not in SUFFIXES:
@@ -211,7 +211,7 @@ def read_columns(place: Path, *, path_column: str | None = None) -> Columns:
     return _read_csv(place, path_column) if suffix in (".csv", ".tsv") else _read_parquet(place, path_column)
 
 
-def _find_delimiter(place: Path, encoding: str, path_column: str | None) -> str:
+def _find_delimiter(place: Path, encoding: str, path_column: str) -> str:
     """What separates the cells of a text file: that which gives its first rows equally many, two or more."""
     found: dict[str, list[str]] = {}
     for delimiter in DELIMITERS:
@@ -222,7 +222,7 @@ def _find_delimiter(place: Path, encoding: str, path_column: str | None) -> str:
     usual = [path_column, *PATHS.split()]
     named = [one for one in found if any({name, _simplify(name)} & {*usual} for name in found[one])]
     chosen = named if len(named) == 1 else list(found)
-    if len(chosen) > 1 and path_column is not None:
+    if len(chosen) > 1:
         raise DataError(
             f"{place} may be separated by {' or '.join(map(repr, chosen))}: all give rows of equal length. Save it "
             "with commas, and quote cells that contain one."
@@ -230,7 +230,7 @@ def _find_delimiter(place: Path, encoding: str, path_column: str | None) -> str:
     return chosen[0] if chosen else ","
 
 
-def _read_csv(place: Path, path_column: str | None) -> Columns:
+def _read_csv(place: Path, path_column: str) -> Columns:
     """The columns of a text file in UTF-8, or UTF-16 with its mark; a row of another length is refused by its line."""
     try:
         encoding = "utf-16" if read_start(place, 2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -259,7 +259,7 @@ def _read_csv(place: Path, path_column: str | None) -> Columns:
     return columns
 
 
-def _read_parquet(place: Path, path_column: str | None) -> Columns:
+def _read_parquet(place: Path, path_column: str) -> Columns:
     """The columns of a Parquet file, equal texts kept once; refused if they need far more memory than the file's size.
 
     A few bytes of such a file may stand for any number of rows, and for a text of any length.
@@ -272,7 +272,7 @@ def _read_parquet(place: Path, path_column: str | None) -> Columns:
         ) from error
     try:
         kinds = {field.name: field.type for field in parquet.read_schema(place)}
-        if path_column is not None and (path_column not in kinds or types.is_struct(kinds[path_column])):
+        if path_column not in kinds or types.is_struct(kinds[path_column]):
             for name, kind in kinds.items():
                 if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
                     raise refuse_huggingface(place, f"its column {name!r} holds the images themselves")

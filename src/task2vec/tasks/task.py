@@ -11,11 +11,10 @@ stay tied.
 import difflib
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -36,17 +35,10 @@ class TasksByTaxon(dict[str, "Task"]):
     """The tasks of a rank by the name of their taxon, in the order of the classes.
 
     Attributes:
-        level: The rank.
         left_out: Why every other taxon, and the classes without one, make no task.
     """
 
-    def __init__(self, level: str, tasks: Mapping[str, "Task"], left_out: Mapping[str, str]):
-        super().__init__(tasks)
-        self.level, self.left_out = level, left_out
-
-    def __repr__(self) -> str:
-        """The tasks in one line."""
-        return f"TasksByTaxon({self.level}, {len(self)} tasks, {len(self.left_out)} left out)"
+    left_out: dict[str, str]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -205,8 +197,7 @@ class Task:
                 f"select needs {fewest} or more classes of '{self.name}', each once, and got {list(classes)}. For a "
                 "binary task of each class, use one_vs_rest()."
             )
-        kept = [self.classes[number] for number in found]
-        return self._regroup([[number] for number in found], kept, self.name if name is None else name)
+        return self._keep_classes(found, self.name if name is None else name)
 
     def _find_class(self, kind: str | int) -> int:
         """The number of one class; an unknown or ambiguous name is refused with close matches."""
@@ -222,11 +213,15 @@ class Task:
             f"{quote(close)}. For a mask, pass numpy.flatnonzero."
         )
 
-    def _regroup(self, groups: Sequence[list[int]], classes: Sequence[str], name: str, *notes: str) -> "Task":
-        """The task whose classes are groups of those here, of the images that have one; or, multi-label, of columns."""
+    def _keep_classes(self, numbers: list[int], name: str) -> "Task":
+        """The task of some classes and their images; or, multi-label, of columns."""
+        classes = tuple(self.classes[number] for number in numbers)
         if self.is_multilabel:
-            columns = [number for group in groups for number in group]
-            return replace(self, name=name, targets=self.targets[:, columns], classes=tuple(classes))
+            return replace(self, name=name, targets=self.targets[:, numbers], classes=classes)
+        return self._regroup([[number] for number in numbers], classes, name)
+
+    def _regroup(self, groups: Sequence[list[int]], classes: Sequence[str], name: str, *notes: str) -> "Task":
+        """The task whose classes are groups of those here, of the images that have one."""
         new_number = np.full(len(self.classes), -1)
         for number, group in enumerate(groups):
             new_number[group] = number
@@ -253,16 +248,14 @@ class Task:
             "it has a single class with images, '0'"
         """
         named, nowhere = self._group_classes(level, taxonomy)
-        tasks, left_out = {}, {}
+        tasks = TasksByTaxon()
+        tasks.left_out = {f"no {level}": f"{len(nowhere)} classes have none: {quote(nowhere)}"} if nowhere else {}
         for name, numbers in named.items():
-            classes = [self.classes[number] for number in numbers]
-            if len(classes) > 1:
-                tasks[name] = self._regroup([[number] for number in numbers], classes, f"{self.name}: {name}")
+            if len(numbers) > 1:
+                tasks[name] = self._keep_classes(numbers, f"{self.name}: {name}")
             else:
-                left_out[name] = f"it has a single class with images, {classes[0]!r}"
-        if nowhere:
-            left_out[f"no {level}"] = f"{len(nowhere)} classes have none: {quote(nowhere)}"
-        return TasksByTaxon(level, tasks, left_out)
+                tasks.left_out[name] = f"it has a single class with images, {self.classes[numbers[0]]!r}"
+        return tasks
 
     def at_taxon(self, level: str, taxonomy: "Taxonomy", *, name: str | None = None) -> "Task":
         """The task whose classes are the taxa of the rank `level`: orders, for example, instead of species.
@@ -360,17 +353,14 @@ class Task:
         return part
 
 
-def join_tasks(
-    tasks: Sequence[Any], *, classes: Literal["merge", "apart"] | None = None, name: str | None = None
-) -> Task:
+def join_tasks(tasks: Sequence[Any], *, merge_classes: bool = False, name: str | None = None) -> Task:
     """The union of tasks: all their images, those that several of them share kept once.
 
     Images are the same if their pixels are. Multi-label tasks can be joined if they have the same attributes.
 
     Args:
         tasks: Two tasks or more, or anything that `to_task` makes tasks of, all single-label or all multi-label.
-        classes: What classes of one name in two tasks are: "merge" for one class, "apart" for two, which are then
-            called "task/class", as all classes are. Needed only if there are any.
+        merge_classes: Classes of one name in two tasks are one class. If they are not, rename them before.
         name: The name of the union; the names of the tasks joined by " + " if not given.
 
     Raises:
@@ -380,7 +370,7 @@ def join_tasks(
     Example:
         >>> import task2vec as t2v
         >>> train, test = t2v.sample_tasks(images_per_task=40)[0].split()
-        >>> join_tasks([train, test], classes="merge", name="digits")
+        >>> join_tasks([train, test], merge_classes=True, name="digits")
         Task(digits, 40 images, 10 classes)
         >>> shapes = t2v.sample_tasks(images_per_task=40)[2]
         >>> join_tasks([train, shapes]).name
@@ -389,10 +379,9 @@ def join_tasks(
     from task2vec.tasks.source import to_tasks
 
     tasks = list(to_tasks(tasks))
-    if len(tasks) < 2 or classes not in (None, "merge", "apart"):
-        given = f"{len(tasks)} tasks and classes={classes!r}"
-        raise UsageError(f"join_tasks got {given}. Pass two tasks or more, and 'merge', 'apart' or no classes.")
-    names, numbered = _number_classes(tasks, classes)
+    if len(tasks) < 2:
+        raise UsageError(f"{len(tasks)} tasks cannot be joined. Pass two tasks or more, in a list.")
+    names, numbered = _number_classes(tasks, merge_classes)
     places = _keep_once(tasks, names, numbered)
     notes = list(dict.fromkeys(note for task in tasks for note in task.notes))
     if shared := sum(map(len, tasks)) - len(places):
@@ -409,7 +398,7 @@ def join_tasks(
     )
 
 
-def _number_classes(tasks: list[Task], classes: str | None) -> tuple[list[str], list[np.ndarray]]:
+def _number_classes(tasks: list[Task], merge_classes: bool) -> tuple[list[str], list[np.ndarray]]:
     """The classes of the union, and the targets of every task in their numbers; unclear names are refused."""
     first, names = tasks[0], [task.name for task in tasks]
     every = Counter(kind for task in tasks for kind in task.classes)
@@ -420,22 +409,18 @@ def _number_classes(tasks: list[Task], classes: str | None) -> tuple[list[str], 
         wrong = "are partly single-label and partly multi-label. Use the one_vs_rest() tasks, or join tasks of one kind"
     elif any(len(set(task.classes)) < len(task.classes) for task in tasks):
         wrong = f"have a task with several classes of one name, among {quote(shared)}. Rename them when you read it"
-    elif classes == "apart" and len(set(names)) < len(names):
-        wrong = "have equal names, so 'task/class' is ambiguous. Rename one: dataclasses.replace(task, name=...)"
-    elif first.is_multilabel and (differing or classes == "apart"):
-        what = f"only some have {quote(differing)}" if differing else "classes='apart' makes them all different"
-        wrong = f"do not have the same attributes ({what}). Keep common ones with select(...), and pass classes='merge'"
-    elif classes is None and shared:
-        wrong = f"have classes of one name ({quote(shared)}). Pass classes='merge' if they are the same, else 'apart'"
+    elif first.is_multilabel and differing:
+        wrong = f"do not have the same attributes (only some have {quote(differing)}). Keep common ones: select(...)"
+    elif shared and not merge_classes:
+        wrong = f"have classes of one name ({quote(shared)}). Pass merge_classes=True if they are the same; if not, "
+        wrong += "rename some: dataclasses.replace(task, classes=...)"
     if wrong:
         raise UsageError(f"cannot join the tasks {quote(names)}: they {wrong}.")
     if first.is_multilabel:
         return list(first.classes), [task.targets[:, list(map(task.classes.index, first.classes))] for task in tasks]
-    called = [[f"{task.name}/{kind}" if classes == "apart" else kind for kind in task.classes] for task in tasks]
-    union = list(dict.fromkeys(chain.from_iterable(called)))
-    number = {kind: index for index, kind in enumerate(union)}
-    renumbered = [np.array([number[kind] for kind in kinds]) for kinds in called]
-    return union, [numbers[task.targets] for numbers, task in zip(renumbered, tasks, strict=True)]
+    number = {kind: index for index, kind in enumerate(every)}
+    renumbered = [np.array([number[kind] for kind in task.classes]) for task in tasks]
+    return list(every), [numbers[task.targets] for numbers, task in zip(renumbered, tasks, strict=True)]
 
 
 def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray]) -> list[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """Any map-style dataset of (image, label) pairs becomes a task; torch is welcome here but never imported."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,8 +193,8 @@ def number_classes(
     labels: np.ndarray, given: Sequence[str] | None, dataset: object, name_of: NameOf
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Targets, class names and notes; names are those given, else the dataset's own where they fit, else numbers."""
-    if labels.dtype.kind == "b":
-        labels = labels.astype(np.uint8)
+    if labels.dtype.kind in "bu":
+        labels = labels.astype(np.int64)
     _refuse_decimals(labels, name_of)
     is_multilabel = labels.ndim == 2
     needed = labels.shape[1] if is_multilabel else int(labels.max(initial=-1)) + 1
@@ -239,11 +239,7 @@ def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | Non
     if getattr(dataset, "_target_types", None) == ["binary-category"]:  # OxfordIIITPet: `classes` are the 37 breeds
         attributes = ("bin_classes",)
     found = [getattr(dataset, attribute, None) for attribute in attributes]
-    candidates = [names for names in found if isinstance(names, (list, tuple))]
-    numbers = getattr(dataset, "class_to_idx", None)
-    if isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers))):
-        candidates.append(sorted(numbers, key=numbers.__getitem__))
-    for names in candidates:
+    for names in (names for names in found if isinstance(names, (list, tuple))):
         # Synonyms, as ImageNet has them, are joined into one name.
         words = [", ".join(map(str, name)) if isinstance(name, tuple) else name for name in names]
         if words[-1:] == [""]:  # CelebA's header ends in a blank
