@@ -23,9 +23,7 @@ def logits_of(classes, count=6, scale=2.0):
 
 
 @pytest.mark.parametrize(("classes", "is_multilabel"), KINDS)
-def test_terms_add_up_to_the_fisher_at_the_logits_and_shares_are_squared_lengths_at_the_features(
-    classes, is_multilabel
-):
+def test_terms_add_up_to_the_fisher_and_shares_are_their_squared_lengths(classes, is_multilabel):
     p = probabilities(logits_of(classes), is_multilabel=is_multilabel)
     vectors = everything(p, is_multilabel)
     expected = torch.diag_embed(p * (1 - p)) if is_multilabel else torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
