@@ -68,15 +68,6 @@ class Values:
             yield run, self.values[run]
 
 
-def make_passes(count, batch_size, *, padding=1):
-    def fill_up(pixels):
-        return torch.cat([pixels, pixels[-1:].expand(-len(pixels) % padding)])
-
-    how = {"dtype": torch.float64, "batch_size": batch_size, "memory": OomRetry("a formula"), "input": fill_up}
-    probe = SimpleNamespace(feature_dim=FEATURES, n_filters=FILTERS)
-    return SimpleNamespace(probe=probe, pixels=Values(count), **how)
-
-
 def make_parts(seed, *, tasks, images, terms):
     """Tasks that drew up to `terms` pairs of some of the images; one drew a single pair."""
     generator = torch.Generator().manual_seed(seed)
@@ -109,7 +100,12 @@ def loop(part, pixels, keys):
 
 
 def run(parts, count, *, batch_size=4, engine=None, padding=1):
-    keys, passes = [7 * i % 5 for i in range(count)], make_passes(count, batch_size, padding=padding)
+    def fill_up(pixels):
+        return torch.cat([pixels, pixels[-1:].expand(-len(pixels) % padding)])
+
+    how = {"dtype": torch.float64, "batch_size": batch_size, "memory": OomRetry("a formula"), "input": fill_up}
+    probe, keys = SimpleNamespace(feature_dim=FEATURES, n_filters=FILTERS), [7 * i % 5 for i in range(count)]
+    passes = SimpleNamespace(probe=probe, pixels=Values(count), **how)
     backward = Backward(passes, engine or Formula(), parts, keys)
     ledger, pixels, steps = backward.ledger, passes.pixels, []
     drawn = torch.nonzero(backward.counts).flatten().tolist()
@@ -131,17 +127,12 @@ def assert_same(found, wanted):
 
 @pytest.mark.parametrize("terms", [1, 5])
 @pytest.mark.parametrize("tasks", [1, 9])
-@pytest.mark.parametrize("batch_size", [1, 3, 100])
-def test_shared_passes_equal_a_loop_over_tasks_and_images(terms, tasks, batch_size, costs):
+@pytest.mark.parametrize(("batch_size", "padding"), [(1, 1), (3, 1), (100, 1), (4, 4)])
+def test_shared_passes_equal_a_loop_over_tasks_and_images(terms, tasks, batch_size, padding, costs):
     engine = Formula()
     parts = make_parts(tasks, tasks=tasks, images=8, terms=terms)
-    assert_same(*run(parts, 8, batch_size=batch_size, engine=engine))
+    assert_same(*run(parts, 8, batch_size=batch_size, engine=engine, padding=padding))
     assert max(engine.forward) <= batch_size
-
-
-def test_images_that_fill_up_a_batch_count_nothing(costs):
-    parts = make_parts(0, tasks=3, images=7, terms=3)
-    assert_same(*run(parts, 7, batch_size=4, padding=4))
 
 
 def test_images_of_many_pairs_go_forward_once_and_few_slots_are_empty():
@@ -162,46 +153,32 @@ def draw_alone(counts):
 
 
 @pytest.mark.parametrize("costs", ["cuda"], indirect=True)
-def test_one_image_of_many_pairs_does_not_empty_the_slots_of_a_large_batch(costs):
+def test_images_of_many_pairs_take_several_columns_and_leave_few_slots_empty(costs):
     parts, engine = draw_alone([8, 6, 6, *[4] * 5, *[3] * 20, *[2] * 60, *[1] * 170]), Formula()
     assert_same(*run(parts, 258, batch_size=128, engine=engine))
-    assert engine.back < 1.1 * len(parts[0].images)
-    assert sum(engine.forward) <= len(parts[0].images)
-
-
-@pytest.mark.parametrize("costs", ["cuda"], indirect=True)
-def test_few_images_of_many_pairs_take_several_columns(costs):
+    pairs = len(parts[0].images)
+    assert engine.back < 1.1 * pairs and sum(engine.forward) <= pairs
     engine = Formula()
     assert_same(*run(draw_alone([64] * 3), 3, batch_size=64, engine=engine))
     assert engine.slots < 64 / 4 and max(engine.forward) <= 64
 
 
 @pytest.mark.parametrize("terms", [1, 4])
-@pytest.mark.parametrize("fails", [(1,), (5,), (2, 6, 9)])
-def test_memory_that_runs_out_between_slots_changes_no_number(fails, terms, costs):
-    parts, engine = make_parts(terms, tasks=9, images=8, terms=terms), Formula(fails=fails)
-    assert_same(*run(parts, 8, batch_size=8, engine=engine))
+@pytest.mark.parametrize(("where", "fails"), [("pass", [1]), ("pass", [2, 5, 9]), ("add", [1]), ("add", [4])])
+def test_memory_that_runs_out_changes_no_number(where, fails, terms, costs, monkeypatch):
+    """Between the slots of a pass, or while rows are entered into the ledger."""
+    calls, add = [], Ledger.add
+
+    def guarded(ledger, rows, owners, **rest):
+        calls.append(len(rows))
+        if where == "add" and len(calls) in fails:
+            raise out_of_memory()
+        add(ledger, rows, owners, **rest)
+
+    engine = Formula(fails=fails if where == "pass" else ())
+    monkeypatch.setattr(Ledger, "add", guarded)
+    assert_same(*run(make_parts(terms, tasks=9, images=8, terms=terms), 8, batch_size=8, engine=engine))
     assert len(engine.forward) > 1  # it was halved indeed
-
-
-@pytest.mark.parametrize("terms", [1, 4])
-@pytest.mark.parametrize("fails", [1, 4])
-def test_memory_that_runs_out_while_rows_are_entered_changes_no_number(terms, fails, costs, monkeypatch):
-    refused = []
-
-    class Full(Ledger):
-        calls = 0
-
-        def add(self, rows, owners, **rest):
-            self.calls += 1
-            if self.calls == fails:
-                refused.append(fails)
-                raise out_of_memory()
-            super().add(rows, owners, **rest)
-
-    monkeypatch.setattr(batching, "Ledger", Full)
-    assert_same(*run(make_parts(terms, tasks=9, images=8, terms=terms), 8, batch_size=8))
-    assert refused == [fails]
 
 
 def test_columns_that_do_not_fit_become_fewer(costs):
