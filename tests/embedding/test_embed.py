@@ -299,14 +299,12 @@ def test_random_labels_are_the_hardest_to_memorise_and_reported_as_chance():
 def test_a_task_with_every_image_twice_is_nearly_the_same(probe):
     """Copies are in one fold, or the error would be that of images seen in training."""
     items, settings = list(zip(*pictures((9, 9, 9)), strict=True)), EmbedSettings(max_samples=10_000)
-    once = embed(from_dataset(items, name="once"), probe, settings=settings)
-    twice = from_dataset([item for item in items for _ in range(2)], name="twice")
-    (result,) = embed_many([twice], probe, settings=settings)
-    for embedding in (embed(twice, probe, settings=settings), result.embedding):
-        assert 0.9 < embedding.norm() / once.norm() < 1.1
-        error = once.provenance["head"]["cv_error"]
-        assert error > 0.1, "an easy task would show nothing"
-        assert embedding.provenance["head"]["cv_error"] == pytest.approx(error, abs=0.05)
+    once, twice = (from_dataset([item for item in items for _ in range(k)], name=str(k)) for k in (1, 2))
+    expected, *found = (embed(task, probe, settings=settings) for task in (once, twice))
+    for embedding in (*found, *(result.embedding for result in embed_many([twice], probe, settings=settings))):
+        errors = [one.provenance["head"]["cv_error"] for one in (embedding, expected)]
+        assert errors[0] == pytest.approx(errors[1], abs=0.05) and errors[1] > 0.1  # an easy task would show nothing
+        assert 0.9 < embedding.norm() / expected.norm() < 1.1
 
 
 BAD = [{"method": "laplace"}, {"seeds": "some"}, {"dtype": "int8"}, {"rel_tol": math.nan}, {"l2": -1.0}, {"l2": None}]
@@ -329,13 +327,10 @@ def test_bad_arguments_are_refused_before_an_image_is_read(probe, task, values, 
 
 
 def test_settings_are_recorded_only_where_they_count():
-    training = VariationalSettings(epochs=7)
-    for method in ("robust", "direct"):
-        told = EmbedSettings(method, variational=training).as_dict()
-        assert told["method"] == method and not set(told) & {"epochs", "variational", "batch"}
-    told = EmbedSettings("variational", variational=training).as_dict()
-    assert told["epochs"] == 7 and told["batch"] == 64 and "variational" not in told
-    assert {"max_samples", "seeds"} <= set(EmbedSettings().as_dict()) and not {"max_samples", "rel_tol"} & set(told)
+    robust, direct, trained = (EmbedSettings(name).as_dict() for name in ("robust", "direct", "variational"))
+    sampling, training = {"max_samples", "seeds", "rel_tol", "smoothing"}, {"epochs", "batch", "head_rate", "rate"}
+    assert sampling <= set(robust) == set(direct) and not training & set(robust) and direct["method"] == "direct"
+    assert training <= set(trained) and not (sampling | {"variational"}) & set(trained) and trained["batch"] == 64
     assert (VariationalSettings().steps_per_epoch, VariationalSettings().rate) == (157, 1e-2)  # the paper's
     assert EmbedSettings() == EmbedSettings() and hash(EmbedSettings()) == hash(EmbedSettings())
 

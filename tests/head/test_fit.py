@@ -43,20 +43,18 @@ def test_optimum_of_the_stated_objective(kind, count, features, balance):
 def test_a_whitened_problem_is_the_same_and_takes_half_of_the_steps(kind, monkeypatch):
     (x, _, onehot), (classes, is_multilabel) = problem(kind, 200, 20), KINDS[kind]
     x *= torch.linspace(0, 3, 20, dtype=torch.float64).exp()  # directions as unequal as those of a network's features
-    targets = torch.from_numpy(onehot).double()
-    weights = image_weights(targets, is_multilabel=is_multilabel, balance=True)[None]
-    plain = make_problem(x, targets[None], weights, is_multilabel=is_multilabel)
-    assert plain.factor is None and whiten(plain, 1e-3 / classes).factor is not None
-    calls, slopes = [], Problem._slopes
-    monkeypatch.setattr(Problem, "_slopes", lambda self, *args: (calls.append(self), slopes(self, *args))[1])
-    tasks, penalty, found = torch.tensor([0]), torch.tensor([1e-3 / classes], dtype=torch.float64), []
-    for one in (plain, whiten(plain, 1e-3 / classes)):
-        solved, loss, converged = one.solve(weights, penalty, tasks, tolerance=1e-7, max_steps=1000)
+    targets, tasks = torch.from_numpy(onehot).double()[None], torch.tensor([0])
+    weights = image_weights(targets, is_multilabel=is_multilabel, balance=True)
+    plain, penalty = make_problem(x, targets, weights, is_multilabel=is_multilabel), 1e-3 / classes
+    calls, slopes, found = [], Problem._slopes, []
+    monkeypatch.setattr(Problem, "_slopes", lambda *args: (calls.append(args[0]), slopes(*args))[1])
+    for one in (plain, whiten(plain, penalty)):
+        solved, loss, converged = one.solve(weights, torch.tensor([penalty]), tasks, tolerance=1e-7, max_steps=1000)
         assert bool(converged)
         found.append((*one.to_heads(solved, tasks), loss, one.logits(solved, tasks)))
     for ours, expected in zip(found[1], found[0], strict=True):
         assert torch.allclose(ours, expected, rtol=1e-4, atol=1e-5)
-    white = sum(one.factor is not None for one in calls)
+    white = sum(one is not plain for one in calls)
     assert 0 < white <= (len(calls) - white) / 2
 
 
@@ -242,27 +240,22 @@ def test_heads_of_several_tasks_are_those_that_each_has_alone(kind, count, valid
 @pytest.mark.parametrize("balance", [True, False])
 @pytest.mark.parametrize("kind", ["2 classes", "4 classes"])
 def test_small_tasks_on_other_images_fitted_together_are_as_alone(kind, balance):
-    classes = KINDS[kind][0]
+    classes, rng = KINDS[kind][0], torch.Generator().manual_seed(0)
     counts = (15 * classes, 11 * classes, 7 * classes)
-    assert all(is_small(count, classes) for count in counts) and not is_small(16 * classes, classes)
-    assert not is_small(241, 100)
-    parts = [problem(kind, count, seed=count)[:2] for count in counts]
-    copies = [torch.arange(count) // 2 for count in counts]  # of the images, two and two
-    alone = [
-        fit_head(x, y, classes=classes, balance=balance, groups=own) for (x, y), own in zip(parts, copies, strict=True)
-    ]
-    rng, total = torch.Generator().manual_seed(0), sum(counts)
-    mixed = torch.randperm(total, generator=rng).split(counts)
-    members = [own.sort().values for own in mixed]
-    features, targets = torch.empty(total, 8, dtype=torch.float64), torch.zeros(3, total, dtype=torch.long)
-    groups = torch.empty(total, dtype=torch.long)
-    for number, ((x, y), own) in enumerate(zip(parts, members, strict=True)):
-        features[own], targets[number, own], groups[own] = x, y, copies[number] + 1000 * number
+    assert all(is_small(count, classes) for count in counts)
+    assert not is_small(16 * classes, classes) and not is_small(241, 100)
+    how, alone = {"classes": classes, "balance": balance}, []
+    members = [own.sort().values for own in torch.randperm(sum(counts), generator=rng).split(counts)]
+    features, groups = torch.empty(sum(counts), 8, dtype=torch.float64), torch.empty(sum(counts), dtype=torch.long)
+    targets = torch.zeros(3, sum(counts), dtype=torch.long)
+    for number, own in enumerate(members):
+        x, y, _ = problem(kind, len(own), seed=len(own))
+        copies = torch.arange(len(own)) // 2  # of the images, two and two
+        alone.append(fit_head(x, y, groups=copies, **how))
+        features[own], targets[number, own], groups[own] = x, y, copies + 1000 * number
     groups = groups.unique(return_inverse=True)[1]
-    found = fit_heads(features, targets, classes=classes, balance=balance, groups=groups, members=members)
-    for one, other in zip(found, alone, strict=True):
-        torch.testing.assert_close(one.weight, other.weight, rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(one.bias, other.bias, rtol=1e-4, atol=1e-6)
+    for one, other in zip(fit_heads(features, targets, groups=groups, members=members, **how), alone, strict=True):
+        torch.testing.assert_close((one.weight, one.bias), (other.weight, other.bias), rtol=1e-4, atol=1e-6)
         figures = [(head.cv_loss, head.cv_error, head.train_loss, head.l2) for head in (one, other)]
         assert figures[0] == pytest.approx(figures[1], rel=1e-4)
         assert (one.beats_chance, one.has_converged) == (other.beats_chance, other.has_converged)
