@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from task2vec.embedding import batching
 from task2vec.embedding.batching import Passes, Pixels
 from task2vec.fisher import PerSampleFisher
 from task2vec.probe import Preprocess, make_probe
@@ -121,3 +122,15 @@ class Counts:
         monkeypatch.setattr(Pixels, "load", counted_load)
         monkeypatch.setattr(Passes, "_features", counted_features)
         monkeypatch.setattr(PerSampleFisher, "rows_by_seed", counted_rows)
+
+
+# What a forward pass costs, and how many images go for nothing: a CPU, a GPU, and a column for every pair that fits.
+COSTS = {"cpu": (1.5, 0), "cuda": (0.3, 32), "pairs": (0.0, 10_000)}
+
+
+@pytest.fixture(params=list(COSTS))
+def costs(request, monkeypatch):
+    """Every layout of batches."""
+    for table, cost in zip((batching._FORWARD, batching._IDLE), COSTS[request.param], strict=True):
+        monkeypatch.setitem(table, "cpu", cost)
+    return request.param

@@ -130,7 +130,7 @@ def limit_memory(most, monkeypatch):
     return fitted, refused
 
 
-def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch):
+def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch, costs):
     settings = EmbedSettings(dtype="float64")
     before = embed(task, probe, settings=settings, batch_size=16)
     fitted, refused = limit_memory(3, monkeypatch)

@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.sparse.csgraph import connected_components
 from timm.layers.std_conv import StdConv2d
@@ -14,7 +15,7 @@ from task2vec.embedding import EmbedSettings, VariationalSettings, embed, embed_
 from task2vec.embedding.batching import Passes
 from task2vec.embedding.many import _merge, gather_images, group_tasks
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, ProbeError, ResourceError, UsageError
-from task2vec.fisher import PerSampleFisher
+from task2vec.fisher import Ledger, PerSampleFisher
 from task2vec.head import fit_heads
 from task2vec.progress import silent
 from task2vec.tasks import Task, from_dataset
@@ -165,21 +166,43 @@ def test_heads_of_small_tasks_on_other_images_are_fitted_together_where_a_device
     assert_same([found[number] for number in range(len(tasks))], wanted)
 
 
-@pytest.mark.parametrize(("family", "fails"), [("binary", (1,)), ("classes", (2, 5))])
-def test_memory_that_runs_out_at_any_slot_changes_no_number(monkeypatch, family, fails):
-    wanted, rows, slots = embed_alone(family, FINE), PerSampleFisher.rows_by_seed, []
+@pytest.mark.parametrize("batch_size", [1, 3, 32])
+def test_any_layout_of_a_batch_gives_the_same(batch_size, costs, monkeypatch):
+    settings, plain = replace(FINE, seeds="all"), Passes.input
+    wanted, counts = embed_alone("classes", settings), Counts(monkeypatch)
+    # As a GPU does, batches are filled up with images that count nothing.
+    filled = lambda x: torch.cat([x, x[-1:].expand(-len(x) % 4, -1, -1, -1)])  # noqa: E731
+    monkeypatch.setattr(Passes, "input", lambda self, pixels: filled(plain(self, pixels)))
+    assert_same(embed_all(make_family("classes"), settings=settings, batch_size=batch_size), wanted)
+    images, pairs = len(make_family("classes")[0]), sum(one.provenance["counts"]["backpropagated"] for one in wanted)
+    if (batch_size, costs) in ((32, "cpu"), (32, "pairs")):
+        assert counts.forward < images + 4 if costs == "cpu" else counts.forward >= pairs
 
-    def guarded(engine, images, seeds, keys=None):
+
+@pytest.mark.parametrize("family", ["binary", "classes"])
+@pytest.mark.parametrize(("where", "fails"), [("pass", (1,)), ("pass", (2, 5)), ("ledger", (1,)), ("ledger", (3,))])
+def test_memory_that_runs_out_at_any_slot_changes_no_number(monkeypatch, family, where, fails, costs):
+    """In a backward pass, or while rows are entered into the ledger."""
+    wanted, rows, add, calls = embed_alone(family, FINE), PerSampleFisher.rows_by_seed, Ledger.add, []
+
+    def fail(name, count):
+        calls.append(name)
+        if name == where and calls.count(name) in fails and count > 1:
+            raise out_of_memory()
+
+    def guarded_rows(engine, images, seeds, keys=None):
         for found in rows(engine, images, seeds, keys):
-            slots.append(len(images))
-            if len(slots) in fails and len(images) > 1:
-                raise out_of_memory()
+            fail("pass", len(images))
             yield found
 
-    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", guarded)
+    def guarded_add(ledger, found, owners, **rest):
+        fail("ledger", len(found))
+        add(ledger, found, owners, **rest)
+
+    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", guarded_rows)
+    monkeypatch.setattr(Ledger, "add", guarded_add)
     with pytest.warns(UserWarning, match="GPU memory ran out: continuing with batches of"):
-        assert_same(embed_all(make_family(family), batch_size=32), wanted)
-    assert len(set(slots)) > 1
+        assert_same(embed_all(make_family(family), batch_size=8), wanted)
 
 
 def test_results_come_before_later_groups_are_touched(monkeypatch):
