@@ -119,7 +119,9 @@ def test_layers_that_change_their_weights_are_not_plain():
     assert is_plain(type("Renamed", (nn.Linear,), {})(3, 4))
 
 
-def test_flags_that_contradict_each_other_are_no_error(monkeypatch):
-    assert reductions.matmul_precision() == "highest"
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", Mock(side_effect=RuntimeError("mix of old and new")))
-    assert reductions.matmul_precision() == "mixed"
+@pytest.mark.parametrize(
+    ("answer", "wanted"), [({"return_value": "high"}, "high"), ({"side_effect": RuntimeError}, "mixed")]
+)
+def test_flags_that_contradict_each_other_are_no_error(monkeypatch, answer, wanted):
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", Mock(**answer))
+    assert reductions.matmul_precision() == wanted
