@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -51,29 +52,21 @@ def test_it_is_what_loops_over_pairs_give(kind, distance, has_twins):
         assert found.floor is None and found.excess is None
 
 
-def test_two_collections_are_what_loops_give():
-    ones, others = [draw(5, 1)[0]], [draw(7, 2, centre=0.5)[0]]
+@pytest.mark.parametrize("count", [1, 2])
+def test_two_collections_are_what_loops_give_with_twins_or_without(count):
+    ones, others = draw(5, 1)[:count], draw(7, 2, centre=0.5)[:count]
 
     def cross(one, other):
-        return slow_cross(one[0], other[0], symmetric)
+        return slow_cross([*chain(*one)], [*chain(*other)], symmetric)
 
-    def own(one, other):
-        return (slow_coefficient(one[0], None, symmetric) + slow_coefficient(other[0], None, symmetric)) / 2
+    def own(*both):
+        return np.mean([slow_coefficient(side[0], side[1] if count == 2 else None, symmetric) for side in both])
 
-    found = measure_cross(ones[0], others[0])
+    found = measure_cross(ones[0], others[0], twins=(ones[1], others[1]) if count == 2 else None)
     excess = {"excess": lambda *both: cross(*both) - own(*both)}
     check(found, {"coefficient": cross, "own": own} | excess, ones, others)
     assert found.alignment.value == 1 - found.coefficient.value
     assert found.alignment.stderr == found.coefficient.stderr and found.batches == (5, 7)
-
-
-def test_twins_count_as_batches_of_both_collections():
-    (ones, twins), (others, other_twins) = draw(4, 3), draw(5, 4, centre=0.5)
-    found = measure_cross(ones, others, twins=(twins, other_twins))
-    expected = slow_cross([*ones, *twins], [*others, *other_twins], symmetric)
-    assert found.coefficient.value == pytest.approx(expected, abs=1e-6)
-    alone = [slow_coefficient(*side, symmetric) for side in ((ones, twins), (others, other_twins))]
-    assert found.own.value == pytest.approx(np.mean(alone), abs=1e-6)
 
 
 def test_one_kind_and_two_draws_of_one_collection_have_no_excess_and_others_do():

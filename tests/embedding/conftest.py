@@ -6,7 +6,9 @@ import torch
 from PIL import Image
 from torch import nn
 
-from task2vec.embedding.batching import Pixels
+from task2vec.embedding import batching
+from task2vec.embedding.batching import Passes, Pixels
+from task2vec.fisher import PerSampleFisher
 from task2vec.probe import Preprocess, make_probe
 from task2vec.tasks import Task, from_dataset, read_folder
 
@@ -38,14 +40,17 @@ def probe():
     return make_tiny()
 
 
+def paint(pixels):
+    """Images of (n, h, w, 3) numbers."""
+    return [Image.fromarray(x.clip(0, 255).astype(np.uint8)) for x in pixels]
+
+
 def pictures(counts=(9, 7, 6), *, seed=0, side=10):
     """Noisy pictures whose classes differ a little in colour, with their labels."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(counts)), counts)
-    pixels = (
-        128 + 50 * rng.normal(size=(len(labels), side, side, 3)) + 25 * rng.normal(size=(len(counts), 1, 1, 3))[labels]
-    )
-    return [Image.fromarray(x.clip(0, 255).astype(np.uint8)) for x in pixels], labels.tolist()
+    noise, colours = rng.normal(size=(len(labels), side, side, 3)), rng.normal(size=(len(counts), 1, 1, 3))
+    return paint(128 + 50 * noise + 25 * colours[labels]), labels.tolist()
 
 
 def make_task(counts=(9, 7, 6), *, seed=0, **options) -> Task:
@@ -69,10 +74,7 @@ def make_attributes(count=20, *, seed=1) -> Task:
     rows = (rng.random((count, 3)) < 0.4).astype(int)
     rows[:2] = [[0, 0, 0], [1, 1, 1]]
     pixels = 110 + 40 * rng.normal(size=(count, 10, 10, 3)) + 30 * rows[:, None, None, :]
-    images = [Image.fromarray(x.clip(0, 255).astype(np.uint8)) for x in pixels]
-    return from_dataset(
-        [(image, torch.tensor(row)) for image, row in zip(images, rows, strict=True)], name="attributes"
-    )
+    return from_dataset(list(zip(paint(pixels), map(torch.tensor, rows), strict=True)), name="attributes")
 
 
 @pytest.fixture(scope="session")
@@ -97,14 +99,38 @@ def numbers(embedding):
     return b"".join(array.tobytes() for array in arrays if array is not None)
 
 
-def count_decodes(monkeypatch):
-    """The indices of images as they are decoded."""
-    decoded, load = [], Pixels.load
+class Counts:
+    """How often images are decoded, run forward and run back."""
 
-    def counted(pixels, index):
-        if index not in pixels.kept:
-            decoded.append(index)
-        return load(pixels, index)
+    def __init__(self, monkeypatch):
+        self.decoded, self.features, self.forward, self.backward = [], 0, 0, 0
+        load, features, rows = Pixels.load, Passes._features, PerSampleFisher.rows_by_seed
 
-    monkeypatch.setattr(Pixels, "load", counted)
-    return decoded
+        def counted_load(pixels, index):
+            self.decoded.append(pixels.images.name(index))
+            return load(pixels, index)
+
+        def counted_features(passes, pixels):
+            self.features += len(pixels)
+            return features(passes, pixels)
+
+        def counted_rows(engine, images, seeds, keys=None):
+            self.forward += len(images)
+            self.backward += 0 if callable(seeds) else seeds.shape[0] * seeds.shape[1]
+            return rows(engine, images, seeds, keys)
+
+        monkeypatch.setattr(Pixels, "load", counted_load)
+        monkeypatch.setattr(Passes, "_features", counted_features)
+        monkeypatch.setattr(PerSampleFisher, "rows_by_seed", counted_rows)
+
+
+# What a forward pass costs, and how many images go for nothing: a CPU, a GPU, and a column for every pair that fits.
+COSTS = {"cpu": (1.5, 0), "cuda": (0.3, 32), "pairs": (0.0, 10_000)}
+
+
+@pytest.fixture(params=list(COSTS))
+def costs(request, monkeypatch):
+    """Every layout of batches."""
+    for table, cost in zip((batching._FORWARD, batching._IDLE), COSTS[request.param], strict=True):
+        monkeypatch.setitem(table, "cpu", cost)
+    return request.param

@@ -1,215 +1,48 @@
-"""The shared backward passes against a loop over tasks and images, with rows that are a formula."""
+"""How a batch is laid out, against the cost of every layout; how a GPU multiplies, and resizes images."""
 
-import warnings
-from types import SimpleNamespace
+import math
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 import task2vec as t2v
 from task2vec.embedding import batching
-from task2vec.embedding.batching import Backward, OomRetry, Part
-from task2vec.fisher import Design, Ledger
-from tests.embedding.families import out_of_memory
 from tests.tiny_probe import make_tiny
 
-FEATURES, FILTERS = 4, 6
-MIX = torch.randn(FEATURES, FILTERS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-# What a forward pass costs, and how many images go for nothing: a CPU, a GPU, and a column for every pair that fits.
-COSTS = {"cpu": (1.5, 0), "cuda": (0.3, 32), "pairs": (0.0, 10_000)}
+CPU = torch.device("cpu")
+some_counts = st.lists(st.integers(1, 9), min_size=1, max_size=12).map(lambda counts: sorted(counts, reverse=True))
 
 
-@pytest.fixture(params=list(COSTS))
-def costs(request, monkeypatch):
-    for table, cost in zip((batching._FORWARD, batching._IDLE), COSTS[request.param], strict=True):
-        monkeypatch.setitem(table, "cpu", cost)
-    return request.param
+def lay_out(counts, slots):
+    """The columns of each image, and the cost of all in backward passes of one image, with so many slots."""
+    columns = [math.ceil(count / slots) for count in counts]
+    return columns, (sum(columns) + batching._IDLE["cpu"]) * (batching._FORWARD["cpu"] + slots)
 
 
-def make_row(pixel, seed, key):
-    """What the engine gives for one image and seed; not zero for the zero seed of an empty slot."""
-    return (pixel + 0.1 * key) * (seed @ MIX + 1).square()
-
-
-class Formula:
-    """An engine that counts, and runs out of memory at some slots, or with more than so many images."""
-
-    def __init__(self, *, fails=(), most=10**9):
-        self.fails, self.most, self.slots, self.forward, self.back = list(fails), most, 0, [], 0
-
-    def rows_by_seed(self, images, seeds, keys):
-        assert len(images) == seeds.shape[1] == len(keys)
-        if len(images) > self.most:
-            raise out_of_memory()
-        self.forward.append(len(images))
-        self.back += seeds.shape[0] * seeds.shape[1]
-        for seed in seeds:
-            self.slots += 1
-            if len(images) > 1 and self.slots in self.fails:
-                raise out_of_memory()
-            yield torch.stack([make_row(*each) for each in zip(images, seed, keys, strict=True)])
-
-
-class Values:
-    """Images that are one number each."""
-
-    def __init__(self, count):
-        self.values = torch.arange(1, count + 1, dtype=torch.float64)
-        self.device = torch.device("cpu")
-
-    def __len__(self):
-        return len(self.values)
-
-    def runs(self, runs):
-        for run in runs:
-            assert len(set(run)) == len(run)  # or an image would be decoded twice
-            yield run, self.values[run]
-
-
-def make_passes(count, batch_size, *, padding=1):
-    def fill_up(pixels):
-        return torch.cat([pixels, pixels[-1:].expand(-len(pixels) % padding)])
-
-    how = {"dtype": torch.float64, "batch_size": batch_size, "memory": OomRetry("a formula"), "input": fill_up}
-    probe = SimpleNamespace(feature_dim=FEATURES, n_filters=FILTERS)
-    return SimpleNamespace(probe=probe, pixels=Values(count), **how)
-
-
-def make_parts(seed, *, tasks, images, terms):
-    """Tasks that drew up to `terms` pairs of some of the images; one drew a single pair."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def random(*size):
-        return torch.rand(*size, generator=generator, dtype=torch.float64)
-
-    parts = []
-    for number in range(tasks):
-        counts = torch.randint(terms + 1, (images,), generator=generator) if number else torch.eye(images)[-1].long()
-        counts[number % images] += counts.sum() == 0
-        owners = torch.repeat_interleave(torch.arange(images), counts)
-        inclusion, weights = (0.2 + 0.8 * random(images))[owners], (0.5 + random(images))[owners]
-        classes = 2 + number % 3
-        vectors, weight = random(len(owners), classes) - 0.5, random(classes, FEATURES) - 0.5
-        design = Design(images, len(owners.unique()), 1.5 * images)
-        parts.append(Part(owners, vectors, weight, inclusion, weights, design))
-    return parts
-
-
-def loop(part, pixels, keys):
-    """The estimate of one task: image by image, pair by pair."""
-    ledger = Ledger([part.design], filters=FILTERS, device=pixels.device)
-    for image in part.images.unique().tolist():
-        own = torch.nonzero(part.images == image).flatten()
-        rows = [make_row(pixels.values[image], part.vectors[i] @ part.weight, keys[image]) for i in own]
-        given = {"inclusion": part.inclusion[own[:1]], "weights": part.weights[own[:1]]}
-        ledger.add(torch.stack(rows).sum(0)[None], torch.tensor([0]), terms=torch.tensor([len(own)]), **given)
-    return ledger.estimate(0)
-
-
-def run(parts, count, *, batch_size=4, engine=None, padding=1):
-    keys, passes = [7 * i % 5 for i in range(count)], make_passes(count, batch_size, padding=padding)
-    backward = Backward(passes, engine or Formula(), parts, keys)
-    ledger, pixels, steps = backward.ledger, passes.pixels, []
-    drawn = torch.nonzero(backward.counts).flatten().tolist()
-    with warnings.catch_warnings(record=True):
-        warnings.simplefilter("always")
-        backward.run(drawn, steps.append)
-    assert sum(steps) == sum(len(part.images) for part in parts)
-    return [ledger.estimate(number) for number in range(len(parts))], [loop(part, pixels, keys) for part in parts]
-
-
-def assert_same(found, wanted):
-    for one, other in zip(found, wanted, strict=True):
-        assert (one.images, one.terms) == (other.images, other.terms)
-        assert torch.allclose(one.fisher, other.fisher, rtol=1e-12, atol=0)
-        # Sums of squares are subtracted from one another, which costs digits.
-        assert torch.allclose(one.stderr, other.stderr, rtol=1e-6, atol=1e-9 * float(other.stderr.max()))
-        assert one.effective_images == pytest.approx(other.effective_images, rel=1e-12)
-
-
-@pytest.mark.parametrize("terms", [1, 5])
-@pytest.mark.parametrize("tasks", [1, 9])
-@pytest.mark.parametrize("batch_size", [1, 3, 100])
-def test_shared_passes_equal_a_loop_over_tasks_and_images(terms, tasks, batch_size, costs):
-    engine = Formula()
-    parts = make_parts(tasks, tasks=tasks, images=8, terms=terms)
-    assert_same(*run(parts, 8, batch_size=batch_size, engine=engine))
-    assert max(engine.forward) <= batch_size
-
-
-def test_images_that_fill_up_a_batch_count_nothing(costs):
-    parts = make_parts(0, tasks=3, images=7, terms=3)
-    assert_same(*run(parts, 7, batch_size=4, padding=4))
-
-
-def test_images_of_many_pairs_go_forward_once_and_few_slots_are_empty():
-    parts, engine = make_parts(1, tasks=12, images=30, terms=2), Formula()
-    assert_same(*run(parts, 30, batch_size=5, engine=engine))
-    drawn = torch.cat([part.images for part in parts])
-    assert sum(engine.forward) == len(drawn.unique())
-    # Images come by falling numbers of pairs, so all empty slots together are fewer than those of one batch.
-    assert engine.back <= len(drawn) + 5 * int(drawn.bincount().max())
-
-
-def draw_alone(counts):
-    """One task that drew so many pairs of each image."""
-    images = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    ones = torch.ones(len(images), dtype=torch.float64)
-    design = Design(len(counts), len(counts), 1.5 * len(counts))
-    return [Part(images, torch.rand(len(images), 2).double(), torch.rand(2, FEATURES).double(), ones, ones, design)]
-
-
-@pytest.mark.parametrize("costs", ["cuda"], indirect=True)
-def test_one_image_of_many_pairs_does_not_empty_the_slots_of_a_large_batch(costs):
-    parts, engine = draw_alone([8, 6, 6, *[4] * 5, *[3] * 20, *[2] * 60, *[1] * 170]), Formula()
-    assert_same(*run(parts, 258, batch_size=128, engine=engine))
-    assert engine.back < 1.1 * len(parts[0].images)
-    assert sum(engine.forward) <= len(parts[0].images)
-
-
-@pytest.mark.parametrize("costs", ["cuda"], indirect=True)
-def test_few_images_of_many_pairs_take_several_columns(costs):
-    engine = Formula()
-    assert_same(*run(draw_alone([64] * 3), 3, batch_size=64, engine=engine))
-    assert engine.slots < 64 / 4 and max(engine.forward) <= 64
-
-
-@pytest.mark.parametrize("terms", [1, 4])
-@pytest.mark.parametrize("fails", [(1,), (5,), (2, 6, 9)])
-def test_memory_that_runs_out_between_slots_changes_no_number(fails, terms, costs):
-    parts, engine = make_parts(terms, tasks=9, images=8, terms=terms), Formula(fails=fails)
-    assert_same(*run(parts, 8, batch_size=8, engine=engine))
-    assert len(engine.forward) > 1  # it was halved indeed
-
-
-@pytest.mark.parametrize("terms", [1, 4])
-@pytest.mark.parametrize("fails", [1, 4])
-def test_memory_that_runs_out_while_rows_are_entered_changes_no_number(terms, fails, costs, monkeypatch):
-    refused = []
-
-    class Full(Ledger):
-        calls = 0
-
-        def add(self, rows, owners, **rest):
-            self.calls += 1
-            if self.calls == fails:
-                refused.append(fails)
-                raise out_of_memory()
-            super().add(rows, owners, **rest)
-
-    monkeypatch.setattr(batching, "Ledger", Full)
-    assert_same(*run(make_parts(terms, tasks=9, images=8, terms=terms), 8, batch_size=8))
-    assert refused == [fails]
-
-
-def test_columns_that_do_not_fit_become_fewer(costs):
-    engine = Formula(most=3)
-    for counts in ([9] * 4, [9, 2, 1, 1, 1, 1], [9]):
-        assert_same(*run(draw_alone(counts), len(counts), batch_size=16, engine=engine))
-        assert max(engine.forward) <= 3
-    assert engine.forward[-1] == (1 if costs == "cpu" else 3)  # and no fewer than do fit
+@pytest.mark.parametrize(("forward", "idle"), [(1.5, 0), (0.3, 32), (0.0, 10_000)])  # a CPU, a GPU, a column per pair
+@given(some_counts, st.integers(1, 15))
+def test_the_cheapest_layout_is_chosen(forward, idle, counts, most):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(batching._FORWARD, "cpu", forward)
+        patch.setitem(batching._IDLE, "cpu", idle)
+        slots = {math.ceil(counts[0] / columns) for columns in range(1, most + 1)}  # by the image of the most pairs
+        if len(counts) <= most:
+            layouts = [lay_out(counts, count) for count in sorted(slots)]
+            fitting = [(cost, columns) for columns, cost in layouts if sum(columns) <= most]
+            best = [columns for cost, columns in fitting if cost <= min(fitting)[0] * (1 + 1e-6)]
+            assert batching.assign_columns(torch.tensor(counts), most, device=CPU).tolist() in best
+        # As many of the first images as fit, with the slots that make a pair the cheapest.
+        shares = {}
+        for count in slots:
+            end = max(end for end in range(1, len(counts) + 1) if sum(lay_out(counts[:end], count)[0]) <= most)
+            share = lay_out(counts[:end], count)[1] / sum(counts[:end])
+            shares[end] = min(share, shares.get(end, math.inf))
+        found = batching.count_images(torch.tensor(counts), most, device=CPU)
+        assert shares[found] == pytest.approx(min(shares.values()), rel=1e-6)
 
 
 def test_a_gpu_multiplies_in_tf32_within_the_block_unless_a_users_own_flags_forbid_it():

@@ -1,17 +1,12 @@
 """Intervals of the Fisher of the population: their closed forms, and how often they hold."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
-import torch
+import scipy.stats
 
 from task2vec.embedding import Embedding, trivial
 from task2vec.errors import UsageError
-from task2vec.fisher import Design, Ledger, draw_pairs
 from task2vec.probe import FilterLayer
-
-CPU = torch.device("cpu")
 
 
 def make(fisher, stderr, *, images=100, layers=1):
@@ -22,26 +17,21 @@ def make(fisher, stderr, *, images=100, layers=1):
     return Embedding("birds", "net", *arrays, np.ones(len(arrays[0])), kinds, {"counts": {"images_used": images}})
 
 
-def test_symmetric_in_the_logarithm_and_wider_for_fewer_images():
-    fisher, stderr = np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.4, 0.9])
-    low, high = make(fisher, stderr).interval()
-    assert np.allclose(low * high, fisher**2)
-    width = np.log(high / fisher) / (stderr / fisher)
-    assert (np.diff(width) > 0).all()  # a larger relative error comes from fewer images
-    assert (make(fisher, stderr, images=10).interval()[1] > high).all()
-
-
-def test_many_images_give_the_normal_interval():
-    low, high = make([1.0, 2.0], [1e-3, 2e-3], images=10**6).interval()
-    assert np.allclose(np.log(high / low) / 2, 1.96 * 1e-3, rtol=1e-4)
-
-
-def test_grows_with_the_level():
-    embedding = make([1.0, 0.2, 0.0], [0.1, 0.2, 0.0])
-    found = [embedding.interval(level) for level in (0.5, 0.9, 0.95, 0.999)]
-    for (low, high), (lower, higher) in pairwise(found):
-        assert (lower <= low).all()
-        assert (higher > high).all()
+def test_it_is_students_in_the_logarithm_and_the_rule_of_three_above():
+    """Of 100 equal images each has a hundredth of the Fisher, and fewer than 3 in 100 may be of another kind."""
+    fisher, stderr = np.array([[1.0, 2.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.0]]), np.array([0.1, 0.4, 0.9, 0.0])
+    embedding = make(fisher.ravel(), np.append(stderr, np.zeros(4)), layers=2)
+    for level in (0.5, 0.95, 0.999):
+        low, high = (each.reshape(2, 4) for each in embedding.interval(level))
+        error = stderr[:3] / fisher[0, :3]
+        images = 1 / (1 / 100 + error**2)
+        half = scipy.stats.t.ppf((1 + level) / 2, images) * error
+        rare = -np.log(1 - level) * (fisher[0, :3] / images).sum() / 4
+        assert np.allclose(np.log(fisher[0, :3] / low[0, :3]), half)
+        assert np.allclose(high[0], np.maximum([*(fisher[0, :3] * np.exp(half)), 0], rare))
+        assert low[0, 3] == 0 and not low[1].any() and not high[1].any()  # a layer without Fisher
+    low, high = make([1.0, 0.0], [0.0, 0.0]).interval()
+    assert low.tolist() == [1, 0] and high == pytest.approx([1, 3 / 100 / 2], rel=0.01)
 
 
 @pytest.mark.parametrize("level", [0, 1, 1.5, -0.1, float("nan")])
@@ -50,39 +40,20 @@ def test_refuses_what_is_no_level(level):
         make([1.0], [0.1]).interval(level)
 
 
-def test_rule_of_three_for_filters_without_fisher():
-    """Of 100 equal images each has a hundredth of the Fisher, and fewer than 3 in 100 may be of another kind."""
-    low, high = make([1.0, 0.0, 0.0, 0.0], [0.0] * 4, layers=2).interval()
-    assert low.tolist() == [1, 0, 0, 0]
-    assert high == pytest.approx([1, 3 / 100 / 2, 0, 0], rel=0.01)  # the mean of its layer; a layer without Fisher: 0
-
-
 def test_finite_whatever_the_error():
     rare = make([1e-30, 1.0], [1.0, 5.0])
     for embedding in (rare, trivial(rare), make([1.0], [0.0], images=float("inf"))):
         assert np.isfinite(embedding.interval(0.9999)).all()
 
 
-def estimate_once(rng, *, images=100, pairs=80):
-    """Lognormal Fisher, by images of unequal size, in filters that respond to 3 % to all of them; and its true mean."""
-    often = np.geomspace(0.03, 1, 60)
-    size = np.exp(0.6 * rng.standard_normal(images))
-    rows = size[:, None] * np.exp(0.8 * rng.standard_normal((images, 60))) * (rng.random((images, 60)) < often)
-    chances = torch.from_numpy(0.9 * size / size.sum() + 0.1 / images)[:, None]
-    draw = draw_pairs(chances, pairs, generator=torch.Generator().manual_seed(int(rng.integers(1 << 31))))
-    ones = torch.ones(len(draw.images), dtype=torch.float64)
-    ledger = Ledger([Design(images, len(ones), images)], filters=60, device=CPU)
-    drawn = torch.from_numpy(rows)[draw.images]
-    ledger.add(drawn, torch.zeros(len(ones)).long(), inclusion=draw.image_inclusion, terms=ones, weights=ones)
-    found = ledger.estimate(0)
-    return make(found.fisher.numpy(), found.stderr.numpy(), images=found.images), often * np.exp((0.6**2 + 0.8**2) / 2)
-
-
 def test_holds_for_heavy_tails_where_the_normal_interval_does_not():
-    rng = np.random.default_rng(0)
-    normal, own = [], []
+    """Lognormal Fisher, by images of unequal size, in filters that respond to 3 % to all of them."""
+    rng, often = np.random.default_rng(0), np.geomspace(0.03, 1, 60)
+    truth, normal, own = often * np.exp((0.6**2 + 0.8**2) / 2), [], []
     for _ in range(60):
-        embedding, truth = estimate_once(rng)
+        rows = np.exp(0.6 * rng.standard_normal((100, 1)) + 0.8 * rng.standard_normal((100, 60)))
+        rows *= rng.random((100, 60)) < often
+        embedding = make(rows.mean(0), rows.std(0, ddof=1) / 10)
         low, high = embedding.interval()
         own.append((low <= truth) & (truth <= high))
         normal.append(np.abs(embedding.fisher - truth) <= 1.96 * embedding.stderr)

@@ -6,20 +6,21 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.sparse.csgraph import connected_components
 from timm.layers.std_conv import StdConv2d
 
 from task2vec.embedding import EmbedSettings, VariationalSettings, embed, embed_many, many
-from task2vec.embedding.batching import Passes, Pixels
+from task2vec.embedding.batching import Passes
 from task2vec.embedding.many import _merge, gather_images, group_tasks
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, ProbeError, ResourceError, UsageError
-from task2vec.fisher import PerSampleFisher
+from task2vec.fisher import Ledger, PerSampleFisher
 from task2vec.head import fit_heads
 from task2vec.progress import silent
 from task2vec.tasks import Task, from_dataset
 from tests.cases import make_case
-from tests.embedding.conftest import make_task, make_tiny, pictures, write_folder
+from tests.embedding.conftest import Counts, make_task, make_tiny, pictures, write_folder
 from tests.embedding.families import (
     FAMILIES,
     FINE,
@@ -128,31 +129,6 @@ def test_the_same_task_twice_and_no_task_at_all():
     assert list(embed_many([], tiny())) == []
 
 
-class Counts:
-    """How often images are decoded, run forward and run back."""
-
-    def __init__(self, monkeypatch):
-        self.decoded, self.features, self.forward, self.backward = [], 0, 0, 0
-        load, features, rows = Pixels.load, Passes._features, PerSampleFisher.rows_by_seed
-
-        def counted_load(pixels, index):
-            self.decoded.append(pixels.images.name(index))
-            return load(pixels, index)
-
-        def counted_features(passes, pixels):
-            self.features += len(pixels)
-            return features(passes, pixels)
-
-        def counted_rows(engine, images, seeds, keys=None):
-            self.forward += len(images)
-            self.backward += 0 if callable(seeds) else seeds.shape[0] * seeds.shape[1]
-            return rows(engine, images, seeds, keys)
-
-        monkeypatch.setattr(Pixels, "load", counted_load)
-        monkeypatch.setattr(Passes, "_features", counted_features)
-        monkeypatch.setattr(PerSampleFisher, "rows_by_seed", counted_rows)
-
-
 def test_tasks_on_the_same_images_share_all_but_the_way_back(monkeypatch):
     counts, tasks = Counts(monkeypatch), ask_binary(12)
     found = embed_all(tasks, batch_size=8, device="cpu")  # a GPU fills batches up
@@ -190,21 +166,43 @@ def test_heads_of_small_tasks_on_other_images_are_fitted_together_where_a_device
     assert_same([found[number] for number in range(len(tasks))], wanted)
 
 
-@pytest.mark.parametrize(("family", "fails"), [("binary", (1,)), ("classes", (2, 5))])
-def test_memory_that_runs_out_at_any_slot_changes_no_number(monkeypatch, family, fails):
-    wanted, rows, slots = embed_alone(family, FINE), PerSampleFisher.rows_by_seed, []
+@pytest.mark.parametrize("batch_size", [1, 3, 32])
+def test_any_layout_of_a_batch_gives_the_same(batch_size, costs, monkeypatch):
+    settings, plain = replace(FINE, seeds="all"), Passes.input
+    wanted, counts = embed_alone("classes", settings), Counts(monkeypatch)
+    # As a GPU does, batches are filled up with images that count nothing.
+    filled = lambda x: torch.cat([x, x[-1:].expand(-len(x) % 4, -1, -1, -1)])  # noqa: E731
+    monkeypatch.setattr(Passes, "input", lambda self, pixels: filled(plain(self, pixels)))
+    assert_same(embed_all(make_family("classes"), settings=settings, batch_size=batch_size), wanted)
+    images, pairs = len(make_family("classes")[0]), sum(one.provenance["counts"]["backpropagated"] for one in wanted)
+    if (batch_size, costs) in ((32, "cpu"), (32, "pairs")):
+        assert counts.forward < images + 4 if costs == "cpu" else counts.forward >= pairs
 
-    def guarded(engine, images, seeds, keys=None):
+
+@pytest.mark.parametrize("family", ["binary", "classes"])
+@pytest.mark.parametrize(("where", "fails"), [("pass", (1,)), ("pass", (2, 5)), ("ledger", (1,)), ("ledger", (3,))])
+def test_memory_that_runs_out_at_any_slot_changes_no_number(monkeypatch, family, where, fails, costs):
+    """In a backward pass, or while rows are entered into the ledger."""
+    wanted, rows, add, calls = embed_alone(family, FINE), PerSampleFisher.rows_by_seed, Ledger.add, []
+
+    def fail(name, count):
+        calls.append(name)
+        if name == where and calls.count(name) in fails and count > 1:
+            raise out_of_memory()
+
+    def guarded_rows(engine, images, seeds, keys=None):
         for found in rows(engine, images, seeds, keys):
-            slots.append(len(images))
-            if len(slots) in fails and len(images) > 1:
-                raise out_of_memory()
+            fail("pass", len(images))
             yield found
 
-    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", guarded)
+    def guarded_add(ledger, found, owners, **rest):
+        fail("ledger", len(found))
+        add(ledger, found, owners, **rest)
+
+    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", guarded_rows)
+    monkeypatch.setattr(Ledger, "add", guarded_add)
     with pytest.warns(UserWarning, match="GPU memory ran out: continuing with batches of"):
-        assert_same(embed_all(make_family(family), batch_size=32), wanted)
-    assert len(set(slots)) > 1
+        assert_same(embed_all(make_family(family), batch_size=8), wanted)
 
 
 def test_results_come_before_later_groups_are_touched(monkeypatch):
@@ -225,16 +223,18 @@ def test_arguments_are_refused_at_the_call(options):
 
 
 def test_tasks_probes_and_folders_are_refused_at_the_call(tmp_path):
-    with pytest.raises(DataError, match="no-such-birds does not exist"):
-        embed_many([make_task(), "no-such-birds"], tiny())
-    with pytest.raises(UsageError, match="a int holds no labelled images"):
-        embed_many([make_task(), 3], tiny())
-    with pytest.raises(ProbeError, match="StdConv2d"):
-        embed_many([make_task()], make_tiny(second=StdConv2d), settings=EmbedSettings(method="variational"))
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(ResourceError, match=r"cannot be written to.*Choose another folder"):
-        embed_many([make_task()], tiny(), folder=tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "mine"
+    task, file = make_task(), tmp_path / "file"
+    file.write_text("mine")
+    noisy = {"settings": EmbedSettings(method="variational")}
+    for tasks, probe, options, error, words in (
+        ([task, "no-such-birds"], tiny(), {}, DataError, "no-such-birds does not exist"),
+        ([task, 3], tiny(), {}, UsageError, "a int holds no labelled images"),
+        ([task], make_tiny(second=StdConv2d), noisy, ProbeError, "StdConv2d"),
+        ([task], tiny(), {"folder": file}, ResourceError, "cannot be written to.*Choose another folder"),
+    ):
+        with pytest.raises(error, match=words):
+            embed_many(tasks, probe, **options)
+    assert file.read_text() == "mine"
 
 
 BLACK = Image.new("RGB", (10, 10))
@@ -283,16 +283,6 @@ def test_a_file_that_goes_away_between_the_passes(folders, monkeypatch, others):
         assert is_close(results[number].embedding, embedding, error=1e-9)
 
 
-def test_a_drive_that_comes_back_costs_nothing_but_time():
-    tasks = ask_binary(4)
-    away = DataChangedError("the drive was away")
-    ill = [replace(task, images=Spoiled(task.images, away, 3 * (i == 1))) for i, task in enumerate(tasks)]
-    results = run_many(ill, tiny())
-    failed = {result.number for result in results if result.error is not None}
-    assert failed <= {1}
-    assert_others_are_well(results, tasks, failed)
-
-
 def test_one_poisoned_task_among_fifty(tmp_path):
     """R3."""
     pool, _ = pictures((12,), seed=3)
@@ -308,48 +298,37 @@ def test_one_poisoned_task_among_fifty(tmp_path):
     assert is_close(results[24].embedding, embed(tasks[24], tiny(), settings=FINE), error=1e-9)
 
 
-def run_with_black(settings=FINE):
-    """Tasks on common pictures, of which the second and the last have a black one too, and their results."""
-    pool, _ = pictures((10,), seed=4)
-    own = [[*pool, BLACK] if number in (1, 3) else pool for number in range(4)]
-    tasks = [ask(images, [i % 2 for i in range(len(images))], f"t{n}") for n, images in enumerate(own)]
-    return tasks, run_many(tasks, tiny(), settings=settings)
+@pytest.mark.parametrize("what", ["features", "rows"])
+def test_what_is_not_finite_is_named_and_fails_the_tasks_that_have_the_image(monkeypatch, what):
+    """Tasks on common pictures, of which the second and the last have a black one too."""
+    features, rows, seen = Passes._features, PerSampleFisher.rows_by_seed, []
+    black = int(ask([BLACK, BLACK], [0, 1], "black").digests[0][:16], 16)
 
-
-def test_an_image_without_finite_features_is_named_and_fails_its_tasks(monkeypatch):
-    features, seen = Passes._features, []
-
-    def spoilt(passes, pixels):
+    def spoilt_features(passes, pixels):
         seen.append(len(pixels))
         found = features(passes, pixels).clone()
         found[pixels.flatten(1).amax(1) == 0] = float("nan")
         return found
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Passes, "_features", spoilt)
-        tasks, results = run_with_black()
-    assert sum(seen) == 11  # the others need no second look
-    for number in (1, 3):
-        assert isinstance(results[number].error, NotFiniteError) and "'item 10'" in str(results[number].error)
-    assert_others_are_well(results, tasks, {1, 3})
-
-
-def test_rows_that_are_not_finite_fail_the_tasks_that_drew_them(monkeypatch):
-    rows = PerSampleFisher.rows_by_seed
-    black = int(ask([BLACK, BLACK], [0, 1], "black").digests[0][:16], 16)
-
-    def spoilt(engine, images, seeds, keys):
+    def spoilt_rows(engine, images, seeds, keys):
         for found in rows(engine, images, seeds, keys):
-            found = found.clone()
             found[[key == black for key in keys], 8:] = float("nan")
             yield found
 
+    pool, _ = pictures((10,), seed=4)
+    own = [[*pool, BLACK] if number in (1, 3) else pool for number in range(4)]
+    tasks = [ask(images, [i % 2 for i in range(len(images))], f"t{n}") for n, images in enumerate(own)]
     settings = replace(FINE, seeds="all")
     with monkeypatch.context() as patch:
-        patch.setattr(PerSampleFisher, "rows_by_seed", spoilt)
-        tasks, results = run_with_black(settings)
+        if what == "features":
+            patch.setattr(Passes, "_features", spoilt_features)
+        else:
+            patch.setattr(PerSampleFisher, "rows_by_seed", spoilt_rows)
+        results = run_many(tasks, tiny(), settings=settings)
+    assert sum(seen) == (11 if what == "features" else 0)  # the others need no second look
     for number in (1, 3):
-        assert isinstance(results[number].error, NotFiniteError) and "layer 'second'" in str(results[number].error)
+        assert isinstance(results[number].error, NotFiniteError)
+        assert ("'item 10'" if what == "features" else "layer 'second'") in str(results[number].error)
     assert_others_are_well(results, tasks, {1, 3}, settings=settings)
 
 
@@ -371,79 +350,37 @@ def test_unexpected_errors_are_not_swallowed(error):
     assert threading.active_count() == threads
 
 
-def test_a_full_disk_ends_the_run_and_earlier_results_are_kept(tmp_path, monkeypatch):
-    from task2vec import storage
-
-    calls, replace_file = [], storage.os.replace
-
-    def full(source, target):
-        calls.append(target)
-        if len(calls) > 2:
-            raise OSError(28, "No space left on device")
-        replace_file(source, target)
-
-    monkeypatch.setattr(storage.os, "replace", full)
-    results = embed_many(ask_binary(4), tiny(), settings=FINE, folder=tmp_path)
-    assert [next(results).number, next(results).number] == [0, 1]
-    with pytest.raises(ResourceError, match="No space left"):
-        next(results)
-    assert {place.name for place in tmp_path.iterdir()} == {f"question-{i}.t2v.safetensors" for i in (0, 1)}
-
-
 def make_named(name, numbers) -> Task:
     """A task of images of one colour each, which its number decides."""
     return ask([Image.new("RGB", (2, 2), (int(n), 0, 0)) for n in numbers], [i % 2 for i in range(len(numbers))], name)
 
 
-def random_tasks(seed):
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_are_what_is_joined_by_common_images(seed):
     rng = np.random.default_rng(seed)
-    return [make_named(f"t{i}", rng.integers(40, size=rng.integers(2, 6))) for i in range(9)]
-
-
-def components(tasks):
-    """Tasks joined to whatever shares an image with any of them."""
+    tasks = [make_named(f"t{i}", rng.integers(40, size=rng.integers(2, 6))) for i in range(9)]
     does_share = [[not set(one.digests).isdisjoint(other.digests) for other in tasks] for one in tasks]
     labels = connected_components(np.array(does_share))[1]
-    return sorted(np.flatnonzero(labels == label).tolist() for label in set(labels))
+    expected = sorted(np.flatnonzero(labels == label).tolist() for label in set(labels))
+    assert group_tasks(tasks, most=10**9) == expected
 
 
-def test_groups_are_what_is_joined_by_common_images():
-    for seed in range(4):
-        tasks = random_tasks(seed)
-        assert group_tasks(tasks, most=10**9) == components(tasks)
-
-
-def test_groups_are_filled_before_another_is_begun():
+def test_groups_are_filled_before_another_is_begun_and_a_gpu_takes_small_ones_together():
     tasks = [make_named(str(i), [i, i + 1]) for i in range(6)]
     assert group_tasks(tasks, most=3) == [[0, 1], [2, 3], [4, 5]]
     assert group_tasks(tasks, most=7) == [[0, 1, 2, 3, 4, 5]]
     assert group_tasks([], most=7) == []
+    groups = [[(number, make_named("", range(size)))] for number, size in enumerate([10, 20, 30, 90, 5])]
+    assert [[number for number, _ in group] for group in _merge(groups, 60)] == [[0, 1, 2], [3], [4]]
 
 
 def test_every_task_finds_its_own_images_among_the_common_ones():
     tasks = [task.canonical() for task in make_family("mixed")]
     common, digests, places = gather_images(tasks)
     for task, own in zip(tasks, places, strict=True):
-        assert [digests[place] for place in own] == list(task.digests)
-        assert len(set(own.tolist())) == len(task)  # copies within a task are images of their own
-        assert own.tolist() == sorted(own.tolist())  # in the order that the task has alone
-        for place, number in zip(own.tolist(), range(len(task)), strict=True):
+        assert tuple(digests[place] for place in own) == task.digests
+        assert own.tolist() == sorted(set(own.tolist()))  # in the order that the task has alone; copies are their own
+        for number, place in enumerate(own.tolist()):
             assert common.load(place).tobytes() == task.images.load(number).tobytes()
     copies = {d: max(task.digests.count(d) for task in tasks) for task in tasks for d in task.digests}
-    assert len(common) == sum(copies.values())
-    assert list(digests) == sorted(digests)
-
-
-def test_a_gpu_takes_small_groups_together_and_large_ones_alone():
-    groups = [[(number, make_task((size - 2, 2)))] for number, size in enumerate([10, 20, 30, 90, 5])]
-    merged = _merge(groups, 60)
-    assert [[number for number, _ in group] for group in merged] == [[0, 1, 2], [3], [4]]
-
-
-def test_tasks_of_other_images_in_one_group_are_embedded_as_alone(monkeypatch):
-    tasks = make_family("mixed")
-    apart = run_many(tasks, tiny(), settings=FINE)
-    monkeypatch.setattr(many, "group_tasks", lambda tasks, most: [list(range(len(tasks)))])
-    together = run_many(tasks, tiny(), settings=FINE)
-    for one, other in zip(together, apart, strict=True):
-        assert one.error is None and is_close(one.embedding, other.embedding, error=1e-9)
+    assert len(common) == sum(copies.values()) and list(digests) == sorted(digests)

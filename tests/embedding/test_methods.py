@@ -104,12 +104,10 @@ def test_the_head_learns_and_stays_if_fixed(probe):
     job = prepare_job(task, probe, settings=settings_of("variational", training=training), device="cpu", num_workers=1)
     features = job.features(silent)
     weight, bias = train_head(job, features, silent)
-    right = (features @ weight.T + bias).argmax(1) == job.targets
-    assert float(right.float().mean()) > 0.9 and not weight.requires_grad
+    assert float(((features @ weight.T + bias).argmax(1) == job.targets).float().mean()) > 0.9
     fixed, fast = (train(probe, task=task, head="fixed", **own) for own in ({}, {"head_rate": 0.1, "head_epochs": 3}))
     assert numbers(fixed) == numbers(fast)
-    reference = embed(task, probe, settings=settings_of("direct"))
-    assert fixed.provenance["head"] == reference.provenance["head"]
+    assert fixed.provenance["head"] == embed(task, probe, settings=settings_of("direct")).provenance["head"]
 
 
 LONG = VariationalSettings(epochs=6, head_epochs=1, draws=1120, batch=16, head="fixed")
@@ -121,22 +119,16 @@ def converged(probe):
     return embed(make_task(), probe, settings=settings_of("variational", training=LONG, beta=1e-4))
 
 
-def test_a_run_that_has_converged_has_no_warning(converged):
+def test_a_run_that_has_converged_has_no_warning_and_another_has_one_with_the_remedy(probe, converged):
     story = converged.provenance["variational"]
     assert set(story) == {"loss", "kl", "drift", "trend", "has_converged"}
     assert story["has_converged"] is True and max(story["drift"], story["trend"]) < 0.1
     assert 0 < story["loss"] < math.log(3) + 0.1 and story["kl"] > 0
-    assert not [w for w in converged.provenance["warnings"] if "converged" in w]
-    assert 0 < converged.provenance["relative_error"] < 0.1
-
-
-def test_a_run_that_has_not_converged_warns_with_the_remedy(probe):
-    embedding = train(probe, epochs=2, draws=16)
-    assert embedding.provenance["variational"]["has_converged"] is False and is_sound(embedding)
-    (warning,) = [w for w in embedding.provenance["warnings"] if "converged" in w]
-    assert "% of the optimiser's top speed" in warning and "--epochs" in warning
-    alone = train(probe, epochs=1, draws=16)
-    assert alone.provenance["variational"]["has_converged"] is False  # one step tells nothing
+    assert "converged" not in str(converged.provenance["warnings"]) and 0 < converged.provenance["relative_error"] < 0.1
+    for epochs in (1, 2):  # one step shows nothing
+        embedding = train(probe, epochs=epochs, draws=16)
+        assert embedding.provenance["variational"]["has_converged"] is False and is_sound(embedding)
+        assert "% of the optimiser's top speed: raise epochs= (--epochs)" in str(embedding.provenance["warnings"])
 
 
 def test_training_ends_where_the_closed_form_says(probe, converged):
@@ -160,28 +152,22 @@ def test_images_of_one_colour_are_never_nan(probe):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_dead_layers_are_never_nan(method):
+def test_dead_layers_and_extreme_priors_are_never_nan(probe, method):
     """Weights of zeros, and a bias so low that no ReLU after it ever fires."""
-    torch.manual_seed(0)
     module = Tiny().eval()
     with torch.no_grad():
         module.first.weight.zero_()
         module.second.bias.fill_(-1e4)
-    probe = make_probe("dead", module, ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
-    embedding = embed(make_task(), probe, settings=settings_of(method))
-    assert is_sound(embedding)
-    assert symmetric(embedding, embedding) == 0
+    dead = make_probe("dead", module, ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
+    embedding = embed(make_task(), dead, settings=settings_of(method))
+    assert is_sound(embedding) and symmetric(embedding, embedding) == 0
+    for beta in (1e-30, 1e30):
+        assert is_sound(embed(make_task(), probe, settings=settings_of(method, beta=beta)))
 
 
 def test_huge_learning_rates_are_bounded(probe):
     embedding = train(probe, rate=1e6, head_rate=1e6)
     assert is_sound(embedding) and all(math.isfinite(x) for x in embedding.provenance["variational"].values())
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_extreme_priors_are_never_nan(probe, method):
-    for beta in (1e-30, 1e30):
-        assert is_sound(embed(make_task(), probe, settings=settings_of(method, beta=beta)))
 
 
 class Explosive(Tiny):
@@ -205,11 +191,11 @@ def test_features_that_overflow_under_noise_name_a_layer():
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a CPU without bfloat16 says so and goes on
 def test_half_precision_trains_as_single_precision_does(probe):
     """Steps of 0.01 on a logarithm near 10 are below the resolution of bfloat16."""
-    moved, training = [], {"epochs": 4, "draws": 96, "head": "fixed"}
+    moved = []
     for dtype in ("float32", "bfloat16"):
-        own = {"dtype": dtype, "beta": 1e-4}
-        start, end = (train(probe, own=own, **training, rate=rate) for rate in (1e-9, 1e-2))
-        moved.append(np.log(end.vector) - np.log(start.vector))
+        how = {"own": {"dtype": dtype, "beta": 1e-4}, "epochs": 4, "draws": 96, "head": "fixed"}
+        start, end = (train(probe, rate=rate, **how) for rate in (1e-9, 1e-2))
+        moved.append(np.log(end.vector / start.vector))
     assert np.abs(moved[0]).mean() > 0.01
     assert np.abs(moved[1] - moved[0]).mean() < 0.5 * np.abs(moved[0]).mean() + 0.05
 

@@ -56,30 +56,18 @@ def test_standard_error_is_the_true_one(stop):
     assert bool((within > 0.88).all())  # 0.95 but for the skew
 
 
-def test_a_census_leaves_the_error_of_the_population():
+def test_what_is_known_for_certain_has_no_error_and_a_census_that_of_the_population():
     rows, _ = population(50, torch.Generator().manual_seed(0))
-    estimate = estimate_of(rows, terms=2)
-    assert torch.allclose(estimate.fisher, rows.mean(0), rtol=1e-12)
-    assert torch.allclose(estimate.stderr, (rows.var(0) / 50).sqrt(), rtol=1e-9)  # S / sqrt(N)
-    assert (estimate.images, estimate.terms) == (50, 100)
-
-
-def test_nothing_to_measure_is_no_error():
-    estimate = estimate_of(torch.zeros(4, 3))
-    assert not estimate.fisher.any() and not estimate.stderr.any()
-    assert (estimate.relative_error, estimate.effective_images) == (0.0, 0.0)
-
-
-def test_class_sizes_are_not_counted_as_noise():
-    # 990 images of one class and 10 of another, each with the same Fisher: nothing is uncertain.
+    census, nothing = estimate_of(rows, terms=2), estimate_of(torch.zeros(4, 3))
+    assert torch.allclose(census.fisher, rows.mean(0), rtol=1e-12) and (census.images, census.terms) == (50, 100)
+    assert torch.allclose(census.stderr, (rows.var(0) / 50).sqrt(), rtol=1e-9)  # S / sqrt(N)
+    assert not nothing.fisher.any() and not nothing.stderr.any()
+    assert (nothing.relative_error, nothing.effective_images) == (0.0, 0.0)
+    # 990 images of one class and 10 of another, each with the same Fisher: class sizes are no noise.
     weights = torch.cat([torch.full((990,), 1000 / 2 / 990), torch.full((10,), 1000 / 2 / 10)]).double()
     found = estimate_of(weights[:, None] * 3.0, weights=weights)
-    assert torch.allclose(found.fisher, torch.tensor([3.0]).double())
-    assert float(found.stderr) < 1e-6
-
-
-def test_rows_in_single_precision_are_summed_in_double():
-    rows = torch.full((4000, 1), 0.1)
+    assert float(found.fisher) == pytest.approx(3.0) and float(found.stderr) < 1e-6
+    rows = torch.full((4000, 1), 0.1)  # in single precision, summed in double
     assert float(estimate_of(rows).fisher) == pytest.approx(float(rows[0, 0]), rel=1e-12)
 
 

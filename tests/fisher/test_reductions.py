@@ -1,5 +1,7 @@
 """Routes that only a GPU takes, and the energies of patches: each against a plain version, in float64."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 from timm.layers.conv2d_same import Conv2dSame
@@ -32,17 +34,15 @@ GEOMETRIES = {
 }
 
 
-@pytest.fixture(params=list(GEOMETRIES))
-def case(request):
-    geometry, out = GEOMETRIES[request.param]
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_all_routes_agree_and_depthwise_is_the_weight_gradient_of_a_grouped_convolution(name):
+    geometry, out = GEOMETRIES[name]
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(3, 4, 9, 7, generator=generator, dtype=torch.float64)
     d = torch.randn(3, 4, *out, generator=generator, dtype=torch.float64)
-    return geometry, out, x, d
-
-
-def test_depthwise_is_the_weight_gradient_of_a_grouped_convolution(case):
-    geometry, out, x, d = case
+    expected = direct(x, d, geometry)
+    assert torch.allclose(pixelwise(x, d, geometry), expected, rtol=1e-10)
+    assert torch.allclose(quadratic(patch_gram(x, out, geometry), d.flatten(2)), expected, rtol=1e-10)
     for i in range(len(x)):
         weight = torch.zeros(4, 1, *geometry.kernel, dtype=torch.float64, requires_grad=True)
         padded = geometry.padded(x[i : i + 1], out)
@@ -50,13 +50,6 @@ def test_depthwise_is_the_weight_gradient_of_a_grouped_convolution(case):
         (gradient,) = torch.autograd.grad(result[:, :, : out[0], : out[1]], weight, d[i : i + 1])
         expected = gradient.flatten(1).square().sum(1)
         assert torch.allclose(depthwise(x, d[:, :, None], geometry)[i, :, 0], expected, rtol=1e-10)
-
-
-def test_all_routes_agree(case):
-    geometry, out, x, d = case
-    expected = direct(x, d, geometry)
-    assert torch.allclose(pixelwise(x, d, geometry), expected, rtol=1e-10)
-    assert torch.allclose(quadratic(patch_gram(x, out, geometry), d.flatten(2)), expected, rtol=1e-10)
 
 
 # --- the energy of patches ---
@@ -126,12 +119,9 @@ def test_layers_that_change_their_weights_are_not_plain():
     assert is_plain(type("Renamed", (nn.Linear,), {})(3, 4))
 
 
-def test_flags_that_contradict_each_other_are_no_error(monkeypatch):
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
-    assert reductions.matmul_precision() == "high"
-
-    def refuse():
-        raise RuntimeError("you have used mix of the legacy and new APIs to set the matmul precision")
-
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
-    assert reductions.matmul_precision() == "mixed"
+@pytest.mark.parametrize(
+    ("answer", "wanted"), [({"return_value": "high"}, "high"), ({"side_effect": RuntimeError}, "mixed")]
+)
+def test_flags_that_contradict_each_other_are_no_error(monkeypatch, answer, wanted):
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", Mock(**answer))
+    assert reductions.matmul_precision() == wanted

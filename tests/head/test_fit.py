@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.special import expit, softmax
 
-from task2vec.head import fit_head, fit_heads, image_weights, is_small
+from task2vec.head import fit_head, fit_heads, image_weights, is_small, predict_held_out
 from task2vec.head.fit import FOLDS, assign_folds
 from task2vec.head.problem import CHUNK, Problem, make_problem, whiten
 from tests.head.material import KINDS, problem
@@ -42,20 +43,18 @@ def test_optimum_of_the_stated_objective(kind, count, features, balance):
 def test_a_whitened_problem_is_the_same_and_takes_half_of_the_steps(kind, monkeypatch):
     (x, _, onehot), (classes, is_multilabel) = problem(kind, 200, 20), KINDS[kind]
     x *= torch.linspace(0, 3, 20, dtype=torch.float64).exp()  # directions as unequal as those of a network's features
-    targets = torch.from_numpy(onehot).double()
-    weights = image_weights(targets, is_multilabel=is_multilabel, balance=True)[None]
-    plain = make_problem(x, targets[None], weights, is_multilabel=is_multilabel)
-    assert plain.factor is None and whiten(plain, 1e-3 / classes).factor is not None
-    calls, slopes = [], Problem._slopes
-    monkeypatch.setattr(Problem, "_slopes", lambda self, *args: (calls.append(self), slopes(self, *args))[1])
-    tasks, penalty, found = torch.tensor([0]), torch.tensor([1e-3 / classes], dtype=torch.float64), []
-    for one in (plain, whiten(plain, 1e-3 / classes)):
-        solved, loss, converged = one.solve(weights, penalty, tasks, tolerance=1e-7, max_steps=1000)
+    targets, tasks = torch.from_numpy(onehot).double()[None], torch.tensor([0])
+    weights = image_weights(targets, is_multilabel=is_multilabel, balance=True)
+    plain, penalty = make_problem(x, targets, weights, is_multilabel=is_multilabel), 1e-3 / classes
+    calls, slopes, found = [], Problem._slopes, []
+    monkeypatch.setattr(Problem, "_slopes", lambda *args: (calls.append(args[0]), slopes(*args))[1])
+    for one in (plain, whiten(plain, penalty)):
+        solved, loss, converged = one.solve(weights, torch.tensor([penalty]), tasks, tolerance=1e-7, max_steps=1000)
         assert bool(converged)
         found.append((*one.to_heads(solved, tasks), loss, one.logits(solved, tasks)))
     for ours, expected in zip(found[1], found[0], strict=True):
         assert torch.allclose(ours, expected, rtol=1e-4, atol=1e-5)
-    white = sum(one.factor is not None for one in calls)
+    white = sum(one is not plain for one in calls)
     assert 0 < white <= (len(calls) - white) / 2
 
 
@@ -68,25 +67,41 @@ def test_a_penalty_too_small_for_rounding_is_not_whitened():
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_figures_are_those_of_an_explicit_repeated_cross_validation(kind, monkeypatch):
+def test_figures_and_held_out_probabilities_are_those_of_an_explicit_repeated_cross_validation(kind, monkeypatch):
     monkeypatch.setattr("task2vec.head.fit.REPETITIONS", 2)
     is_multilabel = KINDS[kind][1]
     x, targets, onehot = problem(kind, 40, 6, seed=2 if is_multilabel else 0)
     l2 = 0.01 / heads.penalty_of(1, onehot, is_multilabel=is_multilabel)
     head = fit_head(x, targets, classes=onehot.shape[1], l2=l2)
-    found = []
+    held_out, votes, is_judged = predict_held_out(x, targets, classes=onehot.shape[1], penalty=0.01)
+    found, probabilities = [], np.zeros(onehot.shape)
     for shuffle in (np.arange(40), torch.randperm(40, generator=torch.Generator().manual_seed(1)).numpy()):
-        how = {"folds": FOLDS, "is_multilabel": is_multilabel}
-        ((loss, logits),) = heads.cross_validate(x.numpy()[shuffle], onehot[shuffle], [0.01], **how)
-        labels = onehot[shuffle]
+        how, labels = {"folds": FOLDS, "is_multilabel": is_multilabel}, onehot[shuffle]
+        ((loss, logits),) = heads.cross_validate(x.numpy()[shuffle], labels, [0.01], **how)
         wrong = (logits > 0) != labels.astype(bool) if is_multilabel else logits.argmax(1) != labels.argmax(1)
         found.append((loss, heads.balanced_error(wrong, labels, is_multilabel=is_multilabel)))
+        probabilities[shuffle] += (expit(logits) if is_multilabel else softmax(logits, axis=1)) / 2
     (first, _), (second, _) = found
     assert abs(first / second - 1) > 5e-3, "the repetitions should differ, or the test shows nothing"
     loss, error = np.mean(found, axis=0)
     # Folds are solved in single precision and stopped early: a loss may move in its third digit, and one image of each.
     assert head.cv_loss == pytest.approx(loss, rel=3e-3)
     assert head.cv_error == pytest.approx(error, abs=1.01 / (onehot.shape[1] * onehot.sum(0).min()))
+    assert is_judged.all() and np.allclose(held_out.numpy(), probabilities, atol=0.01)
+    # The error is that of the votes: over all repetitions, not of the mean.
+    wrong = (votes - targets).abs() if is_multilabel else 1 - votes[torch.arange(40), targets]
+    error = heads.balanced_error(wrong.numpy(), onehot, is_multilabel=is_multilabel)
+    assert 0.03 < error < 0.6 and head.cv_error == pytest.approx(error, abs=1e-6)
+
+
+def test_all_images_of_a_large_task_get_probabilities_by_whitened_heads(monkeypatch):
+    monkeypatch.setattr("task2vec.head.fit.MAX_VALIDATED", 30)
+    x, targets, _ = problem("4 classes", 200, 12, noise=1.5)
+    held_out, votes, _ = predict_held_out(x, targets, classes=4)
+    assert torch.allclose(held_out.sum(1), torch.ones(200), atol=1e-5)
+    monkeypatch.undo()
+    error = float(((1 - votes[torch.arange(200), targets]) / targets.bincount()[targets]).sum() / 4)
+    assert fit_head(x, targets, classes=4, l2=4e-3).cv_error == pytest.approx(error, abs=1e-6)
 
 
 def test_coin_flips_cannot_be_learned_and_centres_can():
@@ -146,7 +161,7 @@ def test_constant_features_leave_only_the_class_sizes(value):
     assert head.cv_error == pytest.approx(0.5)  # all are taken for the larger class, and classes count the same
 
 
-def test_features_in_chunks_give_the_same_head(monkeypatch):
+def test_features_in_chunks_and_fewer_repetitions_of_many_images(monkeypatch):
     features, targets, _ = problem("4 classes", 90, 12)
     whole = fit_head(features, targets, classes=4)
     monkeypatch.setitem(CHUNK, "cpu", 32)
@@ -154,16 +169,12 @@ def test_features_in_chunks_give_the_same_head(monkeypatch):
     chunks = fit_head(features, targets, classes=4)
     assert torch.allclose(chunks.weight, whole.weight, rtol=1e-5, atol=1e-7)
     assert torch.allclose(chunks.logits(features), whole.logits(features), rtol=1e-5, atol=1e-6)
-
-
-def test_many_images_do_not_repeat_their_folds(monkeypatch):
-    features, targets, _ = problem("4 classes")
-    repeated = fit_head(features, targets, classes=4)
-    monkeypatch.setattr("task2vec.head.fit.MAX_REPEATED", 60)
-    large = fit_head(features, targets, classes=4)
     monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr("task2vec.head.fit.MAX_REPEATED", 90)
+        large = fit_head(features, targets, classes=4)
     monkeypatch.setattr("task2vec.head.fit.REPETITIONS", 1)
-    assert large.cv_loss == fit_head(features, targets, classes=4).cv_loss != repeated.cv_loss
+    assert large.cv_loss == fit_head(features, targets, classes=4).cv_loss != whole.cv_loss
 
 
 def test_many_classes_are_not_left_at_zero():
@@ -174,23 +185,25 @@ def test_many_classes_are_not_left_at_zero():
     assert head.cv_error < 0.5 and head.cv_loss < 0.95 * math.log(100) and head.beats_chance
 
 
-def test_one_image_per_class_gives_the_figures_of_a_head_that_knows_nothing():
-    features = torch.randn(6, 20, generator=torch.Generator().manual_seed(0))
-    head = fit_head(features, torch.arange(6), classes=6)
+def test_the_only_image_of_a_class_is_not_judged_and_where_none_is_the_head_knows_nothing():
+    generator = torch.Generator().manual_seed(1)
+    targets = torch.cat([torch.arange(40) % 2, torch.tensor([2])])
+    features = torch.randn(41, 8, generator=generator) + 4 * targets[:, None]
+    features[40] = 50 * torch.randn(8, generator=generator)
+    # Its own held-out loss would be huge, and its error 100 %, a third of the balanced error.
+    head = fit_head(features, targets, classes=3)
+    assert head.cv_loss < math.log(3) and head.cv_error < 0.05
+    held_out, _, is_judged = predict_held_out(features, targets, classes=3)
+    assert is_judged[:40].all() and not is_judged[40] and torch.isfinite(held_out).all()
+    head = fit_head(features[:6], torch.arange(6), classes=6)
     assert head.cv_loss == pytest.approx(math.log(6)) and head.cv_error == pytest.approx(5 / 6)
     assert not head.beats_chance and head.train_loss < 0.1
-
-
-def test_the_only_image_of_a_class_is_not_judged():
-    generator = torch.Generator().manual_seed(1)
-    targets = torch.arange(40) % 2
-    features = torch.randn(40, 8, generator=generator) + 4 * targets[:, None]
-    single = torch.cat([features, 50 * torch.randn(1, 8, generator=generator)])
-    without = fit_head(features, targets, classes=2)
-    with_it = fit_head(single, torch.cat([targets, torch.tensor([2])]), classes=3)
-    # Its own held-out loss would be huge, and its error 100 %, a third of the balanced error.
-    assert with_it.cv_loss < math.log(3)
-    assert without.cv_error < 0.01 and with_it.cv_error < 0.05
+    attributes = (features[:, :3] > 2).long()
+    for groups, are_judged in (
+        (None, True),
+        (torch.zeros(41, dtype=torch.long), False),
+    ):  # nobody is left to learn from
+        assert (predict_held_out(features, attributes, classes=3, groups=groups)[2] == are_judged).all()
 
 
 MANY = {
@@ -227,27 +240,22 @@ def test_heads_of_several_tasks_are_those_that_each_has_alone(kind, count, valid
 @pytest.mark.parametrize("balance", [True, False])
 @pytest.mark.parametrize("kind", ["2 classes", "4 classes"])
 def test_small_tasks_on_other_images_fitted_together_are_as_alone(kind, balance):
-    classes = KINDS[kind][0]
+    classes, rng = KINDS[kind][0], torch.Generator().manual_seed(0)
     counts = (15 * classes, 11 * classes, 7 * classes)
-    assert all(is_small(count, classes) for count in counts) and not is_small(16 * classes, classes)
-    assert not is_small(241, 100)
-    parts = [problem(kind, count, seed=count)[:2] for count in counts]
-    copies = [torch.arange(count) // 2 for count in counts]  # of the images, two and two
-    alone = [
-        fit_head(x, y, classes=classes, balance=balance, groups=own) for (x, y), own in zip(parts, copies, strict=True)
-    ]
-    rng, total = torch.Generator().manual_seed(0), sum(counts)
-    mixed = torch.randperm(total, generator=rng).split(counts)
-    members = [own.sort().values for own in mixed]
-    features, targets, groups = torch.empty(total, 8, dtype=torch.float64), torch.zeros(3, total, dtype=torch.long), []
-    groups = torch.empty(total, dtype=torch.long)
-    for number, ((x, y), own) in enumerate(zip(parts, members, strict=True)):
-        features[own], targets[number, own], groups[own] = x, y, copies[number] + 1000 * number
+    assert all(is_small(count, classes) for count in counts)
+    assert not is_small(16 * classes, classes) and not is_small(241, 100)
+    how, alone = {"classes": classes, "balance": balance}, []
+    members = [own.sort().values for own in torch.randperm(sum(counts), generator=rng).split(counts)]
+    features, groups = torch.empty(sum(counts), 8, dtype=torch.float64), torch.empty(sum(counts), dtype=torch.long)
+    targets = torch.zeros(3, sum(counts), dtype=torch.long)
+    for number, own in enumerate(members):
+        x, y, _ = problem(kind, len(own), seed=len(own))
+        copies = torch.arange(len(own)) // 2  # of the images, two and two
+        alone.append(fit_head(x, y, groups=copies, **how))
+        features[own], targets[number, own], groups[own] = x, y, copies + 1000 * number
     groups = groups.unique(return_inverse=True)[1]
-    found = fit_heads(features, targets, classes=classes, balance=balance, groups=groups, members=members)
-    for one, other in zip(found, alone, strict=True):
-        torch.testing.assert_close(one.weight, other.weight, rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(one.bias, other.bias, rtol=1e-4, atol=1e-6)
+    for one, other in zip(fit_heads(features, targets, groups=groups, members=members, **how), alone, strict=True):
+        torch.testing.assert_close((one.weight, one.bias), (other.weight, other.bias), rtol=1e-4, atol=1e-6)
         figures = [(head.cv_loss, head.cv_error, head.train_loss, head.l2) for head in (one, other)]
         assert figures[0] == pytest.approx(figures[1], rel=1e-4)
         assert (one.beats_chance, one.has_converged) == (other.beats_chance, other.has_converged)

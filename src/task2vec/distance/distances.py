@@ -24,7 +24,7 @@ Example:
     >>> b = Embedding("b", "net", np.array([2.0, 1.0]), np.zeros(2), prior, layers, provenance)
     >>> round(symmetric(a, b), 6), symmetric(a, a)
     (0.2, 0.0)
-    >>> asymmetric(a, b) < asymmetric(a, b, alpha=0)
+    >>> asymmetric(a, b) < replace(asymmetric, alpha=0)(a, b)
     True
 """
 
@@ -80,10 +80,8 @@ class Distance:
             why = "a negative weight would rank the simplest model first, and an infinite one would hide the tasks"
             raise UsageError(f"alpha={self.alpha} is not valid: {why}. Use 0 or more; the paper uses {ALPHA}.")
 
-    def __call__(self, a: Embedding, b: Embedding, *, alpha: float | None = None) -> float:
+    def __call__(self, a: Embedding, b: Embedding) -> float:
         """The distance from `a`, the source, to `b`; embeddings of different probes or settings are refused."""
-        if alpha is not None:
-            return replace(self, alpha=alpha)(a, b)
         counted = find_counted(a, b)
         value = self.from_counted(np.log(a.vector), np.log(b.vector), counted)
         return value - self.alpha * replace(self, alpha=0.0)(a, trivial(a)) if self.alpha else value

@@ -25,7 +25,7 @@ class DomainEmbedding:
     Attributes:
         task: name of the task.
         probe: name of the probe.
-        mean: mean of each pooled feature.
+        mean: mean of each pooled feature: the domain embedding of the paper's pictures.
         second_moment: mean of its square.
         provenance: fingerprints of task and probe, arithmetic, counts.
     """
@@ -59,11 +59,6 @@ class DomainEmbedding:
     def __len__(self) -> int:
         """Number of features."""
         return len(self.mean)
-
-    @property
-    def vector(self) -> np.ndarray:
-        """The mean: the domain embedding of the paper's pictures."""
-        return self.mean
 
     @property
     def std(self) -> np.ndarray:

@@ -346,16 +346,14 @@ def load_embedding(path: str | Path) -> Embedding:
     """
     path = Path(path)
     try:
-        size = path.stat().st_size
-        content = path.read_bytes() if size <= _LARGEST else None
+        if (size := path.stat().st_size) > _LARGEST:
+            what = f"'{path}' has {size} bytes, and no embedding is larger than {_LARGEST}: it is some other file"
+            raise EmbeddingFileError(f"{what}. Check the path, or {_EMBED_AGAIN}")
+        return decode_embedding(path.read_bytes(), path)
     except OSError as error:
         raise EmbeddingFileError(
             f"cannot read '{path}': {error.strerror}. Check the path, or {_EMBED_AGAIN}"
         ) from error
-    if content is None:
-        what = f"'{path}' has {size} bytes, and no embedding is larger than {_LARGEST}: it is some other file"
-        raise EmbeddingFileError(f"{what}. Check the path, or {_EMBED_AGAIN}")
-    return decode_embedding(content, path)
 
 
 def decode_embedding(content: bytes, path: str | Path) -> Embedding:

@@ -177,10 +177,8 @@ def _make_whole(
     onehot = to_onehot(targets, classes, **kind)
     if members is None:
         return make_problem(features, onehot, image_weights(onehot, **kind, balance=balance), **kind)
-    weights = onehot.new_zeros(onehot.shape[:2])  # the targets of images without a weight do not matter
-    for task, own in enumerate(members):
-        weights[task, own] = image_weights(onehot[task, own], **kind, balance=balance)
-    return make_problem(features, onehot, weights, **kind)
+    # The targets of images without a weight do not matter.
+    return make_problem(features, onehot, weigh_parts(onehot, members, **kind, balance=balance), **kind)
 
 
 def find_penalty(l2: float, classes: int, *, is_multilabel: bool) -> float:
@@ -211,6 +209,14 @@ def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tens
         return torch.full(onehot.shape[:-1], 1 / onehot.shape[-2], dtype=torch.float64, device=onehot.device)
     per_class = onehot.sum(-2, keepdim=True)
     return (onehot / per_class.clamp_min(1)).sum(-1) / (per_class > 0).sum(-1)
+
+
+def weigh_parts(onehot: Tensor, parts: Sequence[Tensor], *, is_multilabel: bool, balance: bool) -> Tensor:
+    """(tasks, n) weights of the images of each task, which are a part of all; zero for the others."""
+    weights = onehot.new_zeros(onehot.shape[:2])
+    for task, own in enumerate(parts):
+        weights[task, own] = image_weights(onehot[task, own], is_multilabel=is_multilabel, balance=balance)
+    return weights
 
 
 def _validate(
@@ -251,12 +257,7 @@ def _hold_out(
         repetitions = max(1, min(REPETITIONS, MAX_REPEATED // (int(groups.max()) + 1)))
         folds, is_judged = assign_folds(problem.onehot, groups=groups, repetitions=repetitions, **kind)
     else:
-        folds = torch.full((len(members), REPETITIONS, len(problem)), -1, device=groups.device)
-        is_judged = torch.zeros_like(folds[:, 0], dtype=torch.bool)
-        for task, own in enumerate(members):
-            how = {"groups": groups[own].unique(return_inverse=True)[1], "repetitions": REPETITIONS, **kind}
-            fold, judged = assign_folds(problem.onehot[task, own][None], **how)
-            folds[task][:, own], is_judged[task, own] = fold[0], judged[0]
+        folds, is_judged = assign_part_folds(problem.onehot, members, groups=groups, repetitions=REPETITIONS, **kind)
     error_weights = _error_weights(problem.onehot * is_judged[..., None], **kind)
     how = {"together": problem.count_together(), "error_weights": error_weights, "held_out": held_out}
     # The gradients of a whitened problem have other lengths; either way losses are right to about 1 %.
@@ -383,6 +384,19 @@ def assign_folds(
     return fold, is_judged & (((onehot * is_judged[..., None]).sum(1) > 0).sum(1, keepdim=True) > 1)
 
 
+def assign_part_folds(
+    onehot: Tensor, parts: Sequence[Tensor], *, is_multilabel: bool, groups: Tensor, repetitions: int = 1
+) -> tuple[Tensor, Tensor]:
+    """What `assign_folds` gives each task, which has a part of the images; -1 is the fold of the others."""
+    folds = torch.full((len(parts), repetitions, onehot.shape[1]), -1, device=onehot.device)
+    is_judged = torch.zeros_like(folds[:, 0], dtype=torch.bool)
+    for task, own in enumerate(parts):
+        how = {"groups": groups[own].unique(return_inverse=True)[1], "repetitions": repetitions}
+        fold, judged = assign_folds(onehot[task, own][None], is_multilabel=is_multilabel, **how)
+        folds[task][:, own], is_judged[task, own] = fold[0], judged[0]
+    return folds, is_judged
+
+
 # --- training splits --------------------------------------------------------------------------------------------------
 
 
@@ -429,17 +443,10 @@ def make_training_splits(targets: Tensor, train: np.ndarray, *, classes: int, ba
     """
     kind = {"is_multilabel": targets.ndim == 2}
     onehot = to_onehot(targets, classes, **kind)
-    weights = torch.zeros(train.shape, dtype=torch.float64)
-    folds = torch.full(train.shape, -1)
-    is_judged = torch.zeros(train.shape, dtype=torch.bool)
-    for split, mask in enumerate(train):
-        rows = torch.from_numpy(np.flatnonzero(mask))
-        own = onehot[rows]
-        weights[split, rows] = image_weights(own, **kind, balance=balance)
-        folds[split, rows], is_judged[split, rows] = (
-            found[0] for found in assign_folds(own[None], is_multilabel=kind["is_multilabel"])
-        )
-    return TrainingSplits(onehot, weights, folds, is_judged, **kind)
+    rows = [torch.from_numpy(np.flatnonzero(mask)) for mask in train]
+    common = onehot.expand(len(train), -1, -1)
+    folds, is_judged = assign_part_folds(common, rows, groups=torch.arange(len(onehot)), **kind)
+    return TrainingSplits(onehot, weigh_parts(common, rows, balance=balance, **kind), folds[:, 0], is_judged, **kind)
 
 
 def fit_split_heads(features: Tensor, splits: TrainingSplits) -> Tensor:
