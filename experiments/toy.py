@@ -47,8 +47,7 @@ from torch import Tensor, nn
 
 import task2vec as t2v
 from experiments.agreement import share_nearest
-from experiments.figures import rank_correlation
-from experiments.report import Row, make_app, say, split_rows, write_rows
+from experiments.report import Row, make_app, say, spearman, split_rows, write_rows
 from task2vec import plots
 from task2vec.tasks import draw_partitions
 
@@ -190,8 +189,8 @@ def measure_space(
         "apart_domain": mean_at_nearest(domain, apart),
         "apart_nearest": mean_at_nearest(distances, apart),
         "apart_best": mean_at_nearest(-similarity, apart),
-        "clusters_and_error": rank_correlation(clusters, errors),
-        "clusters_and_norm": rank_correlation(clusters, norms),
+        "clusters_and_error": spearman(clusters, errors),
+        "clusters_and_norm": spearman(clusters, norms),
     }
 
 
