@@ -68,20 +68,15 @@ def test_recipes_run_to_their_end_on_both_kinds_of_tasks(recipe, make):
     assert expert.metadata["classes"] == list(task.canonical().classes)
 
 
-def test_an_expert_learns_its_task_and_validation_changes_nothing(colours):
+def test_an_expert_learns_its_task(colours):
     recipe = replace(BRIEF, epochs=12, rate=0.02, head="adam", head_epochs=1, head_rate=1e-4)
-    turned = replace(colours, targets=2 - colours.targets, classes=colours.classes[::-1])
-    expert, other, alone = (fine_tune(colours, recipe=recipe, validation=one) for one in (colours, turned, None))
-    assert weights_of(expert) == weights_of(other) == weights_of(alone)
-    last, same = expert.metrics[-1], other.metrics[-1]
-    assert last.loss < 0.6 * expert.metrics[0].loss and last.validation_error == same.validation_error < 0.2
+    expert = fine_tune(colours, recipe=recipe)
+    assert expert.metrics[-1].loss < 0.6 * expert.metrics[0].loss
     canonical = colours.canonical()
     images = prepare_images(canonical, expert.probe, device=torch.device("cpu"))
     p = expert.probabilities(train.compute_features(expert.probe.network, images))
-    assert (p.argmax(1).numpy() != canonical.targets).mean() == pytest.approx(last.validation_error, abs=1e-9)
+    assert (p.argmax(1).numpy() != canonical.targets).mean() < 0.2
     assert torch.allclose(p.sum(1), torch.ones(len(p), dtype=torch.float64))
-    with pytest.raises(UsageError, match="other classes"):
-        fine_tune(colours, validation=make_attributes())
 
 
 def test_the_same_arguments_give_the_same_bytes_in_any_order_of_images(colours, whole):
