@@ -11,7 +11,7 @@ number theirs alike.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
@@ -140,23 +140,20 @@ class Embedded:
         return next(iter(self.by_method))
 
 
-@dataclass(frozen=True)
-class Embedder:
-    """How tasks are embedded: the folder that keeps them, the probe, a setting for each method, and the device."""
-
-    folder: Path
-    probe: t2v.Probe
-    settings: tuple[t2v.EmbedSettings, ...]
-    device: str | None = None
-
-    def embed(self, tasks: Sequence[t2v.Task]) -> Embedded:
-        """The tasks by all methods, and their domains."""
-        report.say(f"embedding {len(tasks)} tasks")
-        by_method = {
-            one.method: embed_all(tasks, self.probe, self.folder / one.method, settings=one, device=self.device)
-            for one in self.settings
-        }
-        return Embedded(by_method, [t2v.embed_domain(task, self.probe, device=self.device) for task in tasks])
+def embed_tasks(
+    tasks: Sequence[t2v.Task],
+    probe: t2v.Probe,
+    folder: Path,
+    *,
+    settings: Sequence[t2v.EmbedSettings],
+    device: str | None = None,
+) -> Embedded:
+    """The tasks by all methods, a setting for each, and their domains; `folder` keeps the embeddings."""
+    report.say(f"embedding {len(tasks)} tasks")
+    by_method = {
+        one.method: embed_all(tasks, probe, folder / one.method, settings=one, device=device) for one in settings
+    }
+    return Embedded(by_method, [t2v.embed_domain(task, probe, device=device) for task in tasks])
 
 
 def measure_spaces(embedded: Embedded) -> Spaces:
@@ -438,14 +435,14 @@ def taxonomy(
     training = t2v.VariationalSettings(epochs=epochs)
     common: Row = {"max_samples": max_samples, "seed": seed, "l2": l2, "variational": training}
     settings = tuple(t2v.EmbedSettings(method=one, **common) for one in dict.fromkeys(method or ["robust", "direct"]))
-    network = t2v.load_probe(probe, weights=weights, size=size)
-    embedder = Embedder(folder / "embeddings", network, settings, device)
+    network, place = t2v.load_probe(probe, weights=weights, size=size), folder / "embeddings"
     options = {"permutations": permutations, "seed": seed}
     families, comparison, files = [], None, []
     if data is not None:
         collection = read_collection(data)
         datasets = [member.dataset for member in collection.members]
-        embedded = embedder.embed([member.task for member in collection.members])
+        tasks = [member.task for member in collection.members]
+        embedded = embed_tasks(tasks, network, place, settings=settings, device=device)
         comparison = compare_spaces(embedded, build_tree(collection), datasets, **options)
         files = write_comparison(comparison, folder, seed=seed)
         for number, dataset in enumerate(collection.datasets):
@@ -454,9 +451,10 @@ def taxonomy(
             family = make_taxon_family(dataset, columns, images=IMAGES, most=MOST_LABEL_SETS, rng=rng)
             families += [] if family is None else [family]
     families.append(make_painted_family(images=PAINTED, seed=seed))
-    by_main = replace(embedder, settings=settings[:1])
-    embedded = [by_main.embed(family.tasks) for family in families]
-    found = [compare_label_sets(*each, **options) for each in zip(families, embedded, strict=True)]
+    found = []
+    for family in families:
+        embedded = embed_tasks(family.tasks, network, place, settings=settings[:1], device=device)
+        found.append(compare_label_sets(family, embedded, **options))
     rows, pairs, described = ([row for each in found for row in each[part]] for part in range(3))
     claims = make_claims(comparison, rows)
     tables = {"attributes": rows, "attribute_distances": pairs, "attribute_tasks": described}

@@ -13,7 +13,7 @@ from experiments.collection import read_collection
 from experiments.embeddings import embed_all, read_committed
 from experiments.label_sets import draw_sets, make_family, make_painted_family, make_taxon_family
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR
-from experiments.taxonomy import Comparison, Embedder, build_tree, make_claims
+from experiments.taxonomy import Comparison, build_tree, embed_tasks, make_claims
 from tests.experiments.material import ROOT, read_csv, run, write_collection
 from tests.tiny_probe import make_tiny
 
@@ -124,7 +124,7 @@ def test_verdicts_on_label_sets(ours, domains, verdicts):
 
 def test_domains_of_label_sets_are_one_and_distances_are_compared(tmp_path):
     family = make_painted_family(images=8, seed=0)
-    embedded = Embedder(tmp_path, make_tiny(), SMALL, "cpu").embed(family.tasks)
+    embedded = embed_tasks(family.tasks, make_tiny(), tmp_path, settings=SMALL, device="cpu")
     rows, pairs, tasks = taxonomy.compare_label_sets(family, embedded, permutations=99)
     assert rows[0]["space"] == "robust" and rows[0]["domain_features_changed"] == 0
     blind = next(row for row in rows if row["space"] == "domain, cosine")
