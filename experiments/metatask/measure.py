@@ -209,11 +209,12 @@ class Studio:
             linear = {(protocol, seed): found for protocol, seed, found in experts.predict_cells(features, plan)}
         for protocol, seed in product(protocols, seeds):
             is_train, is_test = find_training(plan, protocol, seed), plan.tests[plan.seeds.index(seed)]
-            training, tested = (task.subset(np.flatnonzero(mask)).canonical() for mask in (is_train, is_test))
+            training, tested = (task.subset(np.flatnonzero(mask)) for mask in (is_train, is_test))
             tuned = t2v.train_expert(training, probe, TUNING, seed=seed, device=self.device)
             (features,) = experts.features_of_tasks(tuned.probe, [tested], device=self.device)
-            predicted = tuned.probabilities(features).argmax(1).cpu().numpy()
-            errors = {"tuned": float((predicted != tested.targets).mean())}
+            # By name: the classes of the head are in the canonical order of the training images alone.
+            predicted = np.array(tuned.metadata["classes"])[tuned.probabilities(features).argmax(1).cpu().numpy()]
+            errors = {"tuned": float((predicted != np.array(tested.classes)[tested.targets]).mean())}
             if linear:
                 errors["linear"] = experts.score_cell(linear[protocol, seed], plan, protocol, seed).error
             about = {"task": task.name, "expert": expert.name, "train": str(protocol.shots), "seed": seed}

@@ -368,21 +368,22 @@ class _Run:
     def result(self) -> MetaTask:
         """All that is known."""
         names = deduplicate_names(task.name for task in self.tasks)
-        pairs = list(zip(self.tasks, names, strict=True))
-        # The side of the input images; None for an entry of a library that has the network's own.
-        sizes = [one.input_size if isinstance(one, Expert) else open_model(one).size[0] for one in self.models]
+        tasks = [
+            TaskInfo(name, fingerprint=task.fingerprint, images=len(task), classes=len(task.classes))
+            for task, name in zip(self.tasks, names, strict=True)
+        ]
+        models = [
+            # The side of the input images; None for an entry of a library that has the network's own.
+            ModelInfo(
+                one.name,
+                source_fingerprint=getattr(one, "task", None),
+                size=one.input_size if isinstance(one, Expert) else open_model(one).size[0],
+            )
+            for one in self.models
+        ]
+        how: Any = {"errors": self.known.values(), "has_seen": self.seen, "failures": tuple(self.failures)}
         return build_metatask(
-            "error matrix",
-            [TaskInfo(name, "", "", task.fingerprint, len(task), len(task.classes)) for task, name in pairs],
-            [
-                ModelInfo(model.name, source_fingerprint=getattr(model, "task", None), size=size)
-                for model, size in zip(self.models, sizes, strict=True)
-            ],
-            [protocol.key for protocol in self.protocols],
-            self.seeds,
-            errors=self.known.values(),
-            has_seen=self.seen,
-            failures=tuple(self.failures),
+            "error matrix", tasks, models, [protocol.key for protocol in self.protocols], self.seeds, **how
         )
 
 
