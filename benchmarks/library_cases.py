@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.library_truth import find_neighbours
 from benchmarks.simulated_library import RESULTS, Simulation
-from experiments.embeddings_file import open_embeddings
+from experiments.embeddings import read_committed
 from task2vec.distance import make_row, symmetric_to_rows
 from task2vec.library.search import SIZE, fit_sketcher, make_block
 
@@ -17,9 +17,7 @@ _HARD = 5000
 
 def compare_with_real() -> list[dict[str, object]]:
     """Distances within a dataset, between datasets and from the nearest of 43 tasks: real ones and simulated ones."""
-    real = open_embeddings(RESULTS / "embeddings.safetensors")
-    tasks = real.of_method("robust")
-    names = [real.datasets[one.task] for one in tasks]
+    tasks, names = read_committed(RESULTS / "embeddings.safetensors")
     rows = [("real", np.stack([make_row(one) for one in tasks]), np.array(names))]
     simulation, rng = Simulation(20_000), np.random.default_rng(0)
     sizes = sorted((names.count(name) for name in set(names)), reverse=True)

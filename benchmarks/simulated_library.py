@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.embeddings_file import open_embeddings
+from experiments.embeddings import read_committed
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "taxonomy" / "tf_efficientnet_lite0"
 _TABLE = 1 << 22
@@ -63,7 +63,7 @@ class Material:
 
 def read_material() -> Material:
     """The 43 real tasks, taken apart."""
-    real = open_embeddings(RESULTS / "embeddings.safetensors").of_method("robust")
+    real, _ = read_committed(RESULTS / "embeddings.safetensors")
     logs = np.log(np.stack([one.vector for one in real]))
     level = float(logs.mean())
     logs -= logs.mean(1, keepdims=True)

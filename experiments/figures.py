@@ -1,4 +1,4 @@
-"""Figures of the paper that only the experiments draw: norm against error, and neighbourhood curves with their area."""
+"""Figures of the paper that several experiments draw: norm against error, neighbourhood curves with their area."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,14 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from task2vec.plots import GREY, INK, PAPER_WIDTH, choose_looks, format_legend, import_figure, save_figure
-from task2vec.text import pluralize
+from experiments.report import Row, correlate, open_figure, split_rows
+from task2vec import plots
+from task2vec.plots import GREY, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-_PALE = "#e7eaee"
-_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 7, "handletextpad": 0.3, "columnspacing": 1.2}
+DATASETS = {"cub200": "#0072b2", "flowers102": "#a8327d", "dogs": "#773311", "cifar10": "#00505e",
+            "clothing10": "#2f2a9c", "dtd10": "#5f6b76"}  # fmt: skip
+# Norms smaller than the median by more than this are at the edge, hollow, with their number.
+_SPAN = 300.0
+
+
+def choose_colours(datasets: Sequence[str]) -> dict[str, str]:
+    """A colour for every dataset, unknown ones from what is left."""
+    known = {name: DATASETS[name] for name in dict.fromkeys(datasets) if name in DATASETS}
+    spare = [colour for colour in plots.COLOURS if colour not in known.values()]
+    others = [name for name in dict.fromkeys(datasets) if name not in known]
+    return known | {name: spare[number % len(spare)] for number, name in enumerate(others)}
 
 
 def style_axes(axes: "Axes", x: str, y: str) -> None:
@@ -21,23 +33,59 @@ def style_axes(axes: "Axes", x: str, y: str) -> None:
     axes.set_xlabel(x, fontsize=8, color=INK)
     axes.set_ylabel(y, fontsize=8, color=INK)
     axes.tick_params(which="both", labelsize=7, color=GREY, labelcolor=INK)
-    axes.grid(axis="y", color=_PALE, linewidth=0.6)
+    axes.grid(axis="y", color="#e7eaee", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GREY)
 
 
-def scale_norms(axes: "Axes", which: str) -> None:
-    """A logarithmic "x" or "y" axis: powers of ten, or plain numbers if the norms span less than two of them."""
+def draw_norms(rows: Sequence[Row], spaces: Sequence[str], *, error: str, what: str) -> "Figure":
+    """A panel for each space and family: the norm of the embedding to the right, the column `error` up, named `what`.
+
+    Harder tasks have larger embeddings (Achille 2019).
+    """
+    families = split_rows(rows, "family")
+    figure = open_figure(0.35 + 2.35 * len(families))
+    panels = figure.subplots(len(families), len(spaces), squeeze=False, sharey="row")
+    colours = choose_colours([row["dataset"] for row in rows])
+    marks = {name: plots.MARKS[number % len(plots.MARKS)] for number, name in enumerate(colours)}
+    for line, (family, group) in zip(panels, families.items(), strict=True):
+        for axes, space in zip(line, spaces, strict=True):
+            _draw_norm_panel(axes, group, space, error, colours, marks)
+        line[0].set_ylabel(f"{family}: {what} (%)", fontsize=8, color=plots.INK)
+    for axes in panels[-1]:
+        axes.set_xlabel("norm of the embedding (L1 of the Fisher)", fontsize=8, color=plots.INK)
+    for name, colour in colours.items():
+        panels[0, 0].plot([], [], linestyle="none", marker=marks[name], markersize=4.5, color=colour, label=name)
+    figure.legend(loc="outside upper center", ncols=len(colours), fontsize=7, frameon=False, handletextpad=0.1)
+    return figure
+
+
+def _draw_norm_panel(
+    axes: "Axes", rows: Sequence[Row], space: str, error: str, colours: Mapping[str, str], marks: Mapping[str, str]
+) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    getattr(axes, f"set_{which}scale")("log")
-    axis = getattr(axes, f"{which}axis")
-    low, high = axis.get_view_interval()
-    if high < 100 * low:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(NullFormatter())
+    # A task whose head has learned nothing has hardly a norm, and would press all others together.
+    floor = float(np.median([row[space] for row in rows])) / _SPAN
+    for row in rows:
+        norm, percent, colour, is_far = row[space], 100 * row[error], colours[row["dataset"]], row[space] < floor
+        look: Row = {"color": "white", "edgecolors": colour} if is_far else {"color": colour, "edgecolors": "white"}
+        axes.scatter(max(norm, floor), percent, s=20, marker=marks[row["dataset"]], alpha=0.85,
+                     linewidths=0.9 if is_far else 0.4, **look)  # fmt: skip
+        if is_far:
+            axes.annotate(f"‹ {norm:.0e}", (floor, percent), (5, 0), textcoords="offset points", fontsize=6,
+                          color=colour, va="center")  # fmt: skip
+    style_axes(axes, "", "")
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    if high < 100 * low:  # powers of ten would be too few ticks
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+    found = correlate([row[space] for row in rows], [row[error] for row in rows])
+    axes.set_title(f"{space}: ρ = {found}, {found.count} tasks", fontsize=7.5, color=plots.INK, loc="left")
 
 
 def neighbourhood_curve(distances: np.ndarray, taxonomic: np.ndarray) -> np.ndarray:
@@ -78,75 +126,13 @@ def curve_area(distances: np.ndarray, taxonomic: np.ndarray) -> float:
     return float((curve[-1] - curve).sum()) / possible
 
 
-def rank_correlation(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float | None:
-    """Spearman's rank correlation, ties with their mean rank; None if one side is constant.
-
-    Example:
-        >>> rank_correlation([1, 2, 3], [10, 100, 1000]), rank_correlation([1, 2, 3], [5, 5, 5])
-        (1.0, None)
-    """
-    from scipy.stats import spearmanr
-
-    return None if np.ptp(x) == 0 or np.ptp(y) == 0 else float(spearmanr(x, y)[0])  # type: ignore[arg-type]
-
-
-def draw_norm_error(
-    norms: Sequence[float],
-    errors: Sequence[float],
-    *,
-    names: Sequence[str],
-    out: str | Path,
-    groups: Sequence[str] | None = None,
-) -> list[Path]:
-    """Norm against error: harder tasks have larger embeddings (Achille 2019).
-
-    Args:
-        norms: of the embeddings; positive, drawn on a logarithmic axis.
-        errors: between 0 and 1.
-        names: of the tasks, for the table.
-        out: path without extension for PNG, PDF and CSV, or one file (.png, .pdf, .svg).
-        groups: one per task, each drawn in its own colour.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     files = draw_norm_error([1, 20], [0.1, 0.4], names=["a", "b"], out=f"{folder}/norms")
-        ...     [file.name for file in files]
-        ['norms.png', 'norms.pdf', 'norms.csv']
-    """
-    norm, error = np.asarray(norms, dtype=np.float64), np.asarray(errors, dtype=np.float64)
-    groups = [""] * len(norm) if groups is None else groups
-    figure = import_figure()(figsize=(0.75 * PAPER_WIDTH, 3.4), dpi=300, layout="constrained")
-    axes = figure.subplots()
-
-    def describe(part: np.ndarray) -> str:
-        rho = rank_correlation(norm[part], error[part])
-        return ("" if rho is None else f"ρ = {rho:.2f}, ") + pluralize(len(part), "task")
-
-    for group, look in choose_looks(groups).items():
-        part = np.flatnonzero([one == group for one in groups])
-        style = {"marker": look.mark, "color": look.colour, "alpha": 0.85, "edgecolors": "white", "linewidths": 0.4}
-        label = f"{format_legend(group)} ({describe(part)})" if group else None
-        axes.scatter(norm[part], 100 * error[part], s=22, label=label, **style)
-    scale_norms(axes, "x")
-    style_axes(axes, "norm of the embedding (L1 of the Fisher)", "error (%)")
-    axes.set_title(f"Spearman's {describe(np.arange(len(norm)))}", fontsize=8, color=INK, loc="left")
-    if any(groups):
-        figure.legend(loc="outside right upper", **_LEGEND)
-    rows = zip(names, groups, norm, error, strict=True)
-    return save_figure(figure, out, ["task", "group", "norm", "error"], rows)
-
-
-def draw_neighbourhoods(
-    matrices: Mapping[str, np.ndarray], taxonomic: np.ndarray, *, out: str | Path, most: int | None = None
-) -> list[Path]:
+def draw_neighbourhoods(matrices: Mapping[str, np.ndarray], taxonomic: np.ndarray, *, out: str | Path) -> list[Path]:
     """The neighbourhood curves of several distances in one figure.
 
     Args:
         matrices: distances between the same tasks, by the name of the distance.
         taxonomic: distances in the taxonomy.
         out: path without extension for PNG, PDF and CSV, or one file (.png, .pdf, .svg).
-        most: how many neighbours to show; all of them by default.
 
     Example:
         >>> import numpy as np, tempfile
@@ -157,19 +143,19 @@ def draw_neighbourhoods(
     """
     curves = {name: neighbourhood_curve(distances, taxonomic) for name, distances in matrices.items()}
     best = neighbourhood_curve(taxonomic, taxonomic)
-    figure = import_figure()(figsize=(0.75 * PAPER_WIDTH, 3.2), dpi=300, layout="constrained")
+    figure = open_figure(3.2, width=0.75 * plots.PAPER_WIDTH)
     axes = figure.subplots()
     steps = np.arange(1, len(best) + 1)
     axes.fill_between(steps, best, best[-1], color=GREY, alpha=0.08, linewidth=0)
     axes.axhline(best[-1], color=GREY, linewidth=1.0, linestyle=(0, (1, 2)), label="random (0.00)")
-    for (name, look), curve in zip(choose_looks(list(curves)).items(), curves.values(), strict=True):
+    for (name, look), curve in zip(plots.choose_looks(list(curves)).items(), curves.values(), strict=True):
         area = round(curve_area(matrices[name], taxonomic), 2) + 0.0
         line: dict[str, Any] = {"color": look.colour, "marker": look.mark, "markersize": 3.2, "linewidth": 1.2}
-        label = f"{format_legend(name)} ({area:.2f})"
+        label = f"{plots.format_legend(name)} ({area:.2f})"
         axes.plot(steps, curve, markevery=max(1, len(steps) // 14), label=label, **line)
     axes.plot(steps, best, color=INK, linewidth=1.0, linestyle="--", label="best possible (1.00)")
     style_axes(axes, "nearest tasks (k)", "mean taxonomic distance")
-    axes.set_xlim(0.5, (most or len(steps)) + 0.5)
+    axes.set_xlim(0.5, len(steps) + 0.5)
     axes.legend(fontsize=7, frameon=False, title="distance (area)", title_fontsize=7, alignment="left")
     rows = zip(steps.tolist(), *curves.values(), [best[-1]] * len(steps), best, strict=True)
-    return save_figure(figure, out, ["k", *curves, "random", "best possible"], rows)
+    return plots.save_figure(figure, out, ["k", *curves, "random", "best possible"], rows)

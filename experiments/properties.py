@@ -22,7 +22,7 @@ import typer
 import task2vec as t2v
 from experiments import report
 from experiments.collection import Collection, Member, read_collection
-from experiments.figures import draw_norm_error
+from experiments.figures import draw_norms
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.text import pluralize
@@ -324,9 +324,8 @@ def _way(start: Point, end: Point) -> float:
 
 def write_properties(rows: dict[str, list[Row]], claims: Sequence[Claim], folder: Path) -> list[Path]:
     """The figure of norms, and the numbers of all properties."""
-    by_task = {key: [row[key] for row in rows["norm_error"]] for key in ("norm", "error", "task", "dataset")}
-    about: Row = {"names": by_task["task"], "groups": by_task["dataset"], "out": folder / "norm_error.png"}
-    files = draw_norm_error(by_task["norm"], by_task["error"], **about)
+    tasks = [row | {"family": "all tasks"} for row in rows["norm_error"]]
+    files = [plots.save_picture(draw_norms(tasks, ["norm"], error="error", what="error"), folder / "norm_error.png")]
     files += [report.write_rows(table, folder / f"{name}.csv") for name, table in rows.items()]
     return files + report.write_claims(claims, folder)
 

@@ -66,12 +66,22 @@ def correlate(x: Sequence[float], y: Sequence[float]) -> Correlation:
         'holds'
     """
     pairs, count = np.array([x, y], dtype=np.float64), len(x)
-    rho = _spearman(pairs[None])[0] if count >= MIN_TASKS else math.nan
+    rho = spearman(x, y) if count >= MIN_TASKS else math.nan
     if math.isnan(rho):
         return Correlation(count)
     draws = np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
     low, high = np.nanquantile(_spearman(pairs[:, draws].swapaxes(0, 1)), [0.025, 0.975])
-    return Correlation(count, float(rho), float(low), float(high))
+    return Correlation(count, rho, float(low), float(high))
+
+
+def spearman(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
+    """Spearman's rank correlation, ties with their mean rank; NaN if one side is constant.
+
+    Example:
+        >>> spearman([1, 2, 3], [10, 100, 1000]), spearman([1, 2, 3], [5, 5, 5])
+        (1.0, nan)
+    """
+    return float(_spearman(np.array([[x, y]], dtype=np.float64))[0])
 
 
 def _spearman(pairs: np.ndarray) -> np.ndarray:
@@ -147,15 +157,11 @@ def load_bundle(path: Path | None) -> t2v.MetaTask:
 # --- command line ----------------------------------------------------------------------------------------------------
 
 
-def make_app(*commands: Callable[..., None]) -> typer.Typer:
+def make_app(command: Callable[..., None]) -> typer.Typer:
     """A command line; an error of task2vec ends it with a message and the error's exit code."""
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    for command in commands:
-        app.command(command.__name__.removeprefix("make_"))(_report_errors(command))
-    return app
 
-
-def _report_errors(command: Callable[..., None]) -> Callable[..., None]:
+    @app.command()
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
@@ -164,7 +170,7 @@ def _report_errors(command: Callable[..., None]) -> Callable[..., None]:
             say(f"error: {error}")
             raise typer.Exit(error.exit_code) from error
 
-    return run
+    return app
 
 
 def say(message: object) -> None:

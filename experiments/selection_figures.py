@@ -8,7 +8,7 @@ import numpy as np
 
 import task2vec as t2v
 from experiments import report
-from experiments.figures import rank_correlation, scale_norms, style_axes
+from experiments.figures import choose_colours, draw_norms, style_axes
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.select import find_strategy
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Colours for the colour-blind, the same for one thing in all pictures.
+# Colours for the colour-blind, the same for one thing in all pictures, as those of datasets are.
 SELECTED, PAPERS, GENERIC = "#d55e00", "#e69f00", "#0072b2"
-DATASETS = {"cub200": "#0072b2", "flowers102": "#a8327d", "dogs": "#773311", "cifar10": "#00505e",
-            "clothing10": "#2f2a9c", "dtd10": "#5f6b76"}  # fmt: skip
 SYMMETRIC = "symmetric"
 
 
@@ -38,14 +36,6 @@ def shorten_name(name: str) -> str:
     return plots.shorten(name, 24)
 
 
-def choose_colours(datasets: Sequence[str]) -> dict[str, str]:
-    """A colour for every dataset, unknown ones from what is left."""
-    known = {name: DATASETS[name] for name in dict.fromkeys(datasets) if name in DATASETS}
-    spare = [colour for colour in plots.COLOURS if colour not in known.values()]
-    others = [name for name in dict.fromkeys(datasets) if name not in known]
-    return known | {name: spare[number % len(spare)] for number, name in enumerate(others)}
-
-
 def select(metatask: t2v.MetaTask, shots: str, space: str, family: str) -> t2v.MetaTask:
     """The tasks of a family by one training size and in one space."""
     probe, _, method = space.rpartition(" ")
@@ -61,8 +51,6 @@ def find_candidates(selected: t2v.MetaTask) -> np.ndarray:
 
 # Panels of so many spaces; the table has all.
 _SHOWN = 2
-# Norms smaller than the median by more than this are at the edge, hollow, with their number.
-_SPAN = 300.0
 
 
 def list_norms(metatask: t2v.MetaTask, family: str, shots: str, spaces: Sequence[str]) -> list[Row]:
@@ -100,47 +88,9 @@ def make_norms(rows: Sequence[Row], spaces: Sequence[str], folder: Path) -> list
     report.write_rows(rows, folder / "norms.csv")
     report.write_rows(correlations, folder / "norm_correlations.csv")
     shown = [row for row in rows if row["shots"] == rows[0]["shots"]]
-    plots.save_picture(draw_norms(shown, spaces[:_SHOWN]), folder / "norms.png")
+    figure = draw_norms(shown, spaces[:_SHOWN], error="optimum", what="error of the best expert")
+    plots.save_picture(figure, folder / "norms.png")
     return claims
-
-
-def draw_norms(rows: Sequence[Row], spaces: Sequence[str]) -> "Figure":
-    """A panel for each space and family: norm to the right, error of the best expert up."""
-    families = report.split_rows(rows, "family")
-    figure = report.open_figure(0.35 + 2.35 * len(families))
-    panels = figure.subplots(len(families), len(spaces), squeeze=False, sharey="row")
-    colours = choose_colours([row["dataset"] for row in rows])
-    marks = dict(zip(colours, plots.MARKS, strict=False))
-    for line, (family, group) in zip(panels, families.items(), strict=True):
-        for axes, space in zip(line, spaces, strict=True):
-            _draw_norm_panel(axes, group, space, colours, marks)
-        line[0].set_ylabel(f"{family}: error of the best expert (%)", fontsize=8, color=plots.INK)
-    for axes in panels[-1]:
-        axes.set_xlabel("norm of the embedding (L1 of the Fisher)", fontsize=8, color=plots.INK)
-    for name, colour in colours.items():
-        panels[0, 0].plot([], [], linestyle="none", marker=marks[name], markersize=4.5, color=colour, label=name)
-    figure.legend(loc="outside upper center", ncols=len(colours), fontsize=7, frameon=False, handletextpad=0.1)
-    return figure
-
-
-def _draw_norm_panel(
-    axes: "Axes", rows: Sequence[Row], space: str, colours: Mapping[str, str], marks: Mapping[str, str]
-) -> None:
-    # A task whose head has learned nothing has hardly a norm, and would press all others together.
-    floor = float(np.median([row[space] for row in rows])) / _SPAN
-    for row in rows:
-        norm, error, colour, is_far = row[space], 100 * row["optimum"], colours[row["dataset"]], row[space] < floor
-        look: Row = {"color": "white", "edgecolors": colour} if is_far else {"color": colour, "edgecolors": "white"}
-        axes.scatter(max(norm, floor), error, s=20, marker=marks[row["dataset"]], alpha=0.85,
-                     linewidths=0.9 if is_far else 0.4, **look)  # fmt: skip
-        if is_far:
-            axes.annotate(f"‹ {norm:.0e}", (floor, error), (5, 0), textcoords="offset points", fontsize=6,
-                          color=colour, va="center")  # fmt: skip
-    style_axes(axes, "", "")
-    scale_norms(axes, "x")
-    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
-    found = report.correlate([row[space] for row in rows], [row["optimum"] for row in rows])
-    axes.set_title(f"{space}: ρ = {found}, {found.count} tasks", fontsize=7.5, color=plots.INK, loc="left")
 
 
 # --- violins: the errors of all experts on every task, with the selected and the generic one marked -------------------
@@ -337,8 +287,8 @@ def _judge_matrix(means: np.ndarray, distances: np.ndarray, family: str, hits: i
     for errors, row in zip(means, distances, strict=True):
         known = np.isfinite(errors) & np.isfinite(row)
         if known.sum() > 2:
-            rho = rank_correlation(row[known], errors[known])
-            found += [] if rho is None else [rho]
+            found.append(report.spearman(row[known], errors[known]))
+    found = [rho for rho in found if np.isfinite(rho)]
     if not found:
         return Claim("matrix", claim, "no source task of a candidate has an embedding here", UNCLEAR)
     draws = np.random.default_rng(0).choice(found, (2000, len(found))).mean(1)

@@ -1,7 +1,6 @@
 """Do distances between tasks agree with nature's own taxonomy, and do they separate label sets of the same images?
 
-(Achille 2019, figures 1 and 2.) Embeddings are kept in one file as soon as they are computed and found there by the
-next run. So the work can be done on one machine in several steps, and the figures be drawn on another.
+(Achille 2019, figures 1 and 2.) Embeddings are kept as soon as they are computed, and found again by the next run.
 
 The ranks of a dataset are the columns of its `taxonomy.csv`: those that its tasks were cut by, in the very column that
 they follow (`order_traditional` and not `order`, if so), and those named by a rank of biology. What is above a dataset
@@ -12,7 +11,7 @@ number theirs alike.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,8 +23,8 @@ import task2vec as t2v
 from experiments import report
 from experiments.agreement import ALL, WITHIN, Agreement, agree, agree_within, neighbour_shares, resample_mean, retrieve
 from experiments.collection import Collection, Dataset, read_collection
-from experiments.embeddings_file import EmbeddingFile, open_embeddings
-from experiments.figures import curve_area, draw_neighbourhoods, draw_norm_error
+from experiments.embeddings import embed_all
+from experiments.figures import curve_area, draw_neighbourhoods, draw_norms
 from experiments.label_sets import Family, make_painted_family, make_taxon_family
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
@@ -141,24 +140,20 @@ class Embedded:
         return next(iter(self.by_method))
 
 
-@dataclass(frozen=True)
-class Embedder:
-    """How tasks are embedded: the file that keeps them, the probe, a setting for each method, and the device."""
-
-    file: EmbeddingFile
-    probe: t2v.Probe
-    settings: tuple[t2v.EmbedSettings, ...]
-    device: str | None = None
-
-    def embed(self, tasks: Sequence[t2v.Task], datasets: Sequence[str]) -> Embedded:
-        """The tasks by all methods, and their domains."""
-        self.file.datasets |= {task.name: dataset for task, dataset in zip(tasks, datasets, strict=True)}
-        report.say(f"embedding {len(tasks)} tasks")
-        domains = [self.file.embed_domain(task, self.probe, device=self.device) for task in tasks]
-        how: Row = {"device": self.device}
-        return Embedded(
-            {one.method: self.file.embed(tasks, self.probe, settings=one, **how) for one in self.settings}, domains
-        )
+def embed_tasks(
+    tasks: Sequence[t2v.Task],
+    probe: t2v.Probe,
+    folder: Path,
+    *,
+    settings: Sequence[t2v.EmbedSettings],
+    device: str | None = None,
+) -> Embedded:
+    """The tasks by all methods, a setting for each, and their domains; `folder` keeps the embeddings."""
+    report.say(f"embedding {len(tasks)} tasks")
+    by_method = {
+        one.method: embed_all(tasks, probe, folder / one.method, settings=one, device=device) for one in settings
+    }
+    return Embedded(by_method, [t2v.embed_domain(task, probe, device=device) for task in tasks])
 
 
 def measure_spaces(embedded: Embedded) -> Spaces:
@@ -393,18 +388,20 @@ def _format(agreement: Agreement) -> str:
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
-def write_comparison(comparison: Comparison, datasets: Sequence[str], folder: Path, *, seed: int = 0) -> list[Path]:
+def write_comparison(comparison: Comparison, folder: Path, *, seed: int = 0) -> list[Path]:
     """The figures and tables of a collection."""
     main, names = comparison.methods[0], [row["task"] for row in comparison.tasks]
     groups = [f"{row['dataset']}: {row['group']}" for row in comparison.tasks]
-    spaces, norms, errors = comparison.spaces, *([row[key] for row in comparison.tasks] for key in ("norm", "error"))
+    spaces = comparison.spaces
     title = f"symmetric distance, {main}"
     files = plots.draw_matrix(spaces[main], names, out=folder / "tree", groups=groups, title=title)
     shown = [name for name in spaces if name == f"{main}, cosine" or name.startswith(DOMAIN)]
     curves = {name: spaces[name] for name in (*comparison.methods, *shown)}
     files += draw_neighbourhoods(curves, comparison.tree["graph"], out=folder / "neighbourhoods")
-    if min(norms) > 0:
-        files += draw_norm_error(norms, errors, names=names, out=folder / "norm_error", groups=list(datasets))
+    tasks = [row | {"family": "all tasks"} for row in comparison.tasks]
+    figure = draw_norms(tasks, ["norm"], error="error", what="error")
+    rows = ([row[key] for key in ("task", "dataset", "norm", "error")] for row in tasks)
+    files += plots.save_figure(figure, folder / "norm_error", ["task", "group", "norm", "error"], rows)
     tables = {"tasks": comparison.tasks, "distances": list_pairs(comparison), "measures": comparison.measures}
     files += [report.write_rows(rows, folder / f"{name}.csv") for name, rows in tables.items()]
     maps = {name: plots.lay_out(spaces[name], names, seed=seed) for name in (main, COSINE)}
@@ -432,37 +429,37 @@ def taxonomy(
 ) -> None:
     """Do distances agree with nature's taxonomy, and do they separate label sets of the same images?
 
-    Embeddings are kept in --out: the same command, run again, continues, or only draws.
+    Embeddings are kept in --out: the same command, run again, does not make them again.
     """
     folder = plots.make_folder(out)
     training = t2v.VariationalSettings(epochs=epochs)
     common: Row = {"max_samples": max_samples, "seed": seed, "l2": l2, "variational": training}
     settings = tuple(t2v.EmbedSettings(method=one, **common) for one in dict.fromkeys(method or ["robust", "direct"]))
-    file = open_embeddings(folder / "embeddings.safetensors")
-    embedder = Embedder(file, t2v.load_probe(probe, weights=weights, size=size), settings, device)
+    network, place = t2v.load_probe(probe, weights=weights, size=size), folder / "embeddings"
     options = {"permutations": permutations, "seed": seed}
     families, comparison, files = [], None, []
     if data is not None:
         collection = read_collection(data)
         datasets = [member.dataset for member in collection.members]
-        embedded = embedder.embed([member.task for member in collection.members], datasets)
+        tasks = [member.task for member in collection.members]
+        embedded = embed_tasks(tasks, network, place, settings=settings, device=device)
         comparison = compare_spaces(embedded, build_tree(collection), datasets, **options)
-        files = write_comparison(comparison, datasets, folder, seed=seed)
+        files = write_comparison(comparison, folder, seed=seed)
         for number, dataset in enumerate(collection.datasets):
             rng = np.random.default_rng([seed, 21, number])
             columns = list(choose_ranks(dataset).values())
             family = make_taxon_family(dataset, columns, images=IMAGES, most=MOST_LABEL_SETS, rng=rng)
             families += [] if family is None else [family]
     families.append(make_painted_family(images=PAINTED, seed=seed))
-    by_main = replace(embedder, settings=settings[:1])
-    embedded = [by_main.embed(family.tasks, [family.name] * len(family.tasks)) for family in families]
-    found = [compare_label_sets(*each, **options) for each in zip(families, embedded, strict=True)]
+    found = []
+    for family in families:
+        embedded = embed_tasks(family.tasks, network, place, settings=settings[:1], device=device)
+        found.append(compare_label_sets(family, embedded, **options))
     rows, pairs, described = ([row for each in found for row in each[part]] for part in range(3))
     claims = make_claims(comparison, rows)
     tables = {"attributes": rows, "attribute_distances": pairs, "attribute_tasks": described}
     files += [report.write_rows(table, folder / f"{name}.csv") for name, table in tables.items()]
     files += report.write_claims(claims, folder)
-    files.append(file.save())
     note = "rho is Spearman's correlation with the distance in the tree, p from permuting tasks."
     report.print_claims(claims, files, note)
 

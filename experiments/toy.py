@@ -47,8 +47,7 @@ from torch import Tensor, nn
 
 import task2vec as t2v
 from experiments.agreement import share_nearest
-from experiments.figures import rank_correlation
-from experiments.report import Row, make_app, say, split_rows, write_rows
+from experiments.report import Row, make_app, say, spearman, split_rows, write_rows
 from task2vec import plots
 from task2vec.tasks import draw_partitions
 
@@ -190,8 +189,8 @@ def measure_space(
         "apart_domain": mean_at_nearest(domain, apart),
         "apart_nearest": mean_at_nearest(distances, apart),
         "apart_best": mean_at_nearest(-similarity, apart),
-        "clusters_and_error": rank_correlation(clusters, errors),
-        "clusters_and_norm": rank_correlation(clusters, norms),
+        "clusters_and_error": spearman(clusters, errors),
+        "clusters_and_norm": spearman(clusters, norms),
     }
 
 
@@ -387,10 +386,8 @@ def _draw_one_point(axes: "Axes", icons: Sequence[np.ndarray], frames: Sequence[
     """All icons around the edge, each with a line to the one point where the domain embedding puts it."""
     count = len(icons)
     inset, steps = 2 / (count + 4), np.arange(count) * 4 / count
-    along, leg = steps % 1, steps.astype(int) % 4
-    x = np.select([leg == 0, leg == 1, leg == 2], [along, np.ones(count), 1 - along], 0.0)
-    y = np.select([leg == 0, leg == 1, leg == 2], [np.zeros(count), along, np.ones(count)], 1 - along)
-    spots = inset + (1 - 2 * inset) * np.stack([x, y], axis=1)
+    corners = ((0, 1, 1, 0, 0), (0, 0, 1, 1, 0))
+    spots = inset + (1 - 2 * inset) * np.stack([np.interp(steps, range(5), side) for side in corners], axis=1)
     for icon, spot, frame in zip(icons, spots, frames, strict=True):
         axes.plot([spot[0], 0.5], [spot[1], 0.5], color=frame, linewidth=0.35, alpha=0.8, zorder=1)
         _draw_icon(axes, icon, spot, side=_ICON * 2 * inset, frame=frame, width=0.4)

@@ -11,7 +11,6 @@ What has no such name, is not an accuracy or cannot be true is dropped, and coun
 
 import csv
 import gzip
-import io
 import json
 import re
 import statistics
@@ -27,6 +26,7 @@ from scipy.optimize import minimize
 
 import task2vec as t2v
 from experiments.report import make_app
+from task2vec import plots
 from task2vec.experts import find_shots
 from task2vec.select import CELL_COLUMNS, MODEL_COLUMNS, UNKNOWN, VARIANCES, Posterior, Variances, Zoo, read_zoo
 
@@ -352,14 +352,6 @@ def fit_variances(zoo: Zoo, start: Variances | None = None, *, steps: int = 60) 
     return name(minimize(cost, first, jac=True, method="L-BFGS-B", options={"maxiter": steps, "ftol": 1e-7}).x)
 
 
-def _to_csv(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
-
-
 def zoo(
     tables: Annotated[Path, typer.Option(help="Folder with the published tables.")],
     out: Annotated[Path, typer.Option(help="Where to write the data.")] = OUT,
@@ -372,11 +364,12 @@ def zoo(
     cells = list(read_cells(tables / "public_cells.csv", set(timm.list_pretrained()), dropped))
     merged = merge_cells([*cells, *measured_cells()], dropped)
     models = describe_models(tables, {row["model"] for row in merged})
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "zoo.csv").write_bytes(_to_csv(models, MODEL_COLUMNS))
-    (out / "published.csv.gz").write_bytes(gzip.compress(_to_csv(merged, CELL_COLUMNS), mtime=0))
-    lora = lora_cells(tables / "public_cells.csv")
-    (out / "lora.csv").write_bytes(_to_csv(lora, tuple(lora[0])))
+    plots.make_folder(out)
+    every = {"zoo.csv": models, "lora.csv": lora_cells(tables / "public_cells.csv"), "published.csv": merged}
+    for name, rows in every.items():
+        plots.write_rows(out / name, [rows[0], *(row.values() for row in rows)])
+    (out / "published.csv.gz").write_bytes(gzip.compress((out / "published.csv").read_bytes(), mtime=0))
+    (out / "published.csv").unlink()
     if not no_fit:
         file, first = out / VARIANCES, Variances(*np.exp(START[:5]).tolist(), noise={})
         file.write_text(json.dumps(first._asdict()), encoding="utf-8")

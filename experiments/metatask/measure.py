@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import task2vec as t2v
-from experiments.embeddings_file import open_embeddings
+from experiments.embeddings import embed_all
 from experiments.metatask.plan import (
     CANVAS,
     LOCATIONS,
@@ -138,7 +138,7 @@ class Studio:
         """Makes what is missing; whether nothing is left to other runs."""
         units: list[tuple[Path, Callable[[], Any]]] = []
         for space in self.plan.spaces:
-            units.append((self.name_file("embeddings", space, ".done"), partial(self.embed, space)))
+            units.append((self.name_file("embeddings", space), partial(self.embed, space)))
         for expert in self.plan.experts:
             units.append((self.name_file("tables", expert.name), partial(self.measure, expert)))
         for expert, one, protocols in self.plan.curves:
@@ -151,9 +151,9 @@ class Studio:
             say(f"{left} of {len(units)} are left to other runs")
         return not left
 
-    def name_file(self, kind: str, name: str, suffix: str = ".json") -> Path:
+    def name_file(self, kind: str, name: str) -> Path:
         """The file of a unit of work."""
-        return self.out / kind / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}{suffix}"
+        return self.out / kind / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
 
     def measure(self, expert: PlannedExpert) -> Row:
         """The errors and scores of a model on all tasks, and what they cost."""
@@ -209,9 +209,12 @@ class Studio:
             linear = {(protocol, seed): found for protocol, seed, found in experts.predict_cells(features, plan)}
         for protocol, seed in product(protocols, seeds):
             is_train, is_test = find_training(plan, protocol, seed), plan.tests[plan.seeds.index(seed)]
-            parts = (task.subset(np.flatnonzero(mask)) for mask in (is_train, is_test))
-            tuned = t2v.train_expert(next(parts), probe, TUNING, validation=next(parts), seed=seed, device=self.device)
-            errors = {"tuned": tuned.metrics[-1].validation_error}
+            training, tested = (task.subset(np.flatnonzero(mask)) for mask in (is_train, is_test))
+            tuned = t2v.train_expert(training, probe, TUNING, seed=seed, device=self.device)
+            (features,) = experts.features_of_tasks(tuned.probe, [tested], device=self.device)
+            # By name: the classes of the head are in the canonical order of the training images alone.
+            predicted = np.array(tuned.metadata["classes"])[tuned.probabilities(features).argmax(1).cpu().numpy()]
+            errors = {"tuned": float((predicted != np.array(tested.classes)[tested.targets]).mean())}
             if linear:
                 errors["linear"] = experts.score_cell(linear[protocol, seed], plan, protocol, seed).error
             about = {"task": task.name, "expert": expert.name, "train": str(protocol.shots), "seed": seed}
@@ -219,18 +222,16 @@ class Studio:
             points += [{**about, "way": way, "error": errors[way]} for way in sorted(errors)]
         return points
 
-    def embed(self, space: str) -> None:
-        """Embeds all tasks and source tasks in one space, and their domains."""
+    def embed(self, space: str) -> dict[str, list[float]]:
+        """Embeds all tasks and source tasks in one space; the mean features of each, which are those of its domain."""
         network, method, size = self.plan.spaces[space]
         resize = CANVAS if size == CANVAS and network != "tf_efficientnet_lite0" else None
         probe = load_network(network, self.weights, size=size, resize=resize)
         settings = t2v.EmbedSettings(method=method, variational=t2v.VariationalSettings(epochs=2))  # type: ignore[arg-type]
-        kept = open_embeddings(self.name_file("embeddings", space, ".safetensors"))
-        own = [one.task for one in (*self.plan.tasks, *self.plan.source_tasks)]
-        kept.embed(own, probe, settings=settings, device=self.device)
-        for task in own if method == "robust" else ():
-            kept.embed_domain(task, probe, device=self.device)
-        kept.save()
+        own, folder = self.plan.all_tasks, self.name_file("embeddings", space).with_suffix("")
+        embed_all(own, probe, folder, settings=settings, device=self.device)
+        domains = own if method == "robust" else ()
+        return {task.fingerprint: t2v.embed_domain(task, probe, device=self.device).mean.tolist() for task in domains}
 
     def read(self, kind: str) -> list[Any]:
         """What all units of a kind have found."""
@@ -276,12 +277,15 @@ class Studio:
 
     def gather_embeddings(self) -> dict[str, Any]:
         """The embeddings of all spaces and what follows from them, as fields of a meta-task."""
-        embedded, domains, tasks = {}, {}, [one.task.name for one in (*self.plan.tasks, *self.plan.source_tasks)]
-        for name, (_, method, _) in self.plan.spaces.items():
-            file = open_embeddings(self.name_file("embeddings", name, ".safetensors"))
-            embedded[name] = [file.embeddings[method, task] for task in tasks]
-            if file.domains:
-                domains[name.split(" ")[0]] = np.stack([file.domains[task].mean for task in tasks])
+        embedded, domains = {}, {}
+        for name in self.plan.spaces:
+            file = self.name_file("embeddings", name)
+            kept = [t2v.load_embedding(path) for path in file.with_suffix("").glob("*.safetensors")]
+            # Not by name: a label set of other pictures of the same birds has the same one.
+            known = {one.provenance["task_fingerprint"]: one for one in kept}
+            embedded[name] = [known[task.fingerprint] for task in self.plan.all_tasks]
+            if means := json.loads(file.read_text()):
+                domains[name.split(" ")[0]] = np.array([means[task.fingerprint] for task in self.plan.all_tasks])
         return {
             "embeddings": {name: each for name, each in embedded.items() if name in BUNDLED},
             "domains": domains,

@@ -144,6 +144,11 @@ class MetaTaskPlan:
         sources = {one.source.task.fingerprint: one.source for one in self.experts if one.source is not None}
         return tuple(source for fingerprint, source in sources.items() if fingerprint not in known)
 
+    @property
+    def all_tasks(self) -> list[t2v.Task]:
+        """What is embedded: the tasks, then the source tasks."""
+        return [one.task for one in (*self.tasks, *self.source_tasks)]
+
 
 def plan_experts(folder: Path) -> MetaTaskPlan:
     """Experts for the tasks of a folder with a `tasks.csv` (see `collection`), and datasets beside those that it cuts.

@@ -12,9 +12,8 @@ import typer
 from scipy import stats
 
 import task2vec as t2v
-from experiments.figures import rank_correlation
 from experiments.metatask.plan import GENERIC
-from experiments.report import Row, load_bundle, make_app, say
+from experiments.report import Row, load_bundle, make_app, say, spearman
 from task2vec import plots
 from task2vec.experts import find_shots
 
@@ -176,18 +175,13 @@ def compare_recipes(metatask: t2v.MetaTask, family: str, protocol: int) -> Row:
 
     def agree(other: np.ndarray) -> float:
         known = [(row, ~np.isnan(fast[row])) for row in rows]
-        return _average([rank_correlation(fast[r, k], other[r, k]) for r, k in known])
+        return float(np.nanmean([spearman(fast[row, own], other[row, own]) for row, own in known]))
 
     by_task = np.nanmean(fast[rows], axis=1), np.nanmean(paper[rows], axis=1)
     p: Any = stats.wilcoxon(*by_task)[1]
     row: Row = {"family": family, "protocol": part.protocols[protocol], "experts": len(firsts)}
     row |= {"fast": float(by_task[0].mean()), "paper": float(by_task[1].mean()), "p": float(p)}
     return row | {"alike": agree(paper), "by_seed": agree(second)}
-
-
-def _average(correlations: Sequence[float | None]) -> float:
-    """The mean of those that are defined."""
-    return float(np.nanmean(np.array(correlations, dtype=np.float64)))
 
 
 def compare_ways(metatask: t2v.MetaTask, curves: Sequence[Row]) -> list[Row]:

@@ -7,19 +7,14 @@ import numpy as np
 from PIL import Image
 from typer.testing import CliRunner
 
+from task2vec.storage import write_csv
+
 ROOT = Path(__file__).resolve().parents[2]
 # Families of an order share a hue, so that relatives look alike.
 LIFE = {
     "cub200": {"A1": ("A", 20), "A2": ("A", 35), "A3": ("A", 50), "B": ("B", 110), "C": ("C", 140)},
     "dogs": {"work": ("", 190), "hunt": ("", 210)},
 }
-
-
-def write_csv(path, rows):
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def read_csv(path):
@@ -57,8 +52,8 @@ def write_collection(root, *, per_class=10):
                 rows.append(row | ({"order": order, "family": name} if dataset == "cub200" else {"use": name}))
             level = ("family" if name[1:] else "order") if dataset == "cub200" else "use"
             tasks.append({"dataset": dataset, "taxon_level": level, "taxon": name, "task": f"{dataset} {name}"})
-        write_csv(root / dataset / "taxonomy.csv", rows)
-    write_csv(root / "tasks.csv", tasks)
+        write_csv(root / dataset / "taxonomy.csv", rows, list(rows[0]))
+    write_csv(root / "tasks.csv", tasks, list(tasks[0]))
     return root
 
 

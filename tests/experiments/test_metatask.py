@@ -24,24 +24,22 @@ def define(label_set, classes, *, family="labels", dataset="birds"):
     return plan.PlannedTask(family, dataset, replace(WHOLE.select(classes), name=label_set), label_set)
 
 
-@pytest.mark.parametrize(
-    ("task", "source", "wanted"),
-    [
-        (define("hue", ["a", "b"]), define("hue", ["c", "d"]), True),  # the same label set of other pictures
-        (define("hue", ["a", "b"]), define("grain", ["c", "d"]), False),
-        (define("species", ["a", "b"]), define("family", ["c", "d"]), True),  # nested: who knows one knows the other
-        (define("hue", ["a", "b"]), define("species", ["c", "d"]), False),
-        (define("x", ["a", "b"], family="taxa"), define("y", ["b", "c"], family="taxa"), True),  # a class in common
-        (define("x", ["a", "b"], family="taxa"), define("y", ["c", "d"], family="taxa"), False),
-        (define("x", ["a", "b"], family="taxa"), define("y", ["a", "b"], family="taxa", dataset="dogs"), False),
-    ],
-)
-def test_labels_in_common(task, source, wanted):
-    assert plan.share_labels(task, source) is wanted
+def test_labels_in_common():
+    for one, other, wanted in (
+        ("hue", "hue", True),  # the same label set of other pictures
+        ("hue", "grain", False),
+        ("species", "family", True),  # nested: who knows one knows the other
+        ("hue", "species", False),
+    ):
+        assert plan.share_labels(define(one, ["a", "b"]), define(other, ["c", "d"])) is wanted
+    task = define("x", ["a", "b"], family="taxa")
+    for classes, dataset, wanted in ((["b", "c"], "birds", True), (["c", "d"], "birds", False), (["b"], "dogs", False)):
+        source = define("y", [*classes, "e"], family="taxa", dataset=dataset)
+        assert plan.share_labels(task, source) is wanted
 
 
 def test_no_task_has_classes_in_both_halves():
-    tasks = [define("x", ["a", "b"], family="taxa"), define("y", ["c", "d"], family="taxa")]
+    tasks = [define(names, list(names), family="taxa") for names in ("ab", "cd")]
     whole = Dataset(replace(WHOLE, name="birds"), (), Path())
     halves = [set(half.task.classes) for half in plan._halve(whole, tasks)]
     assert halves[0] | halves[1] == set("abcde") and not halves[0] & halves[1]
@@ -82,11 +80,11 @@ def test_directions_hues_and_positions_have_their_names():
         found = plan.describe_picture(stripes(angle))["direction"]
         assert min(abs(found - angle), 180 - abs(found - angle)) < 3
         assert plan.label_statistic({"direction": np.array([found])}, "direction")[0][0] == angle // 45
-    colours = {(200, 30, 30): "red or violet", (200, 120, 20): "orange", (200, 190, 20): "yellow"}
-    colours |= {(30, 180, 40): "green", (30, 60, 200): "blue", (180, 30, 200): "red or violet"}
-    for colour, name in colours.items():
-        labels, names = plan.label_statistic({"hue": np.array([plan.describe_picture(plain(*colour))["hue"]])}, "hue")
-        assert names[labels[0]] == name
+    colours = [(200, 30, 30), (200, 120, 20), (200, 190, 20), (30, 180, 40), (30, 60, 200), (180, 30, 200)]
+    hues = np.array([plan.describe_picture(plain(*colour))["hue"] for colour in colours])
+    labels, names = plan.label_statistic({"hue": hues}, "hue")
+    told = ["red or violet", "orange", "yellow", "green", "blue", "red or violet"]
+    assert [names[label] for label in labels] == told
     picture = plain(100, 100, 100)
     picture[8:20, 40:60] = NOISE[8:20, 40:60]
     found = plan.describe_picture(picture)
@@ -101,13 +99,11 @@ def make_metatask(means, noise):
     return replace(metatask, tasks=tuple(replace(task, family="taxa") for task in metatask.tasks))
 
 
-def test_the_optimum_over_noisy_cells_is_biased_and_the_other_is_not():
+def test_the_optimum_of_noisy_cells_is_biased_and_the_other_is_not_and_a_better_expert_is_found():
     found = judge(make_metatask(np.full((200, 20), 0.5), 0.05), "taxa", 0)
     assert abs(found["optimum"] - 50) < 0.5 and found["biased_optimum"] < 47  # nothing is better than anything else
     assert abs(found["noise"] - 5) < 0.2 and abs(found["chance"] - 50) < 0.5 and found["beaten"] <= 0.05 * 200
 
-
-def test_a_better_expert_is_found_where_there_is_one_and_no_other():
     means = np.full((40, 4), 0.5)
     means[:10, 2] = 0.3
     found = judge(make_metatask(means, 0.01), "taxa", 0)

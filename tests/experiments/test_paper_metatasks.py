@@ -35,12 +35,11 @@ def make_catalog(name, definitions, splits=("train", "val")):
 
 def make_inaturalist(**options):
     orders = [define(o, "order", (2 * n, 2 * n + 1), t, v, group=c) for n, (c, o, t, v) in enumerate(ORDERS)]
-    classes = []
-    for kind in dict.fromkeys(one.group for one in orders):
-        own = [one for one in orders if one.group == kind]
+    classes = {kind: [one for one in orders if one.group == kind] for kind in dict.fromkeys(row[0] for row in ORDERS)}
+    for kind, own in classes.items():
         members = [member for one in own for member in one.members]
-        classes.append(define(kind, "class", members, sum(one.counts["train"] for one in own)))
-    return make_catalog("inaturalist", orders + classes, **options)
+        orders.append(define(kind, "class", members, sum(one.counts["train"] for one in own)))
+    return make_catalog("inaturalist", orders, **options)
 
 
 def make_cub(orders=10, families=15):
@@ -69,16 +68,14 @@ def make_deepfashion(usable=6):
 
 
 def make_mixed(seed=0, **others):
-    parts = {"inaturalist": make_inaturalist, "cub": make_cub, "imaterialist": make_imaterialist}
-    parts |= {"deepfashion": make_deepfashion}
-    return mixed(**{name: others.get(name) or make() for name, make in parts.items()}, seed=seed)
+    parts = {"inaturalist": make_inaturalist(), "cub": make_cub(), "imaterialist": make_imaterialist()}
+    return mixed(**(parts | {"deepfashion": make_deepfashion()} | others), seed=seed)
 
 
 def test_inat_cub_takes_the_largest_orders_and_the_birds():
     meta = inat_cub(make_inaturalist(), make_cub())
-    names = [one.name for _, one in meta.tasks]
-    assert names[:25] == [f"order {n}" for n in range(25)]
-    assert names[25:] == [f"order {n}" for n in range(10)] + [f"family {n}" for n in range(15)]
+    wanted = [f"{kind} {n}" for kind, count in (("order", 25), ("order", 10), ("family", 15)) for n in range(count)]
+    assert [one.name for _, one in meta.tasks] == wanted
     assert meta.experts == meta.tasks and meta.left_out == {(number, number) for number in range(50)}
 
 
@@ -102,12 +99,12 @@ def test_mixed_keeps_the_rules_whatever_the_seed(seed):
 def test_mixed_has_its_experts_and_leaves_out_those_that_know_the_labels():
     meta = make_mixed()
     found = [(catalog, one.kind, one.name) for catalog, one in meta.experts]
-    assert found[:15] == [("inaturalist", "order", f"order {n}") for n in range(8)] + [
-        ("inaturalist", "class", f"class {n}") for n in range(7)
+    wanted = [
+        ("inaturalist", kind, f"{kind} {n}") for kind, count in (("order", 8), ("class", 7)) for n in range(count)
     ]
-    assert found[15:18] == [("deepfashion", "category", f"{part}-body") for part in ("upper", "lower", "full")]
-    assert found[18:20] == [("imaterialist", "attribute", name) for name in ("Pants", "Shoes")]
-    assert found[20:] == [("imaterialist", "attribute group", group) for group in GROUPS]
+    wanted += [("deepfashion", "category", f"{part}-body") for part in ("upper", "lower", "full")]
+    wanted += [("imaterialist", "attribute", name) for name in ("Pants", "Shoes")]
+    assert found == wanted + [("imaterialist", "attribute group", group) for group in GROUPS]
     for row, (catalog, task) in enumerate(meta.tasks):
         if catalog == "imaterialist" and task.group in GROUPS:
             assert (row, 20 + GROUPS.index(task.group)) in meta.left_out

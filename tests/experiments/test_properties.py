@@ -1,7 +1,5 @@
 """The properties: what is done to tasks, what is concluded from rows, and the committed claims."""
 
-import csv
-
 import numpy as np
 import pytest
 
@@ -20,9 +18,9 @@ def rng(seed=0):
 
 
 def test_what_is_done_to_labels_images_and_classes():
-    half = properties.shuffle_labels(DIGITS, 0.5, rng=rng())
+    half, same = (properties.shuffle_labels(DIGITS, share, rng=rng()) for share in (0.5, 0.0))
     assert (half.counts == DIGITS.counts).all() and 0 < (half.targets != DIGITS.targets).sum() <= 30
-    assert (properties.shuffle_labels(DIGITS, 0.0, rng=rng()).targets == DIGITS.targets).all()
+    assert (same.targets == DIGITS.targets).all()
     assert properties.single_out(DIGITS, rng=rng()).counts.tolist() == [59, 1]
 
     small, large = (properties.cut_images(DIGITS, count, rng=rng(3)) for count in (2, 4))
@@ -61,8 +59,7 @@ def test_the_committed_claims_follow_from_the_committed_rows():
     rows = {name: read_csv(folder / f"{name}.csv") for name in ("norm_error", "labels", "classes", "sample_size")}
     # Measured on a GPU, which adds in any order: the claim is the only record of that row.
     moved = {"filters": 8512, "filters_changed": 8512, "largest_relative_difference": 2e-8}
-    with (folder / "claims.csv").open(encoding="utf-8", newline="") as file:
-        wanted = list(csv.DictReader(file))
+    wanted = read_csv(folder / "claims.csv")
     found = properties.make_claims({**rows, "relabelled": [moved]})
     assert [claim.claim for claim in found] == [row["claim"] for row in wanted]
     for claim, row in zip(found, wanted, strict=True):
@@ -113,4 +110,3 @@ def test_the_command_on_a_small_folder(tmp_path, monkeypatch):
     assert made >= {f"{stem}.csv" for stem in stems} | {"claims.csv", "norm_error.png"}
     shuffled = read_csv(tmp_path / "out" / "labels.csv")
     assert {row["shuffled"] for row in shuffled} == set(properties.Plan.shuffled)
-    run(properties.app, "--data", tmp_path / "nowhere", "--out", tmp_path / "out", code=3)

@@ -10,10 +10,10 @@ import task2vec as t2v
 from experiments import taxonomy
 from experiments.agreement import ALL, WITHIN, Agreement
 from experiments.collection import read_collection
-from experiments.embeddings_file import open_embeddings
+from experiments.embeddings import embed_all, read_committed
 from experiments.label_sets import draw_sets, make_family, make_painted_family, make_taxon_family
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR
-from experiments.taxonomy import Comparison, Embedded, Embedder, build_tree, make_claims
+from experiments.taxonomy import Comparison, build_tree, embed_tasks, make_claims
 from tests.experiments.material import ROOT, read_csv, run, write_collection
 from tests.tiny_probe import make_tiny
 
@@ -40,32 +40,31 @@ def test_the_tree_stands_on_what_is_above_a_dataset(collection):
     assert tree.distances["ultrametric"][0].tolist() == [0, 3, 3, 4, 4, 5, 5]
 
 
-def test_embeddings_are_kept_in_one_file_and_found_again(tmp_path, collection):
-    file, probe, members = open_embeddings(tmp_path / "all.safetensors"), make_tiny(), collection.members[:2]
-    tasks = [member.task for member in members]
-    made = Embedder(file, probe, SMALL, "cpu").embed(tasks, [member.dataset for member in members])
-    again = open_embeddings(file.save())
-    assert again.datasets == {"cub200 A1": "cub200", "cub200 A2": "cub200"}
-    assert list(again.domains) == list(again.datasets)
-    for known, one in zip(again.of_method("robust"), made.by_method["robust"], strict=True):
-        assert np.allclose(known.vector, one.vector, rtol=1e-6) and known.provenance == one.provenance
-    assert again.find(members[0].task, probe, settings=SMALL[0]) is again.embeddings["robust", "cub200 A1"]
-    assert again.find(members[0].task, make_tiny(seed=1), settings=SMALL[0]) is None
-    shuffled = replace(members[0].task, targets=np.roll(members[0].task.targets, 3))
-    assert again.find(shuffled, probe, settings=SMALL[0]) is None
-    other = t2v.embed(members[0].task, make_tiny(seed=1), settings=SMALL[0], device="cpu")
-    with pytest.raises(t2v.errors.UsageError, match="different probes"):
-        again.keep(replace(other, task="other"))
-    (tmp_path / "bad").write_bytes(b"bad")
-    with pytest.raises(t2v.errors.EmbeddingFileError, match="not a file of embeddings"):
-        open_embeddings(tmp_path / "bad")
+def test_embeddings_are_kept_and_those_of_the_same_name_stay_apart(tmp_path, collection, monkeypatch):
+    task, probe = collection.members[0].task, make_tiny()
+    tasks = [replace(task, name="birds: a"), replace(task, targets=np.roll(task.targets, 3), name="birds: a")]
+    how = {"settings": SMALL[0], "device": "cpu"}
+    made = embed_all(tasks, probe, tmp_path, **how)
+    assert [one.provenance["task_fingerprint"] for one in made] == [one.fingerprint for one in tasks]
+    broken = make_tiny()
+    next(broken.network.parameters()).data.fill_(torch.nan)
+    with pytest.raises(t2v.errors.NotFiniteError):
+        embed_all(tasks, broken, tmp_path / "broken", **how)
+    monkeypatch.setattr(torch.nn.Module, "__call__", lambda *_, **__: pytest.fail("a network was run"))
+    again = embed_all(tasks[::-1], probe, tmp_path, **how)
+    assert all(np.array_equal(one.fisher, other.fisher) for one, other in zip(again[::-1], made, strict=True))
 
 
 @pytest.mark.parametrize("probe", ["resnet34", "tf_efficientnet_lite0"])
 def test_the_committed_embeddings_give_the_committed_norms(probe):
     folder = ROOT / "docs" / "results" / "taxonomy" / probe
-    norms = {one.task: one.norm() for one in open_embeddings(folder / "embeddings.safetensors").of_method("robust")}
-    assert all(norms[row["task"]] == pytest.approx(row["norm"], rel=1e-5) for row in read_csv(folder / "tasks.csv"))
+    found = {
+        (one.task, dataset): one.norm()
+        for one, dataset in zip(*read_committed(folder / "embeddings.safetensors"), strict=True)
+    }
+    assert found == {
+        (row["task"], row["dataset"]): pytest.approx(row["norm"], rel=1e-5) for row in read_csv(folder / "tasks.csv")
+    }
 
 
 def test_label_sets_share_their_images(collection):
@@ -96,31 +95,36 @@ def fake_agreement(rho, *, p=0.001, spread=0.01):
     ],
 )
 def test_verdicts_on_the_taxonomy(whole, pooled, parts, verdicts):
-    found = {("graph", ALL): fake_agreement(whole), ("graph", WITHIN): fake_agreement(pooled)}
-    found |= {("graph", f"d{n}"): fake_agreement(part) for n, part in enumerate(parts)}
+    agreements = {ALL: whole, WITHIN: pooled, **{f"d{number}": part for number, part in enumerate(parts)}}
+    found = {("graph", scope): fake_agreement(rho) for scope, rho in agreements.items()}
     row = {"measure": "same dataset", "space": "robust", "value": 0.9, "chance": 0.4, "count": 8, "low": 0.7, "high": 1}
-    spaces = {name: np.zeros((2, 2)) for name in ("robust", "robust, cosine", "domain, cosine")}
+    spaces = dict.fromkeys(("robust", "robust, cosine", "domain, cosine"), np.zeros((2, 2)))
     tasks = [{"norm": n, "error": n / 10} for n in range(1, 9)]
     claims = make_claims(Comparison(spaces, ("robust",), {}, found, tasks, [row]), [])
     assert [claim.verdict for claim in claims] == [*verdicts, HOLDS, HOLDS]
     assert claims[-2].measured == "90 %, chance 40 %, 8 tasks"
 
 
-def test_verdicts_on_label_sets():
+@pytest.mark.parametrize(
+    ("ours", "domains", "verdicts"),
+    [
+        ({}, {}, [HOLDS, HOLDS]),
+        ({"auc_beside": 0.4}, {}, [PARTLY, HOLDS]),
+        ({"p": 0.5, "rate": 0.2}, {}, [FAILS, HOLDS]),
+        ({"domain_features_changed": 2}, {}, [HOLDS, PARTLY]),
+        ({}, {"rate": 0.5}, [HOLDS, FAILS]),
+    ],
+)
+def test_verdicts_on_label_sets(ours, domains, verdicts):
     main = {"family": "f", "space": "robust", "rate": 0.8, "chance": 0.25, "p": 0.001, "auc_beside": 0.9}
-    main |= {"domain_features_changed": 0}
-    blind = main | {"space": "domain, cosine", "rate": 0.25}
-    assert [claim.verdict for claim in make_claims(None, [main, blind])] == [HOLDS, HOLDS]
-    assert make_claims(None, [main | {"auc_beside": 0.4}, blind])[0].verdict == PARTLY
-    assert make_claims(None, [main | {"p": 0.5, "rate": 0.2}, blind])[0].verdict == FAILS
-    assert make_claims(None, [main | {"domain_features_changed": 2}, blind])[1].verdict == PARTLY
-    assert make_claims(None, [main, blind | {"rate": 0.5}])[1].verdict == FAILS
+    blind = main | {"domain_features_changed": 0, "space": "domain, cosine", "rate": 0.25}
+    claims = make_claims(None, [main | {"domain_features_changed": 0} | ours, blind | domains])
+    assert [claim.verdict for claim in claims] == verdicts
 
 
-def test_domains_of_label_sets_are_one_and_distances_are_compared(collection):
+def test_domains_of_label_sets_are_one_and_distances_are_compared(tmp_path):
     family = make_painted_family(images=8, seed=0)
-    made = {"robust": [t2v.embed(t, make_tiny(), settings=SMALL[0], device="cpu") for t in family.tasks]}
-    embedded = Embedded(made, [t2v.embed_domain(task, make_tiny(), device="cpu") for task in family.tasks])
+    embedded = embed_tasks(family.tasks, make_tiny(), tmp_path, settings=SMALL, device="cpu")
     rows, pairs, tasks = taxonomy.compare_label_sets(family, embedded, permutations=99)
     assert rows[0]["space"] == "robust" and rows[0]["domain_features_changed"] == 0
     blind = next(row for row in rows if row["space"] == "domain, cosine")
@@ -132,21 +136,18 @@ def test_domains_of_label_sets_are_one_and_distances_are_compared(collection):
 
 @pytest.mark.long
 def test_the_command_draws_and_a_second_run_embeds_nothing(tmp_path, data, monkeypatch):
-    probe = make_tiny()
-    monkeypatch.setattr(t2v, "load_probe", lambda *_, **__: probe, raising=False)
+    monkeypatch.setattr(t2v, "load_probe", lambda *_, **__: make_tiny(), raising=False)
     monkeypatch.setattr(taxonomy, "PAINTED", 40)
     args = ("--data", data, "--out", tmp_path, "--permutations", 99, "--max-samples", 6, "--l2", 0.01)
     result = run(taxonomy.app, *args, "--device", "cpu")
     assert "distances follow the taxonomy: rho" in result.stdout
     made = {path.name for path in tmp_path.iterdir()}
     stems = {"tree", "neighbourhoods", "norm_error", "maps"}
-    assert made >= {f"{stem}.png" for stem in stems} | {f"{stem}.csv" for stem in stems}
-    assert made >= {"tasks.csv", "distances.csv", "measures.csv", "attributes.csv", "attribute_tasks.csv", "claims.csv"}
-    before = read_csv(tmp_path / "distances.csv")
-    monkeypatch.setattr(torch.nn.Module, "__call__", lambda *_, **__: pytest.fail("a network was run"))
+    tables = {"tasks", "distances", "measures", "attributes", "attribute_tasks", "claims"}
+    assert made >= {f"{stem}.png" for stem in stems} | {f"{stem}.csv" for stem in stems | tables}
+    before = (tmp_path / "distances.csv").read_bytes()
+    monkeypatch.setattr(t2v.embedding.many.GroupWork, "embed", lambda *_: pytest.fail("embedded again"))
     run(taxonomy.app, *args, "--device", "cpu")
-    after = read_csv(tmp_path / "distances.csv")
-    assert [row["robust"] for row in after] == pytest.approx([row["robust"] for row in before], rel=1e-4)
-    monkeypatch.undo()
+    assert (tmp_path / "distances.csv").read_bytes() == before
     (tmp_path / "empty").mkdir()
     assert "tasks.csv cannot be" in run(taxonomy.app, "--data", tmp_path / "empty", "--out", tmp_path, code=3).stderr

@@ -49,17 +49,19 @@ def label_binary(count, *, images=20, seed=0) -> list[Task]:
 
 
 class Tiny(nn.Module):
-    """Two convolutions and a batch-norm."""
+    """Two convolutions, a batch-norm, and a dropout, which draws anew at every step of a training."""
 
     def __init__(self):
         super().__init__()
         self.first = nn.Conv2d(3, 6, 3, stride=2, bias=False)
         self.norm = nn.BatchNorm2d(6)
+        self.drop = nn.Dropout2d(0.1)
         self.second = nn.Conv2d(6, 8, 2)
         self.fc = nn.Linear(8, 3)
 
     def forward(self, x):
-        return self.fc(torch.relu(self.second(torch.relu(self.norm(self.first(x))))).mean((2, 3)))
+        first = self.drop(torch.relu(self.norm(self.first(x))))
+        return self.fc(torch.relu(self.second(first)).mean((2, 3)))
 
 
 def make_model(name: str = "tiny", *, seed: int = 0, size: int = 8) -> Probe:
@@ -82,9 +84,16 @@ def make_many() -> tuple[list[Task], list[Probe]]:
 
 
 class Packed:
-    """A backend within this process that packs work, units and results as they are for other processes."""
+    """A backend within this process that packs work, units and results as they are for other processes.
+
+    The results of each unit go through `change`, which returns those that arrive.
+    """
+
+    def __init__(self, change=iter):
+        self.change = change
 
     def run(self, work, units):
-        units = [Unit(unit.key, unpack(pack(unit.payload))) for unit in units]
-        for result in open_backend("serial", threads=1).run(unpack(pack(work)), units):
-            yield unpack(pack(result))
+        for unit in units:
+            unit = Unit(unit.key, unpack(pack(unit.payload)))
+            results = open_backend("serial", threads=1).run(unpack(pack(work)), [unit])
+            yield from self.change(unpack(pack(result)) for result in results)

@@ -105,7 +105,6 @@ def test_attributes(protocol, measure):
     plan = plan_cells(task, [replace(protocol, measure=measure)], (0, 1))
     good, bad = (measure_cells(features_of(task, noise=noise).float(), plan, model="x") for noise in (0.3, 30.0))
     assert np.mean([error.error for error in good]) < 0.25 < 0.35 < np.mean([error.error for error in bad])
-    assert all(error.low <= error.error <= error.high for error in good + bad)
 
 
 def test_what_cannot_be_measured_is_refused(task):
@@ -121,12 +120,9 @@ def test_what_cannot_be_measured_is_refused(task):
 
 
 def test_errors_on_parts_of_the_test_images_make_up_the_whole():
-    plan = plan_cells(make_task((20, 20, 20)).canonical(), [HALF], (0, 1))
-    features = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
-    some = np.arange(60) % 3 == 0
-    for protocol, seed, answer in predict_cells(features, plan):
-        whole = score_cell(answer, plan, protocol, seed).error
-        parts = [score_cell(answer, plan, protocol, seed, among=mask).error for mask in (some, ~some)]
-        counts = [int((plan.tests[seed] & mask).sum()) for mask in (some, ~some)]
-        assert whole > 0.3 and parts[0] != parts[1]
-        assert whole == pytest.approx(np.average(parts, weights=counts))
+    plan = plan_cells(make_task((20, 20, 20)).canonical(), [HALF])
+    ((_, _, answer),) = predict_cells(torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), plan)
+    masks = [np.arange(60) % 3 == 0, np.arange(60) % 3 > 0]
+    whole, *parts = (score_cell(answer, plan, HALF, 0, among=mask).error for mask in (None, *masks))
+    assert whole > 0.3 and parts[0] != parts[1]
+    assert whole == pytest.approx(np.average(parts, weights=[(plan.tests[0] & mask).sum() for mask in masks]))

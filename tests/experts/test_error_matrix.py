@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import dataclass, replace
+from itertools import product
 from operator import attrgetter
 
 import numpy as np
@@ -13,7 +14,7 @@ from task2vec.experts import ErrorProtocol, linear_error
 from task2vec.experts import error_matrix as work
 from task2vec.experts.error_matrix import compute_features, error_matrix, features_of_tasks
 from task2vec.library import Expert, MeasuredError
-from task2vec.parallel import Failure, Result, open_backend
+from task2vec.parallel import Failure, Result
 from task2vec.select import metatask_from_library
 from task2vec.tasks.torch_dataset import DatasetImages
 from tests.embedding.conftest import make_tiny
@@ -120,17 +121,36 @@ def test_every_cell_is_kept_when_it_is_reported_and_the_next_run_computes_the_re
     assert same(error_matrix(tasks[:3], experts, **HOW, library=library), whole) and len(seen) == 3
 
 
-def test_other_processes_find_the_same(tasks, experts, whole, library):
-    """As far as packing goes; `test_kills` has real ones."""
-    found = error_matrix(tasks, experts, **HOW, backend=Packed(), library=library)
-    assert same(found, whole) and len(library.errors()) == found.errors.size
+def test_other_processes_find_the_same_and_values_that_come_again_are_taken_once(tasks, experts, whole, library):
+    """As far as packing goes; `test_kills` has real processes."""
+
+    def repeat(results):
+        for result in results:
+            yield result
+            if result.value is not None:
+                number, errors = result.value  # from another process, and rounded otherwise
+                yield replace(result, value=(number, tuple(replace(error, error=0.123, low=0) for error in errors)))
+
+    told = []
+    found = error_matrix(tasks, experts, **HOW, backend=Packed(repeat), library=library, on_cell=told.append)
+    assert same(found, whole) and len(library.errors()) == found.errors.size and len(told) == 8
+
+
+def test_a_unit_that_fails_in_the_middle_loses_the_rest_alone(tasks, experts, whole):
+    def die(results):
+        first = next(results)
+        return [first, Result(first.key, failure=Failure("WorkError", "its process died"), is_last=True)]
+
+    found = error_matrix(tasks[:2], experts[:1], **HOW, backend=Packed(die))  # two label sets in one unit
+    assert [(failure.task, failure.message) for failure in found.failures] == [(tasks[1].name, "its process died")]
+    assert np.array_equal(found.errors[0, 0], whole.errors[0, 0]) and np.isnan(found.errors[1]).all()
 
 
 def test_records_of_a_thousand_tasks_fit_into_a_library(experts, library):
     base = make_task((6, 6))
     labels = [np.array([number >> bit & 1 for bit in range(12)]) for number in range(1, 1001)]
     tasks = [replace(base, name=f"labels-{number}", targets=each) for number, each in enumerate(labels)]
-    error_matrix(tasks, experts[:1], library=library, backend=Unreliable(lambda _: []), trained_on={"one": base})
+    error_matrix(tasks, experts[:1], library=library, backend=Packed(lambda _: []), trained_on={"one": base})
     library.add(*(MeasuredError(task.fingerprint, "one", 0.25, "by hand") for task in tasks))
     assert metatask_from_library(library).has_seen.all()
 
@@ -168,44 +188,10 @@ def test_a_task_that_cannot_be_split_and_an_expert_that_cannot_be_loaded_fail_al
     lone = tasks[2].subset(np.unique(tasks[2].targets, return_index=True)[1])
     gone = Expert("two", "file", "gone.expert.safetensors")
     found = error_matrix([*tasks[:2], lone], [experts[0], gone], **HOW)
+    first = found.failures[0]
     assert [failure.model for failure in found.failures] == ["one", "two", "two", "two"]
-    assert found.failures[0].task == lone.name and "two different images" in found.failures[0].message
+    assert first.task == lone.name and "two different images" in first.message
     assert np.array_equal(found.errors[:2, 0], whole.errors[:2, 0]) and np.isnan(found.errors[:, 1]).all()
-
-
-class Unreliable:
-    """A backend that passes each result through a function, which returns those that arrive."""
-
-    def __init__(self, change):
-        self.change = change
-
-    def run(self, work, units):
-        for unit in units:
-            yield from self.change(open_backend("serial").run(work, [unit]))
-
-
-def test_values_that_come_again_are_taken_once(tasks, experts, library):
-    def repeat(results):
-        for result in results:
-            yield result
-            if result.value is not None:
-                number, errors = result.value  # from another process, and rounded otherwise
-                others = tuple(replace(error, error=0.123, low=0, high=1) for error in errors)
-                yield replace(result, value=(number, others))
-
-    told, how = [], HOW | {"backend": Unreliable(repeat), "library": library}
-    found = error_matrix(tasks[:2], experts[:1], **how, on_cell=told.append)
-    assert len(told) == 2 and 0.123 not in found.errors
-
-
-def test_a_unit_that_fails_in_the_middle_loses_the_rest_alone(tasks, experts, whole):
-    def die(results):
-        first = next(results)
-        return [first, Result(first.key, failure=Failure("WorkError", "its process died"), is_last=True)]
-
-    found = error_matrix(tasks[:2], experts[:1], **HOW, backend=Unreliable(die))  # two label sets in one unit
-    assert [(failure.task, failure.message) for failure in found.failures] == [(tasks[1].name, "its process died")]
-    assert np.array_equal(found.errors[0, 0], whole.errors[0, 0]) and np.isnan(found.errors[1]).all()
 
 
 def test_what_somebody_else_measured_meanwhile_stays(tasks, experts, library):
@@ -227,43 +213,45 @@ def test_cells_of_what_an_expert_has_seen_are_marked(tasks, experts, library, tm
     with open(found.to_csv(tmp_path / "errors.csv"), newline="") as file:
         rows = list(csv.DictReader(file))
     assert {(row["task"], row["model"]) for row in rows if row["has_seen"] == "1"} == seen
-    assert len(rows) == found.errors.size
-    for row, (i, j, k, n) in zip(rows, np.argwhere(np.isfinite(found.errors)), strict=True):
-        names = (found.tasks[i].name, found.models[j].name, found.protocols[k], str(found.seeds[n]))
-        assert (row["task"], row["model"], row["protocol"], row["seed"]) == names
-        values = [float(row[name]) for name in ("error", "low", "high")]
-        assert values == [array[i, j, k, n] for array in (found.errors, found.low, found.high)]
-    with pytest.raises(UsageError, match="'three'"):
-        error_matrix(tasks, experts, **HOW, trained_on={"three": tasks[0]})
+    axes = [
+        [one.name for one in found.tasks],
+        [one.name for one in found.models],
+        found.protocols,
+        map(str, found.seeds),
+    ]
+    told = [tuple(row[name] for name in ("task", "model", "protocol", "seed")) for row in rows]
+    assert told == list(product(*axes))
+    for name, values in (("error", found.errors), ("low", found.low), ("high", found.high)):
+        assert [float(row[name]) for row in rows] == values.ravel().tolist()
 
 
 def test_what_cannot_be_meant_is_refused(tasks, experts):
-    twice = [*experts, make_model("one", seed=3)]
-    wrong = [
-        ([*tasks, tasks[0]], experts, "Pass it once"),
-        ([3], experts, "a int holds no labelled images"),
-        (tasks, twice, "'one'"),
-    ]
-    for some, models, word in [*wrong, (tasks, ["resnet34"], "str")]:
-        with pytest.raises(UsageError, match=word):
-            error_matrix(some, models, **HOW)
-    for wrong in ({"seeds": ()}, {"seeds": (1, 1)}, {"protocols": ()}, {"protocols": PROTOCOLS * 2}):
-        with pytest.raises(UsageError):
-            error_matrix(tasks, experts, **(HOW | wrong))
+    right = {"tasks": tasks, "models": experts, **HOW}
+    for wrong, words in (
+        ({"tasks": [*tasks, tasks[0]]}, "Pass it once"),
+        ({"tasks": [3]}, "a int holds no labelled images"),
+        ({"models": [*experts, make_model("one", seed=3)]}, "'one'"),
+        ({"models": ["resnet34"]}, "str"),
+        ({"seeds": ()}, "no seeds"),
+        ({"seeds": (1, 1)}, "occurs twice"),
+        ({"protocols": ()}, "no protocols"),
+        ({"protocols": PROTOCOLS * 2}, "occurs twice"),
+        ({"trained_on": {"three": tasks[0]}}, "'three'"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            error_matrix(**right | wrong)
 
 
 def test_features_and_images_are_handed_out_in_this_process_alone(tasks, experts, library):
     found, counts = {}, []
 
     def keep(model, task, features):
-        found[model, task.name] = features.clone()
-        assert len(features) == len(task) and task.fingerprint in {one.fingerprint for one in tasks}
+        found[model, task.name] = features
+        probe = experts[0 if model == "one" else 1]
+        torch.testing.assert_close(features, compute_features(probe, task.images, device="cpu"))
 
     error_matrix(tasks, experts, **HOW, on_features=keep, on_images=counts.append)
     assert set(found) == {(model.name, task.name) for model in experts for task in tasks}
-    for task in tasks:
-        own = work.compute_features(experts[1], task.canonical().images, device="cpu", num_workers=1)
-        torch.testing.assert_close(found["two", task.name], own)
     distinct = {digest for task in tasks for digest in task.digests}
     assert sum(counts) == len(experts) * len(distinct)  # two label sets share their pictures, and each is seen once
     for callback in ({"on_features": keep}, {"on_images": counts.append}):

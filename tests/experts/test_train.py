@@ -8,7 +8,6 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
 import task2vec as t2v
 from task2vec.errors import ConflictError, NotFiniteError, UsageError, WeightsError, WeightsNotFoundError
@@ -71,20 +70,20 @@ def test_recipes_run_to_their_end_on_both_kinds_of_tasks(recipe, make):
 
 def test_an_expert_learns_its_task(colours):
     recipe = replace(BRIEF, epochs=12, rate=0.02, head="adam", head_epochs=1, head_rate=1e-4)
-    expert = fine_tune(colours, recipe=recipe, validation=colours)
+    expert = fine_tune(colours, recipe=recipe)
     assert expert.metrics[-1].loss < 0.6 * expert.metrics[0].loss
-    assert expert.metrics[-1].validation_error < 0.2
     canonical = colours.canonical()
     images = prepare_images(canonical, expert.probe, device=torch.device("cpu"))
     p = expert.probabilities(train.compute_features(expert.probe.network, images))
-    wrong = (p.argmax(1).numpy() != canonical.targets).mean()
-    assert abs(wrong - expert.metrics[-1].validation_error) < 1e-9
+    assert (p.argmax(1).numpy() != canonical.targets).mean() < 0.2
     assert torch.allclose(p.sum(1), torch.ones(len(p), dtype=torch.float64))
 
 
 def test_the_same_arguments_give_the_same_bytes_in_any_order_of_images(colours, whole):
     shuffled = colours.subset(np.random.default_rng(0).permutation(len(colours)))
-    assert weights_of(whole) == weights_of(fine_tune(shuffled)) != weights_of(fine_tune(colours, seed=1))
+    base = make_model()
+    torch.manual_seed(99)  # of dropout, which has seeds of its own
+    assert weights_of(whole) == weights_of(fine_tune(shuffled, base)) != weights_of(fine_tune(colours, seed=1))
 
 
 @pytest.mark.parametrize("stop", [5, 11])
@@ -103,24 +102,12 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(colours, whole, stop,
     with pytest.raises(KeyboardInterrupt):
         fine_tune(colours, out=file)
     assert not file.exists() and place.exists()
-    stop = 10**6
+    stop = None
     rest = fine_tune(colours, out=file)
     assert steps == list(range(BRIEF.steps))  # none twice, none left out
     assert weights_of(rest) == weights_of(whole) and not place.exists()
     told, wanted = ([replace(one, images_per_second=0.0) for one in each.metrics] for each in (rest, whole))
     assert told == wanted
-
-
-def test_networks_with_dropout_give_the_same_bytes_too(colours):
-    def make():
-        torch.manual_seed(0)
-        layers = [nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Dropout2d(0.4), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-        module = nn.Sequential(*layers, nn.Linear(6, 2)).eval()
-        return make_probe("dropping", module, ("5",), Preprocess(size=(8, 8), resize=8), source="test")
-
-    base, first = make(), weights_of(fine_tune(colours, make()))
-    torch.manual_seed(99)
-    assert weights_of(fine_tune(colours, base)) == first != weights_of(fine_tune(colours, base, seed=1))
 
 
 def test_the_checkpoint_of_another_training_or_a_damaged_one_is_not_resumed(colours, whole, tmp_path):
@@ -191,28 +178,19 @@ def test_a_training_that_runs_away_is_stopped(colours):
         fine_tune(colours, recipe=replace(BRIEF, rate=1e30, schedule="steps"))
 
 
-def test_validation_has_the_same_classes_whatever_their_order_and_changes_nothing(colours, whole):
-    turned = replace(colours, targets=2 - colours.targets, classes=colours.classes[::-1])
-    first, other = (fine_tune(colours, validation=each) for each in (colours, turned))
-    told = [[one.validation_error for one in each.metrics] for each in (first, other)]
-    assert told[0] == told[1] and weights_of(first) == weights_of(other) == weights_of(whole)
-    with pytest.raises(UsageError, match="other classes"):
-        fine_tune(colours, validation=make_attributes())
-
-
 def test_there_is_something_to_choose_crops_from():
-    wide = train._widen(Preprocess(size=(112, 112), resize=128))
-    assert (wide.size, wide.resize) == ((128, 128), 128)
-    assert train._widen(Preprocess(size=(112, 112), resize=112)).size == (128, 128)
+    for resize in (112, 128):
+        wide = train._widen(Preprocess(size=(112, 112), resize=resize))
+        assert (wide.size, wide.resize) == ((128, 128), 128)
     assert train._widen(Preprocess(size=(70, 70), resize=70, squash=(70, 70))).squash == (80, 80)
 
 
 def test_an_epoch_draws_classes_equally_often_by_its_seed_and_number_alone():
     targets = np.array([0] * 60 + [1] * 30 + [2] * 10)
-    first, again = (draw_epoch(targets, draws=30_000, seed=3, epoch=2) for _ in range(2))
-    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
-    for seed, epoch in ((4, 2), (3, 1), (2, 3)):
-        assert not torch.equal(first[0], draw_epoch(targets, draws=30_000, seed=seed, epoch=epoch)[0])
+    numbers = ((3, 2), (3, 2), (4, 2), (3, 1), (2, 3))
+    first, *others = (draw_epoch(targets, draws=30_000, seed=seed, epoch=epoch) for seed, epoch in numbers)
+    same = [[torch.equal(*pair) for pair in zip(first, other, strict=True)] for other in others]
+    assert same == [[True] * 3, *([[False] * 3] * 3)]
     drawn = first[0].numpy()
     assert np.abs(np.bincount(targets[drawn]) / len(drawn) - 1 / 3).max() < 0.015
     seen = np.bincount(drawn, minlength=100)
@@ -252,37 +230,28 @@ def test_other_processes_train_the_same_expert_and_none_twice(small, pair, tmp_p
 
 
 def test_one_that_fails_is_reported_first_and_the_rest_goes_on(pair, tmp_path):
-    taken = tmp_path / "second.expert.safetensors"
-    taken.write_bytes(b"something else")
-    found = train_experts(pair, make_model(), SHORT, folder=tmp_path, device="cpu")
+    """Two are named alike in two calls: the second one is refused before anything is trained."""
+    tiny, how = make_model(), {"folder": tmp_path, "device": "cpu"}
+    (done,) = train_experts(pair[:1], tiny, SHORT, names=["a"], **how)
+    (file,) = tmp_path.iterdir()
+    content = file.read_bytes()
+    found = train_experts(pair, tiny, SHORT, names=["b", "a"], seed=1, **how)
     refused = next(found)
-    assert refused.task == "second" and "second.expert" in str(refused.error) and refused.entry is None
-    assert list(tmp_path.iterdir()) == [taken]  # before anything is trained
-    (done,) = found
-    assert done.entry is not None and done.entry.task == pair[0].fingerprint
-    assert taken.read_bytes() == b"something else"
-
-
-def test_one_task_has_experts_of_several_names(pair, tmp_path):
-    task, tiny = make_task((6, 6)), make_model()
-    for name, seed in (("a", 0), ("b", 1)):
-        (result,) = train_experts([task], tiny, SHORT, folder=tmp_path, names=[name], seed=seed, device="cpu")
-        assert (result.error, result.name, result.task) == (None, name, task.name)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.expert.safetensors", "b.expert.safetensors"]
-    (refused,) = train_experts([task], tiny, SHORT, folder=tmp_path, names=["a"], seed=1, device="cpu")
+    assert (refused.task, refused.name, refused.entry) == ("second", "a", None) and list(tmp_path.iterdir()) == [file]
     assert "another task, network, recipe or seed" in str(refused.error) and "--name" in str(refused.error)
+    (other,) = found
+    assert done.entry.task == other.entry.task == pair[0].fingerprint and done.entry.sha256 != other.entry.sha256
+    assert (file.read_bytes(), other.error) == (content, None)
     for names, message in ((["a"], "1 names for 2 tasks"), (["same", "same"], r"same\.expert")):
         with pytest.raises(UsageError, match=message):
-            train_experts(pair, tiny, SHORT, folder=tmp_path, names=names)
+            train_experts(pair, tiny, SHORT, names=names, **how)
 
 
 def test_achille2019_is_the_paper_s_and_a_cosine_rises_and_falls_to_zero():
     recipe = find_recipe("achille2019")
     told = {"head": "adam", "head_epochs": 10, "epochs": 60, "draws": 10_000, "rate": 1e-3, "weight_decay": 5e-4}
-    assert {name: getattr(recipe, name) for name in told} == told
-    steps = recipe.steps_per_epoch
-    assert steps * recipe.batch >= 10_000 > (steps - 1) * recipe.batch
-    rates = [recipe.rate_at(step) for step in (0, 40 * steps - 1, 40 * steps, 60 * steps - 1)]
+    assert told.items() <= recipe.to_dict().items() and recipe.steps_per_epoch == 157  # of 64 images
+    rates = [recipe.rate_at(step) for step in (0, 40 * 157 - 1, 40 * 157, 60 * 157 - 1)]
     assert rates == pytest.approx([1e-3, 1e-3, 1e-4, 1e-4])
     recipe = Recipe("r", epochs=10, draws=100, batch=10, rate=0.5)
     rates = [recipe.rate_at(step) for step in range(recipe.steps)]
@@ -292,8 +261,8 @@ def test_achille2019_is_the_paper_s_and_a_cosine_rises_and_falls_to_zero():
 
 
 def test_what_cannot_train_is_refused():
-    single = {"epochs": 0, "draws": 0, "batch": -1, "rate": 0.0, "momentum": 1.0, "weight_decay": -1.0}
-    single |= {"head": "magic", "schedule": "never"}
-    for wrong in (*({name: value} for name, value in single.items()), {"head": "adam", "head_epochs": 0}):
-        with pytest.raises(UsageError, match="'fast'"):
-            replace(RECIPES["fast"], **wrong)
+    wrong = {"epochs": 0, "draws": 0, "batch": -1, "rate": 0.0, "head_rate": 0.0, "momentum": 1.0, "weight_decay": -1.0}
+    wrong |= {"head": "magic", "schedule": "never", "head_epochs": 0}
+    for name, value in wrong.items():
+        with pytest.raises(UsageError, match="'achille2019'"):
+            replace(RECIPES["achille2019"], **{name: value})

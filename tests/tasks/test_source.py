@@ -105,7 +105,7 @@ def test_every_public_function_that_takes_a_task_takes_a_folder(folder, tmp_path
     matrix = t2v.error_matrix(place, [probe], trained_on={"tiny": place})
     assert matrix.tasks[0].fingerprint == task.fingerprint and not matrix.failures
     brief = t2v.Recipe("brief", epochs=1, draws=8, batch=4)
-    assert t2v.train_expert(place, probe, brief, validation=place).name == "pets"
+    assert t2v.train_expert(place, probe, brief).name == "pets"
     (expert,) = t2v.train_experts([place], probe, brief, folder=tmp_path / "experts")
     assert expert.error is None
     assert t2v.join_tasks([place, task], merge_classes=True).fingerprint == task.fingerprint

@@ -151,25 +151,21 @@ def _load_network(expert: Expert, *, download: bool) -> Probe:
 def load_trained(path: str | Path) -> TrainedExpert:
     """The expert in a file that `train_expert` wrote, with its head."""
     path = Path(path)
-    metadata = read_metadata(path)
-    architecture, problem = metadata.get("architecture"), None
-    if metadata.get("kind") != "expert":
-        problem = (
-            "is the checkpoint of an unfinished training, not an expert. Call train_expert with the same arguments "
-            "again: it resumes from there."
-        )
-    elif architecture is None:
-        problem = (
-            f"is a custom network ({metadata['network']}), which cannot be built from a file of weights. Load the "
-            "weights into your module, and pass that to load_probe(module, head=..., transform=...)."
-        )
-    if problem is not None:
-        raise WeightsError(f"'{path}' {problem}")
     tensors, metadata = read_tensors(path)
-    probe = load_probe(str(architecture), weights=path, size=metadata["size"][0])
+    if metadata.get("kind") != "expert":
+        raise WeightsError(
+            f"'{path}' is the checkpoint of an unfinished training, not an expert. Call train_expert with the same "
+            "arguments again: it resumes from there."
+        )
+    if metadata["architecture"] is None:
+        raise WeightsError(
+            f"'{path}' is a custom network ({metadata['network']}), which cannot be built from a file of weights. Load "
+            "the weights into your module, and pass that to load_probe(module, head=..., transform=...)."
+        )
+    probe = load_probe(metadata["architecture"], weights=path, size=metadata["size"][0])
     if probe.preprocess.description != metadata["preprocess"]:
         raise WeightsError(
-            f"the expert '{path}' was trained with another preprocessing than '{architecture}' has today, so its "
+            f"the expert '{path}' was trained with another preprocessing than its network has today, so its "
             "features would not be the same. Pass its transform to load_probe(..., weights=FILE, transform=...)."
         )
     place = find_head_name(probe.network)
@@ -194,9 +190,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     text = json.dumps({"schema": SCHEMA, **metadata}, sort_keys=True, allow_nan=False)
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     envelope = json.dumps({"sha256": _hash(text, content), "story": text})
-    with suppress(OSError):  # `write_file` reports it
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, save_tensors(content, metadata={"task2vec": envelope}))
+    write_file(path, save_tensors(content, metadata={"task2vec": envelope}), makes_folder=True)
 
 
 def read_tensors(path: Path) -> Checkpoint:

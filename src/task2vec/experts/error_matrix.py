@@ -7,6 +7,7 @@ error matrix measures every cell once, in parallel, and resumes.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 from operator import attrgetter
 from typing import Any
 
@@ -99,14 +100,13 @@ def linear_error(
         >>> [(error.expert, error.seed, error.low <= error.error <= error.high) for error in errors]
         [('tf_efficientnet_lite0', 0, True), ('tf_efficientnet_lite0', 1, True)]
     """
-    (model,) = check_models([model])
     task = to_task(task, num_workers=num_workers, progress=progress)
-    plan = plan_cells(task.canonical(), [protocol], seeds)
-    probe = open_model(model, download=download)
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
-    with show_progress(progress) as report:
-        features = compute_features(probe, plan.task.images, report, **options)
-        return tuple(measure_cells(features, plan.to(features.device), model=model.name))
+    how: Any = {"protocols": [protocol], "seeds": seeds, "download": download, "progress": progress, **options}
+    found = error_matrix([task], [model], **how)
+    for failure in found.failures:
+        raise Failure(failure.kind, failure.message, failure.exit_code).error()
+    return tuple(found.list_errors())
 
 
 def error_matrix(
@@ -166,9 +166,9 @@ def error_matrix(
         >>> errors.mean_errors().shape
         (2, 1, 1)
     """
-    run = _Run(
-        check_tasks(tasks), check_models(models), tuple(protocols), tuple(seeds), library, on_cell or (lambda _: None)
-    )
+    why = "are the same images in the same classes, so they are one task. Pass it once."
+    known = _refuse_twice((task.canonical() for task in to_tasks(tasks)), attrgetter("fingerprint"), why)
+    run = _Run(known, check_models(models), tuple(protocols), tuple(seeds), library, on_cell or (lambda _: None))
     run.find_seen(trained_on or {})
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     watch: Report = silent if on_images is None else lambda *_: on_images
@@ -196,30 +196,25 @@ def error_matrix(
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
-def check_models(models: Iterable[Model]) -> tuple[Model, ...]:
+def check_models(models: Iterable[Model] | Model) -> tuple[Model, ...]:
     """The models, if each is one, and no two have one name."""
-    wrong = "gives no features, so it is not a model. Pass what load_probe, train_expert or library.experts() return."
-    twice = (
-        "are models of the same name, so errors would be ambiguous. Rename one: dataclasses.replace(model, name=...)."
-    )
-    return _check_inputs(models, Model, attrgetter("name"), wrong, twice)
+    models = (models,) if isinstance(models, Model) else tuple(models)
+    for one in models:
+        if not isinstance(one, Model):
+            raise UsageError(
+                f"a {type(one).__name__} gives no features, so it is not a model. Pass what load_probe, train_expert "
+                "or library.experts() return."
+            )
+    why = "are models of the same name, so errors would be ambiguous. Rename one: dataclasses.replace(model, name=...)."
+    return _refuse_twice(models, attrgetter("name"), why)
 
 
-def check_tasks(tasks: Iterable[Any]) -> tuple[Task, ...]:
-    """The tasks in canonical order, if no two are the same."""
-    twice = "are the same images in the same classes, so they are one task. Pass it once."
-    return tuple(
-        task.canonical() for task in _check_inputs(to_tasks(tasks), Task, attrgetter("fingerprint"), "", twice)
-    )
-
-
-def _check_inputs(values: Any, kind: Any, identity: Callable[[Any], str], wrong: str, twice: str) -> tuple[Any, ...]:
+def _refuse_twice(values: Iterable[Any], identity: Callable[[Any], str], why: str) -> tuple[Any, ...]:
+    """The values, if no two are the same."""
     found: dict[str, Any] = {}
-    for one in (values,) if isinstance(values, kind) else values:
-        if not isinstance(one, kind):
-            raise UsageError(f"a {type(one).__name__} {wrong}")
+    for one in values:
         if identity(one) in found:
-            raise UsageError(f"'{found[identity(one)].name}' and '{one.name}' {twice}")
+            raise UsageError(f"'{found[identity(one)].name}' and '{one.name}' {why}")
         found[identity(one)] = one
     return tuple(found.values())
 
@@ -373,21 +368,22 @@ class _Run:
     def result(self) -> MetaTask:
         """All that is known."""
         names = deduplicate_names(task.name for task in self.tasks)
-        pairs = list(zip(self.tasks, names, strict=True))
-        # The side of the input images; None for an entry of a library that has the network's own.
-        sizes = [one.input_size if isinstance(one, Expert) else open_model(one).size[0] for one in self.models]
+        tasks = [
+            TaskInfo(name, fingerprint=task.fingerprint, images=len(task), classes=len(task.classes))
+            for task, name in zip(self.tasks, names, strict=True)
+        ]
+        models = [
+            # The side of the input images; None for an entry of a library that has the network's own.
+            ModelInfo(
+                one.name,
+                source_fingerprint=getattr(one, "task", None),
+                size=one.input_size if isinstance(one, Expert) else open_model(one).size[0],
+            )
+            for one in self.models
+        ]
+        how: Any = {"errors": self.known.values(), "has_seen": self.seen, "failures": tuple(self.failures)}
         return build_metatask(
-            "error matrix",
-            [TaskInfo(name, "", "", task.fingerprint, len(task), len(task.classes)) for task, name in pairs],
-            [
-                ModelInfo(model.name, source_fingerprint=getattr(model, "task", None), size=size)
-                for model, size in zip(self.models, sizes, strict=True)
-            ],
-            [protocol.key for protocol in self.protocols],
-            self.seeds,
-            errors=self.known.values(),
-            has_seen=self.seen,
-            failures=tuple(self.failures),
+            "error matrix", tasks, models, [protocol.key for protocol in self.protocols], self.seeds, **how
         )
 
 
@@ -552,15 +548,13 @@ def predict_cells(
             f"{len(plan.task)} images: some would have the label of another. Pass one row per image, in its order."
         )
     refuse_infinite(features, plan.task.images.name)
-    wanted = [(protocol, seed) for protocol in plan.protocols for seed in plan.seeds]
-    if only is not None:
-        kept = set(only)
-        wanted = [cell for cell in wanted if (cell[0].key, cell[1]) in kept]
+    kept = None if only is None else set(only)
+    every = product(plan.protocols, plan.seeds)
+    wanted = [(protocol, seed) for protocol, seed in every if kept is None or (protocol.key, seed) in kept]
     features = features[torch.from_numpy(plan.order).to(features.device)]
-    found: dict[tuple[ErrorProtocol, int], np.ndarray] = {}
-    for classifier in dict.fromkeys(protocol.classifier for protocol, _ in wanted):
-        some = [(protocol, seed) for protocol, seed in wanted if protocol.classifier == classifier]
-        rows = sorted({plan.pairs.index((protocol.shots, seed)) for protocol, seed in some})
+    found: dict[tuple[str, int], np.ndarray] = {}
+    for classifier in {protocol.classifier for protocol, _ in wanted}:
+        rows = sorted({plan.pairs.index((p.shots, seed)) for p, seed in wanted if p.classifier == classifier})
         parts = plan.parts.only(rows)
         if classifier == "logistic":
             logits = fit_split_heads(features, parts)
@@ -569,9 +563,8 @@ def predict_cells(
             how: Any = {**ADAM, "is_multilabel": parts.is_multilabel}
             logits = train_split_heads(features, parts.onehot, draws, **how)
         predicted = (logits if parts.is_multilabel else logits.argmax(2)).cpu().numpy()
-        for protocol, seed in some:
-            found[protocol, seed] = predicted[rows.index(plan.pairs.index((protocol.shots, seed)))]
-    return [(protocol, seed, found[protocol, seed]) for protocol, seed in wanted]
+        found |= {(classifier, row): each for row, each in zip(rows, predicted, strict=True)}
+    return [(p, seed, found[p.classifier, plan.pairs.index((p.shots, seed))]) for p, seed in wanted]
 
 
 def score_cell(

@@ -507,8 +507,7 @@ class MetaTask:
         chosen = replace(self, protocols=(self.protocols[number],), **(self._take(P=[number]) | space))
         chosen = chosen.subset(family=family)
         known = np.isfinite(chosen.mean)
-        is_whole = bool(known.any(1).all() and known.any(0).all())
-        return chosen if is_whole else chosen.only(np.flatnonzero(known.any(1)), np.flatnonzero(known.any(0)))
+        return chosen.only(np.flatnonzero(known.any(1)), np.flatnonzero(known.any(0)))
 
     def _select_space(self, probe: str | None, method: str | None) -> dict[str, Any]:
         """What a space has, as fields: measured when the meta-task was made, or from its embeddings now."""
@@ -524,8 +523,7 @@ class MetaTask:
         embeddings = self.embeddings.get(name, ())
         found: dict[str, Any] = {"space": name, "embeddings": {name: embeddings} if embeddings else {}, "domains": {}}
         distances: dict[str, np.ndarray] = {}
-        if embeddings:
-            found |= stack_vectors(embeddings)
+        found |= stack_vectors(embeddings) if embeddings else {}
         if name in self.distances:
             distances[SYMMETRIC] = self.distances[name]
             found |= {kind: {SYMMETRIC: getattr(self, kind)[name]} for kind in ("trivial_distances", "norms")}
@@ -723,8 +721,7 @@ def find_protocol(protocols: Sequence[str], shots: str | int | None, *, of: str)
     if shots is None and len(protocols) == 1:
         return 0
     wanted = "half" if shots is None else str(shots)
-    found = [number for number, key in enumerate(protocols) if key == wanted]
-    found = found or [number for number, key in enumerate(protocols) if find_shots(key) == wanted]
+    found = [number for number, key in enumerate(protocols) if wanted in (key, find_shots(key))]
     if len(found) != 1:
         raise UsageError(
             f"shots={shots!r} matches {'more than one' if found else 'none'} of the {len(protocols)} protocols that "

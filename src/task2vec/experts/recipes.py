@@ -18,7 +18,6 @@ class EpochMetrics:
         error: share of them that were wrong; of all attributes, for multi-label tasks.
         rate: learning rate at the end.
         images_per_second: of training alone.
-        validation_error: on images that are not trained on, if there are any.
     """
 
     epoch: int
@@ -26,7 +25,6 @@ class EpochMetrics:
     error: float
     rate: float
     images_per_second: float
-    validation_error: float | None = None
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,6 @@ def train_expert(
     name: str | None = None,
     out: str | Path | None = None,
     replace_other: bool = False,
-    validation: Any = None,
     seed: int = 0,
     device: str | None = None,
     num_workers: int | None = None,
@@ -78,7 +77,6 @@ def train_expert(
         name: name of the expert; that of the task if None.
         out: file to write, by convention NAME.expert.safetensors.
         replace_other: overwrite another expert there.
-        validation: a task with the same classes whose error is reported after every epoch; it changes nothing.
         seed: of draws, crops and mirrorings.
         device: "cpu", "cuda"; None takes a GPU if there is one.
         num_workers: threads that decode images; None takes one per core.
@@ -95,8 +93,7 @@ def train_expert(
     if not isinstance(seed, int) or seed < 0:
         raise UsageError(f"seed={seed!r} (--seed) is not a valid seed. Use an integer of 0 or more.")
     base, recipe = base or load_probe(), find_recipe(recipe)
-    where, how = choose_device(device), {"num_workers": num_workers, "progress": progress is True}
-    task = to_task(task, **how)
+    task = to_task(task, num_workers=num_workers, progress=progress is True)
     metadata = describe(task, base, recipe, seed=seed, name=name)
     path, found = None if out is None else Path(out), None
     if path is not None:
@@ -105,17 +102,19 @@ def train_expert(
         found = find_kept(path, metadata["key"])
         if isinstance(found, TrainedExpert):
             return found
-    prepare = partial(prepare_images, base=base, device=where, num_workers=num_workers)
     with show_progress(progress) as report:
-        images = prepare(task.canonical())
+        images = prepare_images(task.canonical(), base, device=choose_device(device), num_workers=num_workers)
         training = Training(base, images, recipe, seed=seed, classes=len(task.classes), report=report)
         if found is not None:
             training.restore(*found)
         keep = None if path is None else partial(_write_checkpoint, unfinished(path), metadata)
-        others = None if validation is None else prepare(_match(to_task(validation, **how), task))
-        with tensor_cores(where):
-            training.run(report, keep=keep, validation=others)
-    expert = _finish(training, base, metadata)
+        with tensor_cores(training.device):
+            training.run(report, keep=keep)
+    training.learner.cpu().to(memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
+    probe = make_probe(base.name, training.network, (), base.preprocess, source=f"expert ({metadata['name']})")
+    metadata |= {"metrics": [asdict(one) for one in training.metrics], "fingerprint": probe.fingerprint}
+    weight, bias = training.head.weight.detach(), training.head.bias.detach()
+    expert = TrainedExpert(metadata["name"], probe, weight, bias, metadata)
     return expert if path is None else expert.save(path)
 
 
@@ -141,31 +140,9 @@ def describe(task: Task, base: Probe, recipe: Recipe, *, seed: int, name: str | 
     }
 
 
-def _match(validation: Task, task: Task) -> Task:
-    """The validation task with its classes in the order of the other's."""
-    if set(validation.classes) != set(task.classes) or validation.is_multilabel != task.is_multilabel:
-        raise UsageError(
-            f"'{validation.name}' has other classes than '{task.name}', so its error would mean nothing. Split one "
-            "task: train, validation = task.split()"
-        )
-    wanted = task.canonical().classes
-    order = [validation.classes.index(name) for name in wanted]
-    targets = validation.targets[:, order] if validation.is_multilabel else np.argsort(order)[validation.targets]
-    return replace(validation, targets=targets, classes=wanted)
-
-
 def _write_checkpoint(place: Path, metadata: dict[str, Any], training: "Training") -> None:
     tensors, state = training.state()
     write_tensors(place, tensors, metadata | state | {"kind": "checkpoint"})
-
-
-def _finish(training: "Training", base: Probe, metadata: dict[str, Any]) -> TrainedExpert:
-    """The expert at the end of a training."""
-    training.learner.cpu().to(memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
-    source, head = f"expert ({metadata['name']})", training.head
-    probe = make_probe(base.name, training.network, (), base.preprocess, source=source)
-    metadata = metadata | {"metrics": [asdict(one) for one in training.metrics], "fingerprint": probe.fingerprint}
-    return TrainedExpert(metadata["name"], probe, head.weight.detach(), head.bias.detach(), metadata)
 
 
 # --- images and draws ------------------------------------------------------------------------------------------------
@@ -330,13 +307,7 @@ class Training:
                 loss.backward()
                 optimiser.step()
 
-    def run(
-        self,
-        report: Report = silent,
-        *,
-        keep: Callable[["Training"], None] | None = None,
-        validation: TrainingImages | None = None,
-    ) -> None:
+    def run(self, report: Report = silent, *, keep: Callable[["Training"], None] | None = None) -> None:
         """Trains from `step` to the end; `keep` is called once a minute to write a checkpoint."""
         targets, per_epoch = self.images.labels, self.recipe.steps_per_epoch
         ended, done = report("epochs", self.recipe.epochs), report("training", self.recipe.steps)
@@ -349,20 +320,12 @@ class Training:
                 self._learn(inputs, targets[own])
                 done(1)
                 if self.step == (epoch + 1) * per_epoch:  # before a checkpoint, which has the metrics of the epoch
-                    self._close_epoch(epoch, (self.step - before) * self.recipe.batch, begun, validation)
+                    self._close_epoch(epoch, (self.step - before) * self.recipe.batch, begun)
                     ended(1)
                 is_due = time.monotonic() - last >= CHECKPOINT_SECONDS and self.step < self.recipe.steps
                 if keep is not None and is_due:
                     keep(self)
                     last = time.monotonic()
-
-    def measure_error(self, images: TrainingImages) -> float:
-        """Share of the images that the network and its head get wrong now."""
-        features = compute_features(self.network, images)
-        with torch.no_grad():
-            _, wrong = compute_loss(self.head(features), images.labels)
-        self.learner.train()
-        return float(wrong) / len(features)
 
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Network inputs and numbers of images, from the batch on that is next."""
@@ -397,7 +360,7 @@ class Training:
         self.seen += len(images)
         self.step += 1
 
-    def _close_epoch(self, epoch: int, images: int, begun: float, validation: TrainingImages | None) -> None:
+    def _close_epoch(self, epoch: int, images: int, begun: float) -> None:
         loss, wrong = (float(total) / self.seen for total in self.sums)  # waits for the GPU
         seconds = max(time.perf_counter() - begun, 1e-9)
         if not np.isfinite(loss):
@@ -407,8 +370,7 @@ class Training:
                 f"rate={self.recipe.rate / 10:g})"
             )
         rate = self.recipe.rate_at(self.step - 1)
-        apart = None if validation is None else self.measure_error(validation)
-        self.metrics.append(EpochMetrics(epoch + 1, loss, wrong, rate, images / seconds, apart))
+        self.metrics.append(EpochMetrics(epoch + 1, loss, wrong, rate, images / seconds))
         self.sums.zero_()
         self.seen = 0
 

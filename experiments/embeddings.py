@@ -1,0 +1,40 @@
+"""Embeddings of many tasks for the experiments, each kept in a file of its own; and the committed ones of 43 tasks."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load as load_arrays
+
+import task2vec as t2v
+from task2vec.probe import FilterLayer
+
+
+def embed_all(
+    tasks: Sequence[t2v.Task], probe: t2v.Probe, folder: Path, *, settings: t2v.EmbedSettings, device: str | None
+) -> list[t2v.Embedding]:
+    """One embedding per task, kept in `folder` and found there by the next run; the first error that there was."""
+    results = sorted(
+        t2v.embed_many(tasks, probe, folder=folder, settings=settings, device=device), key=lambda one: one.number
+    )
+    for error in (result.error for result in results if result.error is not None):
+        raise error
+    return [result.embedding for result in results if result.embedding is not None]
+
+
+def read_committed(path: Path) -> tuple[list[t2v.Embedding], list[str]]:
+    """The robust embeddings in a file of docs/results/taxonomy, and the dataset of each.
+
+    An earlier version wrote these files: the Fisher in float32, a prior for each layer, no standard errors (here zero).
+    """
+    content = path.read_bytes()
+    arrays, end = load_arrays(content), 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(json.loads(json.loads(content[8:end])["__metadata__"]["task2vec"])["compact"])
+    layers = tuple(FilterLayer(*fields) for fields in header["layers"])
+    fishers = arrays["robust.fisher"]
+    priors = np.repeat(arrays["robust.prior"], [layer.filters for layer in layers], axis=1)
+    stderr, found = np.zeros(fishers.shape[1]), []
+    for one, fisher, prior in zip(header["methods"]["robust"], fishers, priors, strict=True):
+        found.append(t2v.Embedding(one["task"], header["probe"], fisher, stderr, prior, layers, one["provenance"]))
+    return found, [header["datasets"][one.task] for one in found]
