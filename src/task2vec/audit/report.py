@@ -202,10 +202,14 @@ class TaskReport:
         suffixes = (Path(self.images.name(number)).suffix.lower() for number in range(len(self.task)))
         return dict(Counter(suffix[1:] for suffix in suffixes if suffix).most_common())
 
+    def compare(self, key: str) -> tuple[list[float], float | None]:
+        """The "error" or "norm" of the known tasks, as far as it is known, and that of this task."""
+        own = (self.error and self.error.error) if key == "error" else self.embedding.norm()
+        return [one[key] for one in self.known if one[key] is not None], own
+
     def rank(self, key: str) -> float | None:
         """The share of the known tasks whose "error" or "norm" is below that of this task; None without any."""
-        own = (self.error and self.error.error) if key == "error" else self.embedding.norm()
-        values = [one[key] for one in self.known if one[key] is not None]
+        values, own = self.compare(key)
         return float(np.mean([value < own for value in values])) if values and own is not None else None
 
     def format_interval(self) -> str:
