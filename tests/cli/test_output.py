@@ -11,8 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from task2vec import Library, errors
-from task2vec.cli import output
-from task2vec.cli.app import start
+from task2vec.cli import app
 from task2vec.tasks import BadImage
 from tests.cli.material import make
 from tests.library.making import fail
@@ -21,8 +20,8 @@ from tests.library.making import fail
 def run(raising, *args):
     """The result of a command that raises, in an application like ours."""
     stage = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    stage.callback()(start)
-    stage.command("stumble")(output.guard(lambda: fail(raising)()))
+    stage.callback()(app.start)
+    stage.command("stumble")(app.guard(lambda: fail(raising)()))
     return CliRunner().invoke(stage, [*args, "stumble"])
 
 
@@ -56,11 +55,11 @@ def test_control_characters_are_shown_and_not_all_unreadable_images():
 
 
 def test_facts_and_json_are_printed_literally(capsys, monkeypatch):
-    monkeypatch.setattr(output, "wants_json", lambda: True)
-    output.print_facts([("task", "[red]x[/red] :smile: [link=file:///etc]y[/link]\x1b")])
+    monkeypatch.setattr(app, "wants_json", lambda: True)
+    app.print_facts([("task", "[red]x[/red] :smile: [link=file:///etc]y[/link]\x1b")])
     assert "[red]x[/red] :smile: [link=file:///etc]y[/link]\\x1b" in capsys.readouterr().out
     document = {"norm": np.float64(0.5), "rows": np.eye(2), "path": Path("a"), "name": "\udc80\x1b"}
-    output.print_json(document)
+    app.print_json(document)
     plain = {"norm": 0.5, "rows": [[1, 0], [0, 1]], "path": "a", "name": "\udc80\x1b"}
     assert json.loads(capsys.readouterr().out) == plain
 
@@ -70,7 +69,7 @@ def test_a_table_fits_the_terminal(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     rows = [{"task": f"a long name of a task, {n}\x1b", "n": n, "tags": "one, two", "empty": None} for n in range(3)]
     rows.append({"task": "日本語" * 20, "n": None, "tags": "", "empty": ""})
-    output.print_table(rows, "task, n, tags, empty", drop="tags")
+    app.print_table(rows, "task, n, tags, empty", drop="tags")
     shown = capsys.readouterr().out
     table = shown.split("not shown")[0].splitlines()
     assert all(len(line) <= columns for line in table) and "\x1b" not in shown and "empty" not in shown
@@ -79,7 +78,7 @@ def test_a_table_fits_the_terminal(capsys, monkeypatch, columns):
 
 def test_a_pipe_has_room_for_every_column(capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS")
-    output.print_table([{"task": "word " * 100, "own": {"other": "x"}}], "task, other=own.other", drop="other")
+    app.print_table([{"task": "word " * 100, "own": {"other": "x"}}], "task, other=own.other", drop="other")
     _, row = capsys.readouterr().out.splitlines()
     assert row.count("word") == 100 and row.endswith("x")
 
@@ -97,14 +96,14 @@ def test_a_pipe_has_room_for_every_column(capsys, monkeypatch):
     ],
 )
 def test_commands_in_messages_name_the_library_that_was_named(text, expected):
-    before = output.named_library.set(Path("a b"))
+    before = app.named_library.set(Path("a b"))
     try:
-        once = output.name_library(text)
+        once = app.name_library(text)
         assert once == expected.replace("{}", " --library 'a b'")
-        assert output.name_library(once) == once
+        assert app.name_library(once) == once
     finally:
-        output.named_library.reset(before)
-    assert output.name_library(text) == text
+        app.named_library.reset(before)
+    assert app.name_library(text) == text
 
 
 def test_the_advised_command_works_on_the_library_that_was_named(call, tmp_path):

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 import task2vec
-from task2vec.cli import inputs, options, output
+from task2vec.cli import app, inputs, options
 from task2vec.cli.embed import describe, format_facts
 from task2vec.cli.library import format_space
 from task2vec.errors import DataError, EmbeddingFileError, LibraryError, UsageError
+from task2vec.library import find_library
 from task2vec.progress import show_progress
 from task2vec.text import pluralize, printable
 
@@ -30,20 +31,20 @@ def show(what: options.Query, library: options.LibraryFolder = None) -> None:
     Names are looked up in the library first. For a file of the same name, write a path: ./NAME
     """
     embedding, _ = inputs.load_query(what, library, embeds=False)
-    output.print_report({**describe(embedding), "stages": embedding.stages()}, _print_embedding)
+    app.print_report({**describe(embedding), "stages": embedding.stages()}, _print_embedding)
 
 
 def _print_embedding(facts: dict[str, Any]) -> None:
-    output.print_facts(format_facts(facts))
+    app.print_facts(format_facts(facts))
     print()
     largest = max(stage["share"] for stage in facts["stages"]) or 1.0
     rows = [stage | {"bar": "#" * round(BAR_WIDTH * stage["share"] / largest)} for stage in facts["stages"]]
-    output.print_table(rows, f"stage, filters, share of norm=share, {output.BAR}=bar", drop=output.BAR)
+    app.print_table(rows, f"stage, filters, share of norm=share, {app.BAR}=bar", drop=app.BAR)
     print()
     settings = ", ".join(f"{key} {value}" for key, value in facts["settings"].items() if value is not None)
     prints = [(f"{key} fingerprint", value[:16]) for key, value in facts["fingerprints"].items()]
     versions = ", ".join(f"{key} {value}" for key, value in facts["versions"].items())
-    output.print_facts([("settings", settings), *prints, ("versions", versions)])
+    app.print_facts([("settings", settings), *prints, ("versions", versions)])
 
 
 # --- nearest ---------------------------------------------------------------------------------------------------------
@@ -71,7 +72,7 @@ def nearest(
     rows, spaces, is_alone = [], [], True
     own = embedding.provenance.get("task_fingerprint")
     known = list_bundled(embedding)
-    with inputs.open_if_any(library) as opened, show_progress(output.is_watched()) as report:
+    with inputs.open_if_any(library) as opened, show_progress(app.is_watched()) as report:
         if opened is not None:
             near = opened.nearest(embedding, k, kind=kind, report=report)
             rows = [_describe_neighbour(one, embedding, opened, has_noise=is_symmetric) for one in near]
@@ -86,8 +87,8 @@ def nearest(
             rows.append(row | {"fingerprint": fingerprint, "key": None})
     rows = [{"rank": rank, **row} for rank, row in enumerate(sorted(rows, key=lambda row: row["distance"])[:k], 1)]
     found = {"query": about | {"key": identify(embedding).key, "is_alone": is_alone, "kind": kind}}
-    found |= {"library": inputs.find_library_folder(library), "neighbours": rows, "spaces": spaces}
-    output.print_report(found, _print_neighbours)
+    found |= {"library": find_library(library), "neighbours": rows, "spaces": spaces}
+    app.print_report(found, _print_neighbours)
 
 
 def _describe_neighbour(
@@ -100,7 +101,7 @@ def _describe_neighbour(
             noisy = task2vec.distance.with_error(embedding, library.get(found.embedding.key))
             noise = {"floor": noisy.floor, "stderr": noisy.stderr, "corrected": noisy.corrected}
         except LibraryError as error:
-            output.say(f"damaged: {printable(error)}")
+            app.say(f"damaged: {printable(error)}")
     row = {"task": task.name, "from": inputs.LIBRARY, "distance": found.distance, "noise": noise}
     row |= {"images": task.images, "classes": len(task.classes), "tags": task.tags}
     return row | {"fingerprint": task.fingerprint, "key": found.embedding.key}
@@ -109,19 +110,19 @@ def _describe_neighbour(
 def _print_neighbours(report: dict[str, Any]) -> None:
     """The query and a table of its neighbours, or what to do where there are none."""
     query, rows = report["query"], report["neighbours"]
-    output.print_text(f"nearest to {query['task']} (embedding {query['key'][: output.DIGITS]}), {query['description']}")
+    app.print_text(f"nearest to {query['task']} (embedding {query['key'][: app.DIGITS]}), {query['description']}")
     if query["kind"] != "symmetric":
-        output.print_text(f"by the distance '{query['kind']}', which is not that of other commands")
+        app.print_text(f"by the distance '{query['kind']}', which is not that of other commands")
     if rows:
         columns = "rank, task, from, distance, noise=noise.floor, images, classes, tags"
-        output.print_table(rows, columns, drop="tags, noise, classes, images")
+        app.print_table(rows, columns, drop="tags, noise, classes, images")
     elif query["is_alone"]:
-        output.print_text("There is no other task to compare with. Add more: task2vec embed FOLDER")
+        app.print_text("There is no other task to compare with. Add more: task2vec embed FOLDER")
     else:
-        output.print_text(f"No embedding of the library can be compared with this one by {query['probe']}. It has:")
+        app.print_text(f"No embedding of the library can be compared with this one by {query['probe']}. It has:")
         for space in report["spaces"]:
             print(f"  {format_space(space)}: {pluralize(space['embeddings'], 'embedding')}")
-        output.print_text("Embed it like the others: task2vec embed PATH --probe MODEL --size N --method METHOD")
+        app.print_text("Embed it like the others: task2vec embed PATH --probe MODEL --size N --method METHOD")
 
 
 # --- distance --------------------------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ def distance(
         error = "" if stderr is None else f" ± {stderr:.4f}"
         rows += [("noise floor", f"{bound}{noisy.floor:.4f}, the distance between two such embeddings of one task")]
         rows += [("corrected", f"{noisy.corrected:.4f}{error}, without the part that noise adds")]
-    output.print_report(report, lambda _: output.print_facts(rows))
+    app.print_report(report, lambda _: app.print_facts(rows))
 
 
 # --- diversity -------------------------------------------------------------------------------------------------------
@@ -191,11 +192,11 @@ def diversity(
     if other is not None and tasks[0].fingerprint == tasks[1].fingerprint:
         raise UsageError("both datasets have the same images and labels, so there is nothing to compare. Name another.")
     if other is not None and (shared := len(set(tasks[0].digests) & set(tasks[1].digests))):
-        output.say(f"warning: {pluralize(shared, 'image')} in both datasets, which makes them more similar")
+        app.say(f"warning: {pluralize(shared, 'image')} in both datasets, which makes them more similar")
     device, sides = compute.device, []
-    how: dict[str, Any] = {"device": device, "num_workers": reading.num_workers, "progress": output.is_watched()}
+    how: dict[str, Any] = {"device": device, "num_workers": reading.num_workers, "progress": app.is_watched()}
     for each, task in zip(paths, tasks, strict=True):
-        output.say(f"embedding batches of {printable(each)} ...")
+        app.say(f"embedding batches of {printable(each)} ...")
         sides.append(task2vec.embed_batches(task, loaded, **drawing, settings=settings, **how))
     found = [task2vec.distance.diversity(*side, kind=kind, device=device) for side in sides]
     cross = None
@@ -209,9 +210,9 @@ def diversity(
         "probe": loaded.name,
         "settings": settings.as_dict(),
         "batch": {"classes": len(sides[0][0][0].provenance["classes"]), "images_of_each": shots},
-        "seconds": output.count_seconds(),
+        "seconds": app.count_seconds(),
     }
-    output.print_report(report, _print_diversity)
+    app.print_report(report, _print_diversity)
 
 
 def _print_diversity(report: dict[str, Any]) -> None:
@@ -220,17 +221,17 @@ def _print_diversity(report: dict[str, Any]) -> None:
         counts = {"collection": "between the two", "batches": "{} x {}".format(*cross.batches)}
         rows = [*rows, vars(cross) | counts | {"floor": cross.own}]
     columns = "dataset=collection, batches, mean distance=coefficient, noise floor=floor, beyond noise=excess"
-    output.print_table(rows, columns, drop="beyond noise, batches")
+    app.print_table(rows, columns, drop="beyond noise, batches")
     if cross and cross.alignment:
-        output.print_text(f"alignment {cross.alignment} (1 - distance between the two; noise: distance within each)")
-    output.print_text(
+        app.print_text(f"alignment {cross.alignment} (1 - distance between the two; noise: distance within each)")
+    app.print_text(
         "Distances between embeddings of random batches, ± one standard error (jackknife over batches). Noise: the "
         "distance between a batch and a repeat with the same classes and other images. Compare only numbers of one "
         "probe, settings and batch size."
     )
     batch = report["batch"]
     size = f"{batch['classes']} classes with {batch['images_of_each']} images in each batch"
-    output.print_text(f"({size}, {report['kind']} distance, {report['probe']}, {report['seconds']:.0f} s)")
+    app.print_text(f"({size}, {report['kind']} distance, {report['probe']}, {report['seconds']:.0f} s)")
 
 
 # --- map -------------------------------------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ def draw_map(
     bundled = [(one, BUNDLED) for one in every if one.provenance["task_fingerprint"] not in own]
     known += bundled
     if len(known) < 2:
-        where = ", ".join(f"'{place}'" for place in files or [inputs.find_library_folder(library)])
+        where = ", ".join(f"'{place}'" for place in files or [find_library(library)])
         count = f"is only one embedding ('{known[0][0].task}')" if known else "is no embedding"
         raise DataError(f"there {count} in {where}, and a map needs two or more. Add some: task2vec embed FOLDER")
     embeddings, groups = [one for one, _ in known], [group for _, group in known]
@@ -273,10 +274,10 @@ def draw_map(
     distances = ((distances + distances.T) / 2).clip(min=0)
     np.fill_diagonal(distances, 0.0)
     plots.make_folder(out)
-    output.say(f"laying out {len(known)} tasks ...")
+    app.say(f"laying out {len(known)} tasks ...")
     names = [embedding.task for embedding in embeddings]
     laid = plots.lay_out(distances, names)
-    output.say("drawing ...")
+    app.say("drawing ...")
     title, note = f"{len(names)} tasks", f"{kind} distance, {laid.describe()}"
     looks: dict[str, Any] = {"groups": groups if len(set(groups)) > 1 else None}
     about = {"facts": [_find_facts(one) for one in embeddings], "title": title, "note": note, **looks}
@@ -284,14 +285,14 @@ def draw_map(
     drawn += plots.draw_map(laid.positions, names, out=out / "map", title=f"{title}: {note}", **looks)
     drawn += plots.draw_matrix(distances, names, out=out / "matrix", title=f"{kind} distance", **looks)
     report = {"tasks": len(known), "kind": kind, "layout": laid.describe(), "files": drawn, "bundled": len(bundled)}
-    report |= {"left_out": left_out, "seconds": output.count_seconds()}
-    output.print_report(report, _print_map)
+    report |= {"left_out": left_out, "seconds": app.count_seconds()}
+    app.print_report(report, _print_map)
 
 
 def _print_map(report: dict[str, Any]) -> None:
     bundled = f", {report['bundled']} of them bundled," if report["bundled"] else ""
-    output.print_text(f"{report['tasks']} tasks{bundled} by {report['kind']} distance ({report['layout']})")
-    output.print_text("Tasks that are close on the map are similar. For distances between groups, see the matrix.")
+    app.print_text(f"{report['tasks']} tasks{bundled} by {report['kind']} distance ({report['layout']})")
+    app.print_text("Tasks that are close on the map are similar. For distances between groups, see the matrix.")
     print("\n".join(["", *map(printable, report["files"])]))
     print(f"Open {printable(report['files'][0])} in a browser.   ({report['seconds']:.0f} s)")
 
@@ -306,7 +307,7 @@ def _load_files(places: Sequence[Path]) -> tuple[list[Grouped], list[Any]]:
             if file in places:
                 raise
             left_out.append(file)
-            output.say(f"left out: {printable(error)}")
+            app.say(f"left out: {printable(error)}")
     return read, left_out
 
 
@@ -341,7 +342,7 @@ def _load_library(folder: Path | None, *, tag: str | None, probe: str | None) ->
                 read.append((opened.get(entry.key), task.tags[0] if task.tags else inputs.LIBRARY))
             except LibraryError as error:
                 left_out.append(str(error))
-    output.say_all("left out", left_out)
+    app.say_all("left out", left_out)
     return read, left_out
 
 

@@ -18,8 +18,9 @@ import typer
 from typer import Argument
 
 import task2vec
-from task2vec.cli import inputs, options, output
+from task2vec.cli import app, inputs, options
 from task2vec.errors import LibraryError, MissingExtraError, ResourceError, Task2VecError
+from task2vec.library import find_library, has_library
 from task2vec.progress import show_progress
 from task2vec.text import pluralize, printable
 
@@ -56,11 +57,11 @@ def demo(out: options.Out = Path("task2vec-demo")) -> None:
     make_folder(out)
     inputs.import_networks()
     torch.set_num_threads(1)  # images this small keep several threads busy waiting for one another
-    output.say("creating eight small tasks and loading the probe ...")
+    app.say("creating eight small tasks and loading the probe ...")
     tasks = task2vec.sample_tasks(images_per_task=IMAGES)
     probe, settings = task2vec.load_probe(size=SIZE), task2vec.EmbedSettings(max_samples=SAMPLES)
     embeddings = []
-    with show_progress(output.is_watched()) as report:
+    with show_progress(app.is_watched()) as report:
         step = report("embedding", len(tasks))
         for task in tasks:
             embeddings.append(task2vec.embed(task, probe, settings=settings))
@@ -72,7 +73,7 @@ def demo(out: options.Out = Path("task2vec-demo")) -> None:
         row = {"task": embedding.task, "images": counts["images"], "classes": counts["classes"]}
         row |= {"cv_error": embedding.provenance["head"]["cv_error"], "norm": float(embedding.norm())}
         rows.append(row | {"nearest": near, "distance": distance})
-    if not output.wants_json():
+    if not app.wants_json():
         _print_tasks(rows)
     for embedding in embeddings:
         embedding.save(out / f"{embedding.task.replace(' ', '-')}.t2v.safetensors")
@@ -81,14 +82,14 @@ def demo(out: options.Out = Path("task2vec-demo")) -> None:
     try:
         picture = draw_matrix(distances.values, names, out=out / "distances.png", thumbnails=thumbnails)[0]
     except MissingExtraError as error:
-        output.say(f"no figure: {error}")
+        app.say(f"no figure: {error}")
     advice = _recommend(next(task for task in tasks if task.name == RECOMMENDED))
     document = {"tasks": rows, "names": names, "distances": distances.values, "picture": picture, "folder": out}
-    document |= {"recommendation": advice.to_dict(), "probe": probe.name, "seconds": output.count_seconds()}
-    if output.print_json(document):
+    document |= {"recommendation": advice.to_dict(), "probe": probe.name, "seconds": app.count_seconds()}
+    if app.print_json(document):
         return
     first = next(row for row in advice.rows if row.model == advice.choice)
-    output.print_text(f"Which of {len(advice)} pretrained models suits '{advice.task}'? {advice.verdict}")
+    app.print_text(f"Which of {len(advice)} pretrained models suits '{advice.task}'? {advice.verdict}")
     print(f"\n    {printable(first.load)}\n")
     if picture:
         print(f"The distances as a figure: {printable(picture)}")
@@ -99,11 +100,11 @@ def demo(out: options.Out = Path("task2vec-demo")) -> None:
 def _print_tasks(rows: list[dict[str, Any]]) -> None:
     table = [row | {"near": f"{row['nearest']} ({row['distance']:.2f})"} for row in rows]
     columns = "task, images, classes, error=cv_error, norm, nearest (distance)=near"
-    output.print_table(table, columns, drop="images, classes")
-    output.print_text(
+    app.print_table(table, columns, drop="images, classes")
+    app.print_text(
         "Two tasks are near (a small distance) if the same filters of the probe matter for both. The norm measures how "
         "much they matter: little for easy tasks, more for hard ones. Coin flips are the photos with random labels: "
-        f"an error at chance, and harder to memorise than the true ones.   ({output.count_seconds():.0f} s)"
+        f"an error at chance, and harder to memorise than the true ones.   ({app.count_seconds():.0f} s)"
     )
     print(flush=True)
 
@@ -112,7 +113,7 @@ def _recommend(task: "task2vec.Task") -> "task2vec.Recommendation":
     """The recommended model for a task; it is embedded like the tasks that errors are known for."""
     from task2vec.select import choose_space, image_size
 
-    output.say(f"choosing a model for '{task.name}' ...")
+    app.say(f"choosing a model for '{task.name}' ...")
     probe = task2vec.load_probe(size=image_size(choose_space()))
     return task2vec.recommend(task2vec.embed(task, probe, settings=task2vec.EmbedSettings(max_samples=SAMPLES)))
 
@@ -153,10 +154,10 @@ def models(
         for one in kept[:k]
     ]
     cited = {"timm": SOURCES["timm"]} | {name: SOURCES[name] for row in rows for name in row["tables"]}
-    if output.print_json({"models": rows, "count": len(kept), "sources": cited}):
+    if app.print_json({"models": rows, "count": len(kept), "sources": cited}):
         return
-    output.print_table(rows, MODEL_COLUMNS, drop=MODEL_DROP)
-    output.print_text(
+    app.print_table(rows, MODEL_COLUMNS, drop=MODEL_DROP)
+    app.print_text(
         f"{len(rows)} of {pluralize(len(kept), 'model')}. Published by: "
         + "; ".join(f"{name} ({where})" for name, where in cited.items())
     )
@@ -203,14 +204,14 @@ def doctor(library: options.LibraryFolder = None) -> None:
     found = {part: list(_catch(part, findings)) for part, findings in parts.items()}
     findings = [finding for part in found.values() for finding in part]
     problems = [finding for finding in findings if finding.problem]
-    if not output.print_json({"is_well": not problems, "problems": len(problems), **found}):
+    if not app.print_json({"is_well": not problems, "problems": len(problems), **found}):
         states = [
             f"! {one.found}" if one.problem else f"{one.found}: {one.fix}" if one.fix else one.found for one in findings
         ]
         names = [one.what for one in findings]
-        output.print_facts(zip(names, map(output.name_library, states), strict=True))
+        app.print_facts(zip(names, map(app.name_library, states), strict=True))
         for one in problems:
-            output.say(f"problem: {printable(f'{one.problem}. Fix: {one.fix}' if one.fix else one.problem)}")
+            app.say(f"problem: {printable(f'{one.problem}. Fix: {one.fix}' if one.fix else one.problem)}")
         print("No problems found." if not problems else f"{pluralize(len(problems), 'problem')} found.")
     if problems:
         raise typer.Exit(max(finding.exit_code for finding in problems))
@@ -275,7 +276,7 @@ def check_devices() -> Iterator[Finding]:
     for number in range(torch.cuda.device_count()):
         name = f"cuda:{number}"
         try:
-            memory = output.format_bytes(torch.cuda.get_device_properties(number).total_memory)
+            memory = app.format_bytes(torch.cuda.get_device_properties(number).total_memory)
             torch.empty(1, device=name)
             yield Finding("device", f"{name}, {torch.cuda.get_device_name(number)}, {memory}")
         except RuntimeError as error:
@@ -288,7 +289,7 @@ def check_folders(library: Path | None) -> Iterator[Finding]:
     import torch
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    yield _check_folder("library", inputs.find_library_folder(library), "--library DIR, or TASK2VEC_LIBRARY")
+    yield _check_folder("library", find_library(library), "--library DIR, or TASK2VEC_LIBRARY")
     yield _check_folder("temporary files", Path(tempfile.gettempdir()), "TMPDIR=DIR")
     yield replace(_check_folder("hub cache", Path(HF_HUB_CACHE), "HF_HOME=DIR"), problem="")
     yield replace(_check_folder("torch cache", Path(torch.hub.get_dir()), "TORCH_HOME=DIR"), problem="")
@@ -298,28 +299,26 @@ def _check_folder(what: str, folder: Path, fix: str) -> Finding:
     """A folder, or the first existing one above it: its free space, and whether it can be written to."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(there).free
-    state = f"{folder}, {output.format_bytes(free)} free{'' if there == folder else ', does not exist yet'}"
+    state = f"{folder}, {app.format_bytes(free)} free{'' if there == folder else ', does not exist yet'}"
     problem = ""
     if not there.is_dir():
         problem = f"'{there}' is a file, and a folder is needed"
     elif not os.access(there, os.W_OK | os.X_OK):
         problem = f"'{there}' is not writable"
     elif free < LITTLE_SPACE:
-        problem = f"only {output.format_bytes(free)} left in '{there}'"
+        problem = f"only {app.format_bytes(free)} left in '{there}'"
     return Finding(what, state, problem, f"Choose another: {fix}" if problem else "")
 
 
 def check_library(library: Path | None) -> Iterator[Finding]:
     """The entries of the library, and a quick check of them."""
-    from task2vec.library import has_library
-
-    if not has_library(inputs.find_library_folder(library)):
+    if not has_library(library):
         yield Finding("entries", "none yet", fix="task2vec embed FOLDER")
         return
     with task2vec.Library.open(library, read_only=True) as opened:
         stats, found = opened.stats(), opened.verify(quick=True)
     counts = f"{pluralize(stats['tasks'], 'task')}, {pluralize(stats['embeddings'], 'embedding')}"
-    size = output.format_bytes(stats["bytes"])
+    size = app.format_bytes(stats["bytes"])
     yield Finding("entries", f"{counts}, {size}; for a complete check: task2vec library verify")
     for problem in found.problems:
         is_entry = problem.entry not in ("library", "search")
@@ -331,7 +330,7 @@ def check_probe() -> Iterator[Finding]:
     """Whether the default probe loads without a download, and its file is the known one."""
     inputs.import_networks()  # without it, and with larger images, the check takes three times as long
     probe = task2vec.load_probe(options.DEFAULT_PROBE, size=SIZE)
-    source = f"from the {probe.source}, {probe.fingerprint[: output.DIGITS]} at {SIZE} pixels"
+    source = f"from the {probe.source}, {probe.fingerprint[: app.DIGITS]} at {SIZE} pixels"
     yield Finding("probe", f"{options.DEFAULT_PROBE}, {probe.n_filters} filters, {source}")
 
 

@@ -12,7 +12,7 @@ import typer
 from typer import Option
 
 import task2vec
-from task2vec.cli import inputs, options, output
+from task2vec.cli import app, inputs, options
 from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
 from task2vec.text import format_percent, pluralize, printable
 
@@ -62,7 +62,7 @@ def embed(
         session = stack.enter_context(inputs.open_session(library, "embed", details, **where))
         if not session.places:
             raise ResourceError("the embeddings would be lost. Name a folder for files: --out DIR")
-        output.say(f"reading {printable(paths[0]) if len(paths) == 1 else pluralize(len(paths), 'path')} ...")
+        app.say(f"reading {printable(paths[0]) if len(paths) == 1 else pluralize(len(paths), 'path')} ...")
         if is_one:
             ((path, sort),) = sorts.items()
             found = inputs.Tasks(inputs.read_path(path, sort, reading, inputs.Tasks()))
@@ -71,16 +71,16 @@ def embed(
                 task2vec.embed_many([], loaded, **how)  # refuses what cannot work before reading
             found = inputs.read_paths(sorts, reading)
         results = inputs.embed_tasks(found.tasks, loaded, session, is_one=is_one, **how)
-        rows, is_interrupted = _collect(results, found, session, prints=not is_one and not output.wants_json())
+        rows, is_interrupted = _collect(results, found, session, prints=not is_one and not app.wants_json())
     if not is_one:
         _print_many(rows, found.failed, session, is_interrupted)
     elif rows:
-        rows[0]["seconds"] = output.count_seconds()
-        output.print_report(rows[0], _print_one)
+        rows[0]["seconds"] = app.count_seconds()
+        app.print_report(rows[0], _print_one)
     codes = [error.exit_code for error in session.refusals if not isinstance(error, ResourceError)]
     codes += [DataError.exit_code] if found.failed else []
     if is_interrupted or codes:
-        raise typer.Exit(output.INTERRUPTED if is_interrupted else max(codes))
+        raise typer.Exit(app.INTERRUPTED if is_interrupted else max(codes))
 
 
 def _collect(
@@ -94,7 +94,7 @@ def _collect(
 
     def print_row(name: str, images="", classes="", error="", norm="", notes: str = "") -> None:
         if prints and found.tasks:
-            output.print_line(f"{printable(name):{width}}  {images:>6}  {classes:>7}  {error:>7}  {norm:>8}  {notes}")
+            app.print_line(f"{printable(name):{width}}  {images:>6}  {classes:>7}  {error:>7}  {norm:>8}  {notes}")
 
     print_row("task", "images", "classes", "error", "norm")
     try:
@@ -119,7 +119,7 @@ def _collect(
     except KeyboardInterrupt:
         places = " and ".join(f"'{printable(place)}'" for place in session.places)
         done = f"{len(rows)} of {len(found.tasks)} tasks are finished and saved in {places}"
-        output.say(f"interrupted: {done}. Run the same command again to continue.")
+        app.say(f"interrupted: {done}. Run the same command again to continue.")
         return rows, True
     return rows, False
 
@@ -130,12 +130,12 @@ def _print_many(
     """How many tasks are done, and their warnings; failures were printed when they happened."""
     found = sum(row["is_found"] for row in rows)
     report = {"embedded": len(rows) - found, "found": found, "failed": failed, "tasks": rows}
-    report |= {"seconds": output.count_seconds(), "is_interrupted": is_interrupted, "places": session.places}
+    report |= {"seconds": app.count_seconds(), "is_interrupted": is_interrupted, "places": session.places}
     report |= {"library": None if session.library is None else session.library.folder, "folder": session.folder}
-    if not output.print_json(report) and not is_interrupted:
+    if not app.print_json(report) and not is_interrupted:
         counts = f"{report['embedded']} embedded, {found} found, {len(failed)} failed"
         print(f"{counts}; in {printable(' and '.join(session.places))} ({report['seconds']:.1f} s)")
-        output.say_all("warning", (f"{row['task']}: {text}" for row in rows for text in row["warnings"]))
+        app.say_all("warning", (f"{row['task']}: {text}" for row in rows for text in row["warnings"]))
 
 
 def _print_one(facts: dict[str, Any]) -> None:
@@ -145,12 +145,12 @@ def _print_one(facts: dict[str, Any]) -> None:
         known = ""
         if facts["known_as"] is not None:  # the same images and labels, under another name
             old, new = (shlex.quote(printable(facts[word])) for word in ("known_as", "task"))
-            rename = output.name_library(f"task2vec library rename {old} {new}")
+            rename = app.name_library(f"task2vec library rename {old} {new}")
             known = f", known there as '{facts['known_as']}'. Use that name, or change it: {rename}"
-        rows.append(("library", f"{facts['library']} (embedding {facts['key'][: output.DIGITS]}){known}"))
+        rows.append(("library", f"{facts['library']} (embedding {facts['key'][: app.DIGITS]}){known}"))
     rows += [("written", facts["written"])] if facts["written"] is not None else []
     found = "; found in the library, not computed (--force computes it again)" if facts["is_found"] else ""
-    output.print_facts([*rows, ("time", f"{facts['seconds']:.1f} s{found}")])
+    app.print_facts([*rows, ("time", f"{facts['seconds']:.1f} s{found}")])
 
 
 def describe(embedding: "task2vec.Embedding", *, has_noise: bool = True) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def tasks(
         row |= {"images": {"all": len(task)}, "positives": {}, "is_multilabel": task.is_multilabel}
         report |= {"warnings": task.warnings, "bad": task.bad, "tasks": [row]}
     else:
-        catalog = task2vec.read_catalog(path, layout=sort, labels=reading.labels, progress=output.is_watched())
+        catalog = task2vec.read_catalog(path, layout=sort, labels=reading.labels, progress=app.is_watched())
         chosen = catalog.definitions if reading.kind is None else catalog.of_kind(reading.kind)
         splits = tuple(catalog.splits) if reading.split is None else (reading.split,)
         report = {
@@ -244,7 +244,7 @@ def tasks(
                 for one in chosen
             ],
         }
-    output.print_report(report, lambda report: _print_tasks(report, dataset))
+    app.print_report(report, lambda report: _print_tasks(report, dataset))
 
 
 def _print_tasks(report: dict[str, Any], dataset: Path) -> None:
@@ -252,14 +252,14 @@ def _print_tasks(report: dict[str, Any], dataset: Path) -> None:
     is_own = list(splits) == ["all"]
     parts = "" if is_own else f" ({', '.join(f'{split} {count}' for split, count in splits.items())})"
     kinds = ", ".join(f"{count} {kind}" for kind, count in report["kinds"].items())
-    output.print_text(f"{report['dataset']}: {pluralize(sum(splits.values()), 'image')}{parts}; tasks: {kinds}")
-    output.say_all("warning", report["warnings"])
+    app.print_text(f"{report['dataset']}: {pluralize(sum(splits.values()), 'image')}{parts}; tasks: {kinds}")
+    app.say_all("warning", report["warnings"])
     shown = list(splits) if len(splits) > 1 else []
     columns = ["task=name", "kind", "group", "classes", "images", *(f"{split}=images.{split}" for split in shown)]
     drop = ", ".join([*shown, "group", "kind", "positive", "classes"])
-    output.print_table(report["tasks"][:MOST_ROWS], ", ".join([*columns, "positive=positives"]), drop=drop)
+    app.print_table(report["tasks"][:MOST_ROWS], ", ".join([*columns, "positive=positives"]), drop=drop)
     if (more := len(report["tasks"]) - MOST_ROWS) > 0:
-        output.print_text(f"and {more} more; --kind selects some, --json lists all")
+        app.print_text(f"and {more} more; --kind selects some, --json lists all")
     if not is_own:
         print("Embed one of them, or all of a kind:")
         for option in ("--task NAME", "--kind KIND"):

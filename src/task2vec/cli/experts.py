@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 import task2vec
-from task2vec.cli import inputs, options, output
+from task2vec.cli import app, inputs, options
 from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageError
 from task2vec.text import pluralize, printable
 
@@ -51,13 +51,13 @@ def train_expert(
     chosen = replace(find_recipe(recipe), name=full, **changed)
     reading = replace(reading, layout=inputs.FOLDER)
     found = inputs.read_paths(inputs.sort_paths(paths, reading), reading)
-    output.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
+    app.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
     if not found.tasks:
         raise typer.Exit(DataError.exit_code)
     base = inputs.load_probe(probe)
-    output.say_all("training", (f"{task.name} ({pluralize(len(task), 'image')})" for task in found.tasks))
+    app.say_all("training", (f"{task.name} ({pluralize(len(task), 'image')})" for task in found.tasks))
     each = f"{pluralize(chosen.epochs, 'epoch')} of {pluralize(chosen.draws, 'image')}"
-    output.say(f"each: {each} at {base.size[0]} x {base.size[1]} pixels, unless finished already")
+    app.say(f"each: {each} at {base.size[0]} x {base.size[1]} pixels, unless finished already")
     rows: dict[int, dict[str, Any]] = {}
     details = {"recipe": chosen.name, "tasks": [task.name for task in found.tasks]}
     with ExitStack() as stack:
@@ -74,10 +74,10 @@ def train_expert(
                     _save_expert(session.library, found.tasks[result.number], result, is_forced=force)
         except KeyboardInterrupt:
             place = printable(out)
-            output.say(f"interrupted: the training so far is in '{place}'. Run the same command again to continue.")
-            raise typer.Exit(output.INTERRUPTED) from None
+            app.say(f"interrupted: the training so far is in '{place}'. Run the same command again to continue.")
+            raise typer.Exit(app.INTERRUPTED) from None
     report = {"experts": [rows[number] for number in sorted(rows)], "failed": found.failed, "folder": out}
-    output.print_report(report | {"seconds": output.count_seconds()}, _print_experts)
+    app.print_report(report | {"seconds": app.count_seconds()}, _print_experts)
     if found.failed:
         raise typer.Exit(DataError.exit_code)
 
@@ -89,7 +89,7 @@ def _save_expert(library: "task2vec.Library", task: Any, result: "task2vec.Exper
         if result.entry is not None:
             library.add(result.entry, replace=is_forced)
     except ConflictError as error:
-        output.say(f"warning: {printable(error)}; --force")
+        app.say(f"warning: {printable(error)}; --force")
 
 
 def _describe_expert(result: "task2vec.ExpertResult") -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _print_experts(report: dict[str, Any]) -> None:
         for one in report["experts"]
     ]
     columns = "expert=name, train error=last.error, state, loss=last.loss, classes, images"
-    output.print_table(rows, columns, drop="loss, classes, images")
+    app.print_table(rows, columns, drop="loss, classes, images")
     failed = f", {pluralize(len(report['failed']), 'expert')} failed" if report["failed"] else ""
     print(f"in {printable(report['folder'])} ({report['seconds']:.1f} s){failed}")
 
@@ -148,34 +148,34 @@ def error_matrix(
         computed += isinstance(cell, tuple)
         if not isinstance(cell, tuple):  # reported now, for what follows may take hours
             failed.append({"task": cell.task, "model": cell.model, "reason": cell.message})
-            output.say(f"failed: {printable(cell.task)} with {printable(cell.model)}: {printable(cell.message)}")
+            app.say(f"failed: {printable(cell.task)} with {printable(cell.model)}: {printable(cell.message)}")
 
     with task2vec.Library.open(library) as opened, inputs.open_backend(compute) as runner:
         models = [find_model(name, opened, size=size, download=download) for name in dict.fromkeys(experts)]
         found = inputs.read_paths(sorts, reading)
         failed += [{"task": one["name"], "model": None, "reason": one["reason"]} for one in found.failed]
-        output.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
+        app.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
         largest = max((one for one in sizes if isinstance(one, int)), default=0)
         classed = [task for task in found.tasks if not task.is_multilabel]
         few = [task.name for task in classed if ceil(median(task.counts.tolist()) / 2) < largest]
         why = f"half of the median class has fewer than {largest} images (--shots), so all of it is trained on"
-        output.say_all("warning", (f"'{name}': {why}" for name in few))
+        app.say_all("warning", (f"'{name}': {why}" for name in few))
         how: dict[str, Any] = {"device": compute.device, "batch_size": compute.batch_size, "backend": runner}
         how |= {"num_workers": reading.num_workers, "download": download, "library": opened, "on_cell": take}
-        how |= {"protocols": protocols, "seeds": range(seeds), "progress": output.is_watched()}
+        how |= {"protocols": protocols, "seeds": range(seeds), "progress": app.is_watched()}
         try:
             matrix = task2vec.error_matrix(found.tasks, models, **how) if found.tasks else None
         except KeyboardInterrupt:
             is_interrupted = True
             saved = f"{pluralize(computed, 'error')} of this run saved in '{printable(opened.folder)}'"
-            output.say(f"interrupted: {saved}. Run the same command again to continue.")
+            app.say(f"interrupted: {saved}. Run the same command again to continue.")
         report = _describe_matrix(matrix, opened) | {"computed": computed, "failed": failed, "library": opened.folder}
-    report |= {"is_interrupted": is_interrupted, "seconds": output.count_seconds()}
+    report |= {"is_interrupted": is_interrupted, "seconds": app.count_seconds()}
     report["written"] = None if out is None or matrix is None else matrix.to_csv(out)
-    if not output.print_json(report) and matrix is not None:
+    if not app.print_json(report) and matrix is not None:
         _print_matrix(matrix, report)
     if is_interrupted or failed:
-        raise typer.Exit(output.INTERRUPTED if is_interrupted else DataError.exit_code)
+        raise typer.Exit(app.INTERRUPTED if is_interrupted else DataError.exit_code)
 
 
 def find_model(name: str, library: "task2vec.Library", *, size: int | None, download: bool) -> Any:
@@ -202,7 +202,7 @@ def find_model(name: str, library: "task2vec.Library", *, size: int | None, down
     try:
         probe = inputs.load_probe(options.ProbeOptions(name, size=size, download=download))
     except UsageError as error:
-        names = ", ".join(map(printable, list(known)[: output.MOST_LINES])) or "none"
+        names = ", ".join(map(printable, list(known)[: app.MOST_LINES])) or "none"
         raise NotInLibraryError(
             f"'{name}' is neither an expert of the library (it has: {names}), nor a file ending in .safetensors, nor a "
             f"known model: {error}"
@@ -250,7 +250,7 @@ def _print_matrix(matrix: "task2vec.MetaTask", report: dict[str, Any]) -> None:
                 row |= {"best": matrix.models[best].name, "size": matrix.models[best].size}
                 row |= {"error": own[best], "median": np.nanmedian(own)}
             rows.append(row)
-    output.print_table(rows, "task, shots, best, pixels=size, error, median", drop="median")
+    app.print_table(rows, "task, shots, best, pixels=size, error, median", drop="median")
     counts = f"{pluralize(report['computed'], 'cell')} computed, {len(report['failed'])} failed"
     if seen := int((matrix.has_seen & is_measured.any(axis=-1)).sum()):
         counts += f", {seen} not shown because the model was trained on the task"

@@ -20,9 +20,10 @@ from typing import Any
 
 import task2vec
 from task2vec import errors
+from task2vec.cli.app import is_watched, name_library, say, say_all
 from task2vec.cli.options import Compute, ProbeOptions, Reading, SettingsOptions
-from task2vec.cli.output import is_watched, name_library, say, say_all
 from task2vec.errors import DataError, ResourceError, UsageError
+from task2vec.library import check_tags, find_library, has_library
 from task2vec.text import printable
 
 TABLE, FOLDER = "table", "folder"
@@ -358,35 +359,22 @@ def check_output(path: Path | None, *, is_forced: bool = True, is_folder: bool =
 # --- the library -----------------------------------------------------------------------------------------------------
 
 
-def find_library_folder(folder: Path | None) -> Path:
-    """The folder of the library, whether or not it exists."""
-    from task2vec.library import find_library
-
-    place = find_library(folder)
-    if place.exists() and not place.is_dir():
-        raise UsageError(f"'{place}' is a file, and a library is a folder. Name its folder: --library DIR")
-    return place
-
-
 def open_if_any(folder: Path | None) -> "AbstractContextManager[task2vec.Library | None]":
     """The library, or None if there is none: looking at it creates no folders."""
-    from task2vec.library import has_library
-
-    return task2vec.Library.open(folder) if has_library(find_library_folder(folder)) else nullcontext()
+    return task2vec.Library.open(folder) if has_library(folder) else nullcontext()
 
 
 def open_existing(folder: Path | None) -> "task2vec.Library":
     """The library, which must exist."""
-    from task2vec.library import has_library
-
-    if not has_library(place := find_library_folder(folder)):
+    if not has_library(folder):
+        place = find_library(folder)
         raise UsageError(f"there is no library in '{place}'. {FIRST}, or choose another one: --library DIR")
-    return task2vec.Library.open(place)
+    return task2vec.Library.open(folder)
 
 
 def format_empty(folder: Path | None) -> str:
     """What to print for a library without tasks."""
-    return f"The library in '{printable(find_library_folder(folder))}' is empty. {name_library(FIRST)}"
+    return f"The library in '{printable(find_library(folder))}' is empty. {name_library(FIRST)}"
 
 
 @dataclass
@@ -459,14 +447,12 @@ def open_session(
     Raises:
         LibraryError: The library is damaged or of a newer version: better reported now than after the work.
     """
-    from task2vec.library import check_tags
-
     session = Session(**where)
     check_tags(session.tags)
     with ExitStack() as stack:
         try:
             if not no_library:
-                session.library = stack.enter_context(task2vec.Library.open(find_library_folder(library)))
+                session.library = stack.enter_context(task2vec.Library.open(library))
                 stack.enter_context(session.library.record(command, details))
         except ResourceError as error:
             session.is_read_only = True

@@ -11,8 +11,9 @@ import typer
 from typer import Argument, Option
 
 import task2vec
-from task2vec.cli import inputs, options, output
+from task2vec.cli import app, inputs, options
 from task2vec.errors import DataError, EmbeddingFileError, LibraryError, NotInLibraryError, Task2VecError, UsageError
+from task2vec.library import check_tags, find_library
 from task2vec.progress import show_progress
 from task2vec.text import format_percent, pluralize, printable
 
@@ -43,22 +44,22 @@ def ls(tag: options.Tag = None, probe: options.AnyProbe = None, library: options
     with inputs.open_if_any(library) as opened:
         tasks, is_empty = opened.tasks(tag=tag, probe=probe) if opened else [], not opened
         stats = opened.stats() if opened else {}
-    if output.wants_json():
-        rows, folder = [describe_task(task) for task in tasks], inputs.find_library_folder(library)
-        output.print_json({"library": folder, "count": len(rows), "tasks": rows, "stats": stats})
+    if app.wants_json():
+        rows, folder = [describe_task(task) for task in tasks], find_library(library)
+        app.print_json({"library": folder, "count": len(rows), "tasks": rows, "stats": stats})
     elif is_empty:
         print(inputs.format_empty(library))
     elif not tasks:
         given = inputs.list_given({"tag": tag, "probe": probe})
-        output.print_text(f"No task of the library matches {given}. List all of them: task2vec library ls")
+        app.print_text(f"No task of the library matches {given}. List all of them: task2vec library ls")
     else:
         newest = [[one for one in task.embeddings if probe in (None, one.probe)][-1:] for task in tasks]
         rows = [vars(task) | {"newest": own[0] if own else None} for task, own in zip(tasks, newest, strict=True)]
         columns = "task=name, images, classes, error=newest.cv_error, norm=newest.norm, embeddings, probe=newest.probe"
         drop = "probe, added, norm, classes, tags, error, embeddings, images"
-        output.print_table(rows, f"{columns}, added, tags, task id=fingerprint", drop=drop)
+        app.print_table(rows, f"{columns}, added, tags, task id=fingerprint", drop=drop)
         if several := sum(len(task.embeddings) > 1 for task in tasks):
-            output.print_text(f"{pluralize(several, 'task')} with several embeddings: task2vec library show NAME")
+            app.print_text(f"{pluralize(several, 'task')} with several embeddings: task2vec library show NAME")
         if not (tag or probe):
             _print_stats(stats)
 
@@ -68,7 +69,7 @@ def show_task(name: Name, library: options.LibraryFolder = None) -> None:
     with inputs.open_existing(library) as opened:
         task = opened.task(name)
         measured = [error for error in opened.errors() if error.task == task.fingerprint]
-    output.print_report(describe_task(task) | {"errors": measured}, _print_task)
+    app.print_report(describe_task(task) | {"errors": measured}, _print_task)
 
 
 def _print_task(task: dict[str, Any]) -> None:
@@ -86,17 +87,17 @@ def _print_task(task: dict[str, Any]) -> None:
         "errors": f"{len(task['errors'])} measured" if task["errors"] else None,
         "task id": task["fingerprint"],
     }
-    output.print_facts((name, value) for name, value in facts.items() if value)
+    app.print_facts((name, value) for name, value in facts.items() if value)
     print()
     columns = "embedding=key, probe, method=settings.method, norm, error=cv_error, added, size=bytes"
-    output.print_table(task["embeddings"], columns, drop="size, added, method, error")
+    app.print_table(task["embeddings"], columns, drop="size, added, method, error")
     if not task["embeddings"]:
-        output.print_text("no embedding yet: task2vec embed FOLDER")
+        app.print_text("no embedding yet: task2vec embed FOLDER")
 
 
 def _print_stats(stats: dict[str, Any]) -> None:
     counts = ", ".join(f"{stats[kind]} {kind}" for kind in ("embeddings", "experts", "errors"))
-    print(f"\n{counts}; {output.format_bytes(stats['bytes'])}")
+    print(f"\n{counts}; {app.format_bytes(stats['bytes'])}")
     for space in stats["spaces"]:
         print(f"comparable: {pluralize(space['embeddings'], 'embedding')} by {format_space(space)}")
 
@@ -108,7 +109,7 @@ def format_space(space: dict[str, Any]) -> str:
     others = {key: value for key, value in space["settings"].items() if key != "method" and value is not None}
     unusual = [f"{key} {value}" for key, value in others.items() if value != usual.get(key)]
     methods = printable(", ".join([method, *unusual]))
-    return f"{printable(space['probe'])} ({space['probe_fingerprint'][: output.DIGITS]}), {methods}"
+    return f"{printable(space['probe'])} ({space['probe_fingerprint'][: app.DIGITS]}), {methods}"
 
 
 # --- editing ---------------------------------------------------------------------------------------------------------
@@ -125,14 +126,12 @@ def add(
     Files that are damaged, or that conflict with an existing embedding, are named and left out (exit code 4 or 3). If
     writing fails midway, embeddings that were already added are kept.
     """
-    from task2vec.library import check_tags
-
     places = inputs.list_embedding_files(files)
     check_tags(tags or ())
     rows: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     codes, stopped = [0], None
-    with task2vec.Library.open(library) as opened, show_progress(output.is_watched()) as report:
+    with task2vec.Library.open(library) as opened, show_progress(app.is_watched()) as report:
         step = report("adding", len(places))
         for place in places:
             try:
@@ -150,16 +149,16 @@ def add(
             rows.append(row | {"key": added.key, "is_new": added.is_new})
             step(1)
         folder = opened.folder
-    if not output.print_json({"library": folder, "added": rows, "failed": failed, "error": stopped}):
+    if not app.print_json({"library": folder, "added": rows, "failed": failed, "error": stopped}):
         for row in rows:
             known_as = f", known as '{printable(row['known_as'])}'" if row["known_as"] else ""
             state = "added" if row["is_new"] else "known"
-            print(f"{state}: {printable(row['task'])} ({row['key'][: output.DIGITS]}){known_as}")
+            print(f"{state}: {printable(row['task'])} ({row['key'][: app.DIGITS]}){known_as}")
         new = sum(row["is_new"] for row in rows)
         print(f"{new} added, {len(rows) - new} known; in {printable(folder)}")
-        output.say_all("failed", (f"{one['file']}: {one['reason']}" for one in failed))
+        app.say_all("failed", (f"{one['file']}: {one['reason']}" for one in failed))
     if stopped:
-        output.say(f"error: {printable(stopped)}")
+        app.say(f"error: {printable(stopped)}")
     if max(codes):
         raise typer.Exit(codes[-1] if stopped else max(codes))
 
@@ -180,18 +179,18 @@ def rm(
             count = sum(error.expert == name for error in opened.errors())
             opened.remove_expert(name, with_errors=force)
             gone = f"removed: expert {printable(name)}, {pluralize(count, 'error')}"
-            output.print_report({"expert": name, "errors": count}, gone)
+            app.print_report({"expert": name, "errors": count}, gone)
             return
         task = None
         with suppress(NotInLibraryError):  # then it is the key of an embedding
             task = opened.task(name)
         entries = opened.remove(name, with_errors=force)
-    lines = [f"removed: {printable(task.name)} ({task.fingerprint[: output.DIGITS]})"] if task else []
+    lines = [f"removed: {printable(task.name)} ({task.fingerprint[: app.DIGITS]})"] if task else []
     for entry in entries:
-        size = output.format_bytes(entry.bytes)
-        lines.append(f"removed: embedding {entry.key[: output.DIGITS]} by {printable(entry.probe)}, {size}")
+        size = app.format_bytes(entry.bytes)
+        lines.append(f"removed: embedding {entry.key[: app.DIGITS]} by {printable(entry.probe)}, {size}")
     removed = [describe_embedding(entry) for entry in entries]
-    output.print_report({"task": describe_task(task) if task else None, "embeddings": removed}, "\n".join(lines))
+    app.print_report({"task": describe_task(task) if task else None, "embeddings": removed}, "\n".join(lines))
 
 
 def tag(
@@ -209,7 +208,7 @@ def tag(
 
 def _print_tags(task: Any) -> None:
     tags = ", ".join(task.tags) or "no tags"
-    output.print_report(describe_task(task), f"{printable(task.name)}: {printable(tags)}")
+    app.print_report(describe_task(task), f"{printable(task.name)}: {printable(tags)}")
 
 
 def rename(
@@ -220,7 +219,7 @@ def rename(
     """Rename a task."""
     with inputs.open_existing(library) as opened:
         before, task = opened.task(name), opened.rename(name, new)
-    output.print_report(describe_task(task), f"{printable(before.name)} is now {printable(task.name)}")
+    app.print_report(describe_task(task), f"{printable(before.name)} is now {printable(task.name)}")
 
 
 # --- verifying and sharing -------------------------------------------------------------------------------------------
@@ -232,19 +231,19 @@ def verify(library: options.LibraryFolder = None) -> None:
     The exit code is 4 if anything is. Files of experts are outside the library: missing or changed ones are reported,
     and do not count as damage.
     """
-    with inputs.open_existing(library) as opened, show_progress(output.is_watched()) as report:
+    with inputs.open_existing(library) as opened, show_progress(app.is_watched()) as report:
         found, folder = opened.verify(report=report), opened.folder
     document = {"library": folder, "is_sound": found.is_sound, "entries": found.entries, "problems": found.problems}
-    if not output.print_json(document | {"experts": found.experts}):
+    if not app.print_json(document | {"experts": found.experts}):
         state = "intact" if found.is_sound else pluralize(len(found.problems), "problem")
         without = f", {pluralize(len(found.experts), 'expert')} without a file" if found.experts else ""
         print(f"{state}: {pluralize(found.entries, 'embedding')} read in {printable(folder)}{without}")
         is_own = {problem.entry in ("library", "search") for problem in found.problems}
-        output.say_all("damaged", (f"{problem.entry}: {problem.what}" for problem in found.problems))
-        output.say_all("warning: expert", (f"{problem.entry}: {problem.what}" for problem in found.experts))
+        app.say_all("damaged", (f"{problem.entry}: {problem.what}" for problem in found.problems))
+        app.say_all("warning: expert", (f"{problem.entry}: {problem.what}" for problem in found.experts))
         fixes = {FIX_EMBEDDING: False in is_own, FIX_LIBRARY: True in is_own, FIX_EXPERT: bool(found.experts)}
         for fix in (fix for fix, applies in fixes.items() if applies):
-            output.say(fix)
+            app.say(fix)
     if not found.is_sound:
         raise typer.Exit(LibraryError.exit_code)
 
@@ -255,12 +254,12 @@ def repair(library: options.LibraryFolder = None) -> None:
     The old file is kept in the folder `backups`. What could not be read is reported (exit code 4). Make sure that
     no other process uses the library.
     """
-    with show_progress(output.is_watched()) as report:
+    with show_progress(app.is_watched()) as report:
         found = task2vec.Library.repair(library, report=report)
     text = f"{pluralize(found.embeddings, 'embedding')} recovered; the old file is in {printable(found.kept)}"
-    output.print_report({"library": inputs.find_library_folder(library), **vars(found)}, text)
-    if not output.wants_json():
-        output.say_all("lost", found.lost)
+    app.print_report({"library": find_library(library), **vars(found)}, text)
+    if not app.wants_json():
+        app.say_all("lost", found.lost)
     if found.lost:
         raise typer.Exit(LibraryError.exit_code)
 
@@ -276,15 +275,15 @@ def export(
     The paths of the images on this machine are left out.
     """
     inputs.check_output(file, is_forced=force, option="FILE")
-    with inputs.open_existing(library) as opened, show_progress(output.is_watched()) as report:
+    with inputs.open_existing(library) as opened, show_progress(app.is_watched()) as report:
         chosen = opened.tasks(tag=tag)
         if tag is not None and not chosen:
             raise UsageError(f"no task has the tag '{tag}', so the export would be empty. See: task2vec library ls")
         place = opened.export(file, tag=tag, report=report)
     tasks, embeddings, size = len(chosen), sum(len(task.embeddings) for task in chosen), place.stat().st_size
-    numbers = f"{pluralize(tasks, 'task')}, {pluralize(embeddings, 'embedding')}, {output.format_bytes(size)}"
+    numbers = f"{pluralize(tasks, 'task')}, {pluralize(embeddings, 'embedding')}, {app.format_bytes(size)}"
     written = {"written": place, "tasks": tasks, "embeddings": embeddings, "bytes": size}
-    output.print_report(written, f"{numbers}: {printable(place)}")
+    app.print_report(written, f"{numbers}: {printable(place)}")
 
 
 def import_tasks(
@@ -298,15 +297,15 @@ def import_tasks(
     """
     if not origin.exists():
         raise UsageError(f"'{origin}' does not exist, so nothing can be imported from it. Check the spelling.")
-    with task2vec.Library.open(library) as opened, show_progress(output.is_watched()) as report:
+    with task2vec.Library.open(library) as opened, show_progress(app.is_watched()) as report:
         merged, folder = opened.merge(origin, report=report), opened.folder
     new = ", ".join(pluralize(count, kind) for kind, count in merged.added.items() if count) or "nothing"
     text = f"{new} added, {merged.known} known; in {printable(folder)}"
-    output.print_report({"library": folder, "origin": origin, **vars(merged)}, text)
+    app.print_report({"library": folder, "origin": origin, **vars(merged)}, text)
     if merged.conflicts:
-        if not output.wants_json():
-            output.say_all("conflict", merged.conflicts)
-            output.say(FIX_CONFLICT)
+        if not app.wants_json():
+            app.say_all("conflict", merged.conflicts)
+            app.say(FIX_CONFLICT)
         raise typer.Exit(DataError.exit_code)
 
 
@@ -316,21 +315,21 @@ def import_tasks(
 def experts(library: options.LibraryFolder = None) -> None:
     """List the experts of the library."""
     rows: list[dict[str, Any]] = []
-    names, folder = {}, inputs.find_library_folder(library)
+    names, folder = {}, find_library(library)
     with inputs.open_if_any(library) as opened:
         if opened is not None:
             counts = Counter(error.expert for error in opened.errors())
             rows = [{**asdict(expert), "errors": counts[expert.name]} for expert in opened.experts()]
             names = {task.fingerprint: task.name for task in opened.tasks()}
-    if output.print_json({"library": folder, "count": len(rows), "experts": rows}):
+    if app.print_json({"library": folder, "count": len(rows), "experts": rows}):
         return
     if not rows:
-        print(f"There is no expert in '{printable(folder)}'. {output.name_library(TRAIN)}")
+        print(f"There is no expert in '{printable(folder)}'. {app.name_library(TRAIN)}")
         return
     for row in rows:
-        row["task"] = row["task"] and names.get(row["task"], row["task"][: output.DIGITS])
+        row["task"] = row["task"] and names.get(row["task"], row["task"][: app.DIGITS])
     columns = "expert=name, trained on=task, errors, pixels=input_size, params=parameters, GMACs=cost, location"
-    output.print_table(rows, columns, drop="location, GMACs, params, pixels")
+    app.print_table(rows, columns, drop="location, GMACs, params, pixels")
 
 
 def errors(
@@ -352,11 +351,11 @@ def errors(
             and (shots is None or f"train {shots}" in error.protocol.split(", "))
         ]
         is_empty = not opened
-    if output.print_json({"library": inputs.find_library_folder(library), "count": len(rows), "errors": rows}):
+    if app.print_json({"library": find_library(library), "count": len(rows), "errors": rows}):
         return
     if not rows:
         advice = "Measure some: task2vec error-matrix FOLDER --expert NAME"
-        print(inputs.format_empty(library) if is_empty else f"No error matches. {output.name_library(advice)}")
+        print(inputs.format_empty(library) if is_empty else f"No error matches. {app.name_library(advice)}")
         return
     cells: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for row in rows:
@@ -367,4 +366,4 @@ def errors(
         | {"range": f"{format_percent(min(own))} to {format_percent(max(own))}" if len(own) > 1 else None}
         for cell, own in cells.items()
     ]
-    output.print_table(table, "task, expert, pixels, error, splits, range, protocol", drop="range, splits")
+    app.print_table(table, "task, expert, pixels, error, splits, range, protocol", drop="range, splits")

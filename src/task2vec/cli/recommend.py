@@ -9,8 +9,9 @@ import typer
 from typer import Option
 
 import task2vec
-from task2vec.cli import inputs, options, output
+from task2vec.cli import app, inputs, options
 from task2vec.errors import AmbiguousNameError, NotInLibraryError, UsageError
+from task2vec.library import find_library
 from task2vec.progress import show_progress
 from task2vec.text import pluralize, printable
 
@@ -59,23 +60,23 @@ def recommend(
             is_kept = measure_top or budget or Path(query).is_dir()
             opened = stack.enter_context(task2vec.Library.open(library) if is_kept else inputs.open_if_any(library))
         what = _find_task(query, opened, how, allow_bad=allow_bad)
-        advice = task2vec.recommend(what, library=opened, progress=output.is_watched(), **how)
+        advice = task2vec.recommend(what, library=opened, progress=app.is_watched(), **how)
     written = None if out is None else advice.to_csv(out)
-    report = advice.to_dict() | {"library": None if no_library else inputs.find_library_folder(library)}
-    if not output.print_json(report | {"written": written, "is_interrupted": advice.is_interrupted}):
-        width = min(output.find_width(), 200)
-        notes = tuple(map(output.name_library, advice.notes))
-        text = replace(advice, notes=notes, verdict=output.name_library(advice.verdict)).to_text(width=width, limit=k)
+    report = advice.to_dict() | {"library": None if no_library else find_library(library)}
+    if not app.print_json(report | {"written": written, "is_interrupted": advice.is_interrupted}):
+        width = min(app.find_width(), 200)
+        notes = tuple(map(app.name_library, advice.notes))
+        text = replace(advice, notes=notes, verdict=app.name_library(advice.verdict)).to_text(width=width, limit=k)
         print(printable(text, keep_lines=True), end="")
         print("" if written is None else f"\nwritten: {printable(written)}\n", end="")
     if advice.is_interrupted:
         is_kept = not no_library and advice.measured_images in (None, advice.images)
         saved = " and saved. Run the same command again to continue." if is_kept else "."
-        output.say(f"interrupted: errors measured so far are used{saved}")
-        raise typer.Exit(output.INTERRUPTED)
+        app.say(f"interrupted: errors measured so far are used{saved}")
+        raise typer.Exit(app.INTERRUPTED)
     if advice.failures:
         count = pluralize(len(advice.failures), "model")
-        output.say(f"{count} could not be measured; the notes say why. The same command run again continues with them.")
+        app.say(f"{count} could not be measured; the notes say why. The same command run again continues with them.")
         raise typer.Exit(max(one.exit_code for one in advice.failures))
 
 
@@ -144,20 +145,20 @@ def evaluate(
         chosen = list(dict.fromkeys(["average_best", *strategies]))
     if left_out:
         slow = ", ".join(f"'{name}'" for name in left_out)
-        output.say(f"without {slow}, which take {len(metatask.tasks) // 5} minutes or more: --strategy all")
-    output.say(f"evaluating {len(chosen)} strategies on up to {pluralize(len(metatask.tasks), 'task')} ...")
+        app.say(f"without {slow}, which take {len(metatask.tasks) // 5} minutes or more: --strategy all")
+    app.say(f"evaluating {len(chosen)} strategies on up to {pluralize(len(metatask.tasks), 'task')} ...")
     how: dict[str, Any] = {"shots": shots, "probe": probe, "method": method, "family": family, "leave": leave}
-    with show_progress(output.is_watched()) as report:
+    with show_progress(app.is_watched()) as report:
         found = task2vec.evaluate(metatask, chosen, report=report, **how)
-    output.print_report(found.to_dict() | {"slow": list(left_out)}, lambda _: _print_evaluation(found))
+    app.print_report(found.to_dict() | {"slow": list(left_out)}, lambda _: _print_evaluation(found))
     if out is not None:
-        output.say(f"written: {printable(found.to_csv(out))}")
+        app.say(f"written: {printable(found.to_csv(out))}")
 
 
 def _print_evaluation(found: "task2vec.Evaluation") -> None:
     rows = found.format_rows()
     heads = list(rows[0]) if rows else []
-    output.print_table(rows, ", ".join(heads), drop=", ".join(heads[:2:-1]))
+    app.print_table(rows, ", ".join(heads), drop=", ".join(heads[:2:-1]))
     print()
     for line in found.explain():
-        output.print_text(line)
+        app.print_text(line)

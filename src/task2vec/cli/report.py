@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 import task2vec
-from task2vec.cli import inputs, options, output
+from task2vec.cli import app, inputs, options
 from task2vec.errors import UsageError
 from task2vec.storage import write_file
 from task2vec.text import format_percent, pluralize, printable
@@ -46,10 +46,10 @@ def report(
         if file.suffix.lower() not in SUFFIXES:
             raise UsageError(f"--out '{file}' has no known format. Let its name end with {', '.join(SUFFIXES)}.")
         inputs.check_output(file, is_forced=force or _is_report(file))
-    output.say(f"reading {printable(path)} ...")
+    app.say(f"reading {printable(path)} ...")
     task, tests = _read(path, test, reading)
     how: dict[str, Any] = {"num_workers": reading.num_workers, "device": compute.device}
-    how |= {"batch_size": compute.batch_size, "progress": output.is_watched()}
+    how |= {"batch_size": compute.batch_size, "progress": app.is_watched()}
     loaded = inputs.load_probe(probe)
     with inputs.open_session(library, "report", {"path": str(path)}, no_library=no_library) as session:
         command = _format_command(path, test, reading, probe, no_library=no_library)
@@ -60,8 +60,8 @@ def report(
             write_file(file, page.encode("utf-8", errors="replace")) if is_page else found.to_csv(file)
         if session.library is not None and not session.library.is_read_only:
             found.keep(session.library, page)
-    facts = found.to_dict() | {"written": named, "seconds": output.count_seconds()}
-    output.print_report(facts, lambda _: _print_report(found, named))
+    facts = found.to_dict() | {"written": named, "seconds": app.count_seconds()}
+    app.print_report(facts, lambda _: _print_report(found, named))
 
 
 def _is_report(file: Path) -> bool:
@@ -98,7 +98,7 @@ def _read(path: Path, test: Path | None, reading: options.Reading) -> "tuple[tas
     splits = list_splits(path)
     if splits and reading.split is None:
         reading = replace(reading, split=splits[0])
-        output.say(f"reporting on the split '{printable(splits[0])}'; for another one: --split NAME")
+        app.say(f"reporting on the split '{printable(splits[0])}'; for another one: --split NAME")
     task = inputs.read_own(path, reading)
     if test is not None:
         return task, {test.resolve().name or "test": inputs.read_own(test, replace(reading, split=None))}
@@ -121,10 +121,10 @@ def _print_report(found: "task2vec.TaskReport", named: list[Path]) -> None:
     ]
     if found.recommendation is not None:
         rows.append(("start from", found.recommendation.choice))
-    output.print_facts(rows)
+    app.print_facts(rows)
     for number, one in enumerate(found.suggestions, 1):
         print()
-        output.print_text(f"{number}. {one.text} {one.evidence}")
-        print(f"   {printable(output.name_library(one.command))}")
+        app.print_text(f"{number}. {one.text} {one.evidence}")
+        print(f"   {printable(app.name_library(one.command))}")
     pages = ", ".join(printable(file) for file in named)
-    print(f"\nwritten: {pages}   ({output.count_seconds():.0f} s)")
+    print(f"\nwritten: {pages}   ({app.count_seconds():.0f} s)")

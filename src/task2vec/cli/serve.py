@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from task2vec.cli import inputs, options, output
+from task2vec.cli import app, options
 from task2vec.text import printable
 
 TOKEN = "TASK2VEC_TOKEN"  # noqa: S105 - the name of a variable
@@ -33,21 +33,20 @@ def serve(
     web.check_extra()
     token = token or os.environ.get(TOKEN) or None  # looked up here: not every version of typer does
     settings = web.ServeSettings(library=library, roots=tuple(roots or ()), host=host, token=token)
-    inputs.find_library_folder(library)
     listening, is_another = web.take_port(host, port)
     number = listening.getsockname()[1]
-    app = web.make_app(settings)
-    app.state.read_view()  # a damaged library is reported now and not to a visitor
+    server = web.make_app(settings)
+    server.state.read_view()  # a damaged library is reported now and not to a visitor
     if is_another:
-        output.say(f"port 8765 is in use; using {number}")
+        app.say(f"port 8765 is in use; using {number}")
     address = web.format_address(host, number)
-    print(f"serving '{printable(app.state.folder.name)}' on {address}", flush=True)  # requests wait from now on
+    print(f"serving '{printable(server.state.folder.name)}' on {address}", flush=True)  # requests wait from now on
     if token is not None:  # not given to a browser: other users see the arguments of its process
-        output.say(f"open it with the token: {address}?token=...")
+        app.say(f"open it with the token: {address}?token=...")
     elif not is_closed and _has_screen():
         webbrowser.open(address)
-    output.say("stop with Ctrl-C")
-    web.run(app, listening)
+    app.say("stop with Ctrl-C")
+    web.run(server, listening)
 
 
 def _has_screen() -> bool:
