@@ -2,13 +2,11 @@
 
 import csv
 import json
-from dataclasses import replace
 
 import pytest
 
 import task2vec
 from task2vec import EmbedSettings, Library, distance, embed_batches, load_embedding, plots, read_folder
-from task2vec.embedding.embedding import group_layers
 from tests.cli.material import make, make_known, paint
 from tests.library.making import flip
 from tests.tiny_probe import make_tiny
@@ -28,8 +26,6 @@ def test_show_prints_facts_and_stages_that_add_up(call, read, saved):
     report = read("show", saved)
     assert sum(stage["share"] for stage in report["stages"]) == pytest.approx(1)
     assert sum(stage["filters"] for stage in report["stages"]) == report["filters"] == 30
-    stages = group_layers([(f"blocks.{number}.{part}", 3) for number in range(12) for part in "abc"])
-    assert stages == [(f"blocks.{number}", 9) for number in range(12)]
 
 
 def test_show_finds_names_and_keys_of_the_library_and_refuses_the_rest(read, refuse, library, tmp_path, monkeypatch):
@@ -73,20 +69,15 @@ def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(call, read, ref
     _, head, *lines = call("nearest", "task 0").stdout.splitlines()
     assert head.split() == ["rank", "task", "from", "distance", "noise", "images", "classes", "tags"]
     assert len(lines) == 5
-    refuse("no task 'nothing'", "nearest", "nothing")
-    refuse("-k", "nearest", "task 0", "-k", "0")
-
-
-def test_nearest_by_another_distance(call, read, refuse, library):
     report = read("nearest", "task 0", "--kind", "cosine", "-k", 4)
     with Library.open(library) as opened:
         one, *others = (opened.get(f"task {number}") for number in range(6))
     every = sorted((distance.cosine(one, other), other.task) for other in others)
     assert [(row["distance"], row["task"]) for row in report["neighbours"]] == every[:4]
-    assert report["query"]["kind"] == "cosine"
     assert not any(row["noise"] for row in report["neighbours"])  # which is known of the symmetric distance only
     assert "by the distance 'cosine'" in call("nearest", "task 0", "--kind", "cosine").stdout
     refuse("no distance called 'cosin'", "nearest", "task 0", "--kind", "cosin")
+    refuse("no task 'nothing'", "nearest", "nothing")
 
 
 def test_nearest_embeds_a_folder_once_and_names_come_first(read, own_library, tmp_path, tiny):
@@ -109,16 +100,10 @@ def test_nearest_explains_where_nothing_can_be_compared(call, read, library, tmp
     assert call("distance", "task 0", other).exit_code == 2
 
 
-@pytest.fixture
-def near_bundled(own_library):
-    """A library with one task that is like the first bundled one, and the bundled tasks."""
+def test_nearest_and_map_include_the_bundled_tasks_of_the_same_space(call, read, own_library, tmp_path, no_figures):
     with Library.open(own_library) as opened:
         opened.add(mine := make_known("mine"))
-    return mine, task2vec.bundled_metatask()
-
-
-def test_nearest_includes_the_bundled_tasks_of_the_same_space(call, read, near_bundled, tmp_path):
-    mine, bundle = near_bundled
+    bundle = task2vec.bundled_metatask()
     rows = read("nearest", "mine", "-k", 3)["neighbours"]
     assert [row["rank"] for row in rows] == [1, 2, 3] and {row["from"] for row in rows} == {"bundled"}
     assert rows[0]["task"] == bundle.tasks[0].name and rows[0]["images"] == bundle.tasks[0].images
@@ -127,16 +112,10 @@ def test_nearest_includes_the_bundled_tasks_of_the_same_space(call, read, near_b
     (other,) = read("nearest", "mine", "--kind", "jensen_shannon", "-k", 1)["neighbours"]
     assert other["task"] == one.task and other["distance"] == distance.jensen_shannon(mine, one)
     assert "bundled" in call("nearest", "mine").stdout
-    old = replace(mine, provenance=mine.provenance | {"recipe": 1}).save(tmp_path / "old.t2v.safetensors")
-    assert {row["from"] for row in read("nearest", old)["neighbours"]} <= {"library"}
-
-
-def test_the_map_has_the_bundled_tasks_too(call, read, near_bundled, tmp_path, no_figures):
     report = read("map", "--out", tmp_path / "a")
     assert report["tasks"] == 104 and report["bundled"] == 103
     page = read_page(tmp_path / "a" / "map.html")
     assert page["groups"] == ["library", "bundled"] and page["tasks"][0]["name"] == "mine"
-    assert "104 tasks, 103 of them bundled," in call("map", "--out", tmp_path / "b").stdout
     with Library.open(read_only=True) as opened:
         assert len(opened.tasks()) == 1
 
@@ -241,18 +220,13 @@ def test_the_library_is_drawn_by_tag_and_space(read, library, tmp_path, no_figur
     assert read("map", "--out", tmp_path / "b", "--tag", "even")["tasks"] == 3
 
 
-def test_damaged_files_of_a_folder_are_left_out_and_named_ones_refused(refuse, read, folder, tmp_path, no_figures):
-    (folder / "bad.safetensors").write_bytes(b"x" * 50)
-    report = read("map", folder, "--out", tmp_path / "a")
-    assert report["tasks"] == 5 and report["left_out"] == [str(folder / "bad.safetensors")]
-    refuse("bad.safetensors", "map", folder / "bad.safetensors", "--out", tmp_path / "b", code=4)
-
-
-def test_hostile_names_reach_page_and_terminal_as_text(call, tmp_path):
+def test_hostile_names_reach_page_and_terminal_as_text(call, refuse, tmp_path):
     names = ["<script>alert(1)</script>", "a\x1b[31m", "=cmd()"]
     for number, name in enumerate(names):
         make(name, number).save(tmp_path / "in" / f"{number}.t2v.safetensors")
-    (tmp_path / "in" / "bad\x1b.safetensors").write_bytes(b"x" * 50)
+    bad = tmp_path / "in" / "bad\x1b.safetensors"
+    bad.write_bytes(b"x" * 50)
+    refuse("bad", "map", bad, "--out", tmp_path / "none", code=4)  # of a folder it is left out
     result = call("map", tmp_path / "in", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
     assert "\x1b" not in result.output and "bad\\x1b.safetensors" in result.stderr
