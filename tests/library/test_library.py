@@ -158,6 +158,7 @@ def test_experts_and_errors_are_not_overwritten(filled):
     lost = MeasuredError(fingerprint_of(1), "unknown", 0.5, "p")
     refuse(errors.NotInLibraryError, "no expert 'unknown'", filled.add, make("new", 60), lost)
     assert len(filled) == 6 and filled.experts() == [EXPERT] and filled.errors()[0].error == 0.25
+    filled.add(MeasuredError(fingerprint_of(1), "e", 0.4, "of the old weights"))
     filled.add(Expert("e", "file", "x.pt"), other, replace=True)
     assert filled.experts()[0].location == "x.pt"
     assert [(one.error, one.low, one.measured_by) for one in filled.errors()] == [(0.5, None, "")]
