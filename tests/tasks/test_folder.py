@@ -123,16 +123,23 @@ def test_all_splits_are_read_in_the_usual_order(tmp_path):
     assert read_splits(root, name="mine")["val"].name == "mine (val)"
 
 
-def test_classes_that_all_splits_have_keep_their_numbers(tmp_path):
+def test_classes_that_all_splits_have_keep_their_numbers_and_shared_images_are_reported(tmp_path):
     counts = {"train/ant": 2, "train/bee": 2, "train/cat": 1, "train/dog": 2, "val/bee": 2, "val/cat": 2, "val/eel": 1}
     root = make_folder(tmp_path, **counts)
+    paint(root / "val" / "cat" / "leak.png", 0)  # the first ant
     tasks = read_splits(root)
     assert tasks["train"].classes == ("bee", "cat", "ant", "dog")
     assert tasks["val"].classes == ("bee", "cat", "eel")
     for task in tasks.values():  # each image still has the name of the folder it lies in
         assert all(name.split("/")[0] == kind for name, kind in facts(task))
-    assert tasks["train"].notes == ("classes of other splits that have no image here: 'eel'",)
-    assert tasks["val"].notes == ("classes of other splits that have no image here: 'ant', 'dog'",)
+    assert tasks["train"].notes == (
+        "classes of other splits that have no image here: 'eel'",
+        "images that are also in 'val': 1, such as 'ant/000.png'",
+    )
+    assert tasks["val"].notes == (
+        "classes of other splits that have no image here: 'ant', 'dog'",
+        "images that are also in 'train': 1, such as 'cat/leak.png'",
+    )
     assert tasks["val"].fingerprint == read_folder(root / "val").fingerprint
 
 

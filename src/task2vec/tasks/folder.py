@@ -108,7 +108,7 @@ def read_splits(
     """The tasks of train, val, test and so on below one folder, by the name of the split.
 
     Classes that all splits have come first and have the same number in all of them. A class that is missing in a split
-    is not a class there; a warning reports that. `task2vec.report` finds images that are in two splits.
+    is not a class there; a warning reports that, and images that are in two splits.
 
     Args:
         folder: The root; its folders are the splits, and theirs are the classes.
@@ -150,6 +150,10 @@ def read_splits(
     for split, task in tasks.items():
         order = sorted(range(len(task.classes)), key=lambda number: (task.classes[number] not in shared, number))
         classes, notes = tuple(task.classes[number] for number in order), task.notes
+        for other, theirs in tasks.items():
+            if other != split and (common := set(task.digests) & set(theirs.digests)):
+                first = task.images.name(min(map(task.digests.index, common)))
+                notes = (*notes, f"images that are also in {other!r}: {len(common)}, such as {first!r}")
         if missing := [kind for kind in every if kind not in classes]:
             notes = (f"classes of other splits that have no image here: {quote(missing)}", *notes)
         matched[split] = replace(task, targets=task.renumber(order), classes=classes, notes=notes)
