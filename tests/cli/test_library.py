@@ -34,7 +34,7 @@ def test_a_library_that_does_not_exist_is_refused_and_a_file_is_none(refuse, own
         refuse(own_library, "library", *args.split())
     assert not os.path.exists(own_library)
     (tmp_path / "file").write_text("hello")
-    refuse("there is no library in", "library", "verify", "--library", tmp_path / "file")
+    refuse("is a file", "library", "ls", "--library", tmp_path / "file")
     assert (tmp_path / "file").read_text() == "hello"
 
 
