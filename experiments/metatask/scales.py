@@ -8,24 +8,7 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
-
-from task2vec.experts import bundled_metatask
-from task2vec.experts.metatask import find_shots
-from task2vec.select.combined import Scales, fingerprint_evidence, fit_with_heads, learn_scales
-from task2vec.select.recommend import SCORE, select_space
-
-
-def learn_bundled_scales() -> dict[str, Scales]:
-    """Scales for all that `recommend` may ask for, by what they are learned from."""
-    whole, found = bundled_metatask(), {}
-    for space in whole.spaces:
-        for protocol in whole.protocols:
-            known = select_space(whole, find_shots(protocol), space)
-            for score in (None, SCORE) if np.isfinite(known.scores[SCORE]).any() else (None,):
-                found[fingerprint_evidence(known, score)] = learn_scales(fit_with_heads(known, score).cells)
-    return found
-
+from task2vec.select import learn_bundled_scales
 
 if __name__ == "__main__":
     path = Path(str(files("task2vec.select"))) / "data" / "scales.json"

@@ -7,11 +7,10 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from experiments.metatask.scales import learn_bundled_scales
 from task2vec.errors import UndefinedScoreError
 from task2vec.experts import bundled_metatask
 from task2vec.library import MeasuredError
-from task2vec.select import Prediction, combined, fit_combined
+from task2vec.select import Prediction, combined, fit_combined, learn_bundled_scales
 from task2vec.select.combined import (
     Posterior,
     estimate_noise,

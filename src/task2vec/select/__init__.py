@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from task2vec.select.evaluate import Evaluation, compare_paired, draw_weights, find_interval
     from task2vec.select.evidence import find_embedding, image_size, metatask_from_csv, metatask_from_library
     from task2vec.select.model_space import fit_model_space
-    from task2vec.select.recommend import choose_space, find_metatask
+    from task2vec.select.recommend import choose_space, find_metatask, learn_bundled_scales
     from task2vec.select.report import Recommendation, Row
     from task2vec.select.scores import SCORES, SOURCE_SCORES, score_features
     from task2vec.select.strategies import SCORE_NAMES, STRATEGIES, Prediction, Strategy, find_strategy

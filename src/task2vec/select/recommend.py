@@ -16,12 +16,21 @@ from threadpoolctl import threadpool_limits
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, ProbeMismatchError, Task2VecError, UsageError
 from task2vec.experts import MetaTask, ModelInfo, bundled_metatask, load_metatask
-from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query
+from task2vec.experts.metatask import SYMMETRIC, CellFailure, Query, find_shots
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import show_progress
 from task2vec.select.budget import Budget, OutOfTimeError, read_seconds, spend
 from task2vec.select.candidates import BATCH, PASSES, find_model, make_entry, read_count, time_models
-from task2vec.select.combined import MOST_HALVINGS, SURE, mean_errors, predict_conditioned
+from task2vec.select.combined import (
+    MOST_HALVINGS,
+    SURE,
+    Scales,
+    fingerprint_evidence,
+    fit_with_heads,
+    learn_scales,
+    mean_errors,
+    predict_conditioned,
+)
 from task2vec.select.curves import count_train_images, fit_curves
 from task2vec.select.evidence import (
     add_models,
@@ -801,3 +810,14 @@ def select_space(whole: MetaTask, shots: str, space: str) -> MetaTask:
     """The meta-task by some shots and in one space, selected once for many queries; without distances of domains."""
     probe, _, method = space.rpartition(" ")
     return replace(whole, domains={}).select(shots, probe=probe, method=method)
+
+
+def learn_bundled_scales() -> dict[str, Scales]:
+    """Scales on the bundled meta-task for all that `recommend` may ask for, by what they are learned from."""
+    whole, found = bundled_metatask(), {}
+    for space in whole.spaces:
+        for protocol in whole.protocols:
+            known = select_space(whole, find_shots(protocol), space)
+            for score in (None, SCORE) if np.isfinite(known.scores[SCORE]).any() else (None,):
+                found[fingerprint_evidence(known, score)] = learn_scales(fit_with_heads(known, score).cells)
+    return found

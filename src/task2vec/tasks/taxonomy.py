@@ -110,6 +110,8 @@ class Taxonomy:
 
     def ancestors(self, names: Sequence[str]) -> np.ndarray:
         """(names, ranks + 2) the number of each class's taxon at the root, at every rank and its own; -1 for none."""
+        if isinstance(names, str):
+            raise UsageError(f"one name, {names!r}, was given where a list of classes is expected. Pass [{names!r}].")
         unknown = [name for name in dict.fromkeys(names) if name not in self.lineages]
         if unknown:
             raise DataError(
