@@ -6,6 +6,7 @@ a program goes through the vectors of its problem in chunks; an update of a vect
 
 # Triton compiles kernels from their source: what a type checker sees of them is not what runs.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
 
 from typing import Any
 

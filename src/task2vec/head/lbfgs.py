@@ -163,8 +163,8 @@ class _RecordedRun(_Run):
     def __init__(self, objective: LossAndGradient, start: Tensor, *, history: int, **ends: Any):
         super().__init__(objective, start, history=history, **ends)
         self.point, self.gradient = self.point.contiguous(), self.gradient.contiguous()  # as the kernels read them
-        vectors = torch.zeros(2, history, *start.shape, dtype=start.dtype, device=start.device)
-        self.last = _History(*vectors, torch.zeros_like(vectors[0, ..., 0]), torch.zeros_like(self.which))
+        scaled, change = torch.zeros(2, history, *start.shape, dtype=start.dtype, device=start.device)
+        self.last = _History(scaled, change, torch.zeros_like(scaled[..., 0]), torch.zeros_like(self.which))
         self.graph: torch.cuda.CUDAGraph | None = None
         self.is_recordable = self.point.is_cuda
 
