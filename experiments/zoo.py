@@ -367,7 +367,9 @@ def zoo(
     plots.make_folder(out)
     every = {"zoo.csv": models, "lora.csv": lora_cells(tables / "public_cells.csv"), "published.csv": merged}
     for name, rows in every.items():
-        plots.write_rows(out / name, [rows[0], *(row.values() for row in rows)])
+        header = list(rows[0])
+        assert all(list(row) == header for row in rows), "cells would stand in the columns of others"
+        plots.write_rows(out / name, [header, *([row[column] for column in header] for row in rows)])
     (out / "published.csv.gz").write_bytes(gzip.compress((out / "published.csv").read_bytes(), mtime=0))
     (out / "published.csv").unlink()
     if not no_fit:

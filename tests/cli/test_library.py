@@ -29,12 +29,13 @@ def test_an_empty_library_is_no_mistake_and_none_is_created(call, read, own_libr
     assert read("library", "ls")["library"] == own_library and not os.path.exists(own_library)
 
 
-def test_a_library_that_does_not_exist_is_refused_and_a_file_is_none(refuse, own_library, tmp_path):
+def test_a_library_that_does_not_exist_is_refused_and_a_file_is_none(refuse, own_library, photos, tmp_path):
     for args in ("show x", "rm x", "tag x y", "rename x y", "verify", "export x.t2vlib", "errors"):
         refuse(own_library, "library", *args.split())
     assert not os.path.exists(own_library)
     (tmp_path / "file").write_text("hello")
-    refuse("is a file", "library", "ls", "--library", tmp_path / "file")
+    for command in (("library", "ls"), ("report", photos)):  # before an image is read
+        refuse("is a file", *command, "--library", tmp_path / "file")
     assert (tmp_path / "file").read_text() == "hello"
 
 

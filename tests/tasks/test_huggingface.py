@@ -238,6 +238,7 @@ def test_one_column_may_be_named_whatever_its_type_if_its_cells_name_classes():
         (hf.ClassLabel(names=["a", "b"]), [0, 1, -1, 0], r"row 2: (None|-1) is no class.*test splits"),
         (hf.Value("float32"), [0.5, 1.5, 2.5, 0.1], "row 0 holds decimal numbers.*regression is not supported"),
         (hf.Sequence(hf.Value("int64")), [[0], [1], [0], [1]], "is no class"),
+        (hf.Value("binary"), [b"a", b"b", b"a", b"b"], "is no class"),
         (LISTS, [[0, 1], [1], None, [0]], "row 2: None is no class"),
     ):
         with pytest.raises(DataError, match=message):

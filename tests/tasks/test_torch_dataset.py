@@ -64,6 +64,7 @@ def test_grey_and_transparent_images_are_converted():
         ([0, 10**12], None, {}, ("0", "1000000000000")),
         ([0, 1, 1], None, {"classes": [("tench", "Tinca tinca"), ("goldfish",)]}, ("tench, Tinca tinca", "goldfish")),
         ([0, 1, 1], None, {"categories": ["accordion", "airplanes"]}, ("accordion", "airplanes")),
+        ([0, 1, 1], None, {"class_to_idx": {"Zed": 0, "Amy": 1}}, ("Zed", "Amy")),
         (np.array([False, True, True]), None, {}, ("0", "1")),
         # OxfordIIITPet by kind, and CelebA, whose header ends in a blank.
         ([0, 1, 1], None, {"_target_types": ["binary-category"], "bin_classes": ["Cat", "Dog"]}, ("Cat", "Dog")),

@@ -359,17 +359,24 @@ def check_output(path: Path | None, *, is_forced: bool = True, is_folder: bool =
 # --- the library -----------------------------------------------------------------------------------------------------
 
 
+def find_library_folder(folder: Path | None) -> Path:
+    """The folder of the library, whether or not it exists; a file in its place is refused before any work."""
+    place = find_library(folder)
+    if place.is_file() and place.suffix != ".sqlite":
+        raise UsageError(f"'{place}' is a file, and a library is a folder. Name its folder: --library DIR")
+    return place
+
+
 def open_if_any(folder: Path | None) -> "AbstractContextManager[task2vec.Library | None]":
     """The library, or None if there is none: looking at it creates no folders."""
-    return task2vec.Library.open(folder) if has_library(folder) else nullcontext()
+    return task2vec.Library.open(folder) if has_library(find_library_folder(folder)) else nullcontext()
 
 
 def open_existing(folder: Path | None) -> "task2vec.Library":
     """The library, which must exist."""
-    if not has_library(folder):
-        place = find_library(folder)
+    if not has_library(place := find_library_folder(folder)):
         raise UsageError(f"there is no library in '{place}'. {FIRST}, or choose another one: --library DIR")
-    return task2vec.Library.open(folder)
+    return task2vec.Library.open(place)
 
 
 def format_empty(folder: Path | None) -> str:
@@ -452,7 +459,7 @@ def open_session(
     with ExitStack() as stack:
         try:
             if not no_library:
-                session.library = stack.enter_context(task2vec.Library.open(library))
+                session.library = stack.enter_context(task2vec.Library.open(find_library_folder(library)))
                 stack.enter_context(session.library.record(command, details))
         except ResourceError as error:
             session.is_read_only = True

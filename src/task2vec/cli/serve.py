@@ -8,8 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from task2vec.cli import app, options
-from task2vec.library import has_library
+from task2vec.cli import app, inputs, options
 from task2vec.text import printable
 
 TOKEN = "TASK2VEC_TOKEN"  # noqa: S105 - the name of a variable
@@ -33,8 +32,8 @@ def serve(
 
     web.check_extra()
     token = token or os.environ.get(TOKEN) or None  # looked up here: not every version of typer does
+    library = inputs.find_library_folder(library)
     settings = web.ServeSettings(library=library, roots=tuple(roots or ()), host=host, token=token)
-    has_library(library)  # it need not exist yet; a file in its place is refused
     listening, is_another = web.take_port(host, port)
     number = listening.getsockname()[1]
     server = web.make_app(settings)

@@ -67,7 +67,7 @@ class TrainedExpert:
     @property
     def metrics(self) -> tuple[EpochMetrics, ...]:
         """Loss and error of every epoch of its training."""
-        return tuple(EpochMetrics(**one) for one in self.metadata["metrics"])
+        return tuple(EpochMetrics.read(one) for one in self.metadata["metrics"])
 
     def probabilities(self, features: Tensor) -> Tensor:
         """(n, classes) probabilities of the classes of its source task for images with these features."""

@@ -1,7 +1,7 @@
 """How experts are trained: recipes by name, and the metrics of an epoch."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import cos, pi
 from typing import Any, Literal
 
@@ -25,6 +25,17 @@ class EpochMetrics:
     error: float
     rate: float
     images_per_second: float
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> "EpochMetrics":
+        """Those of a file; earlier versions wrote a validation error as well.
+
+        Example:
+            >>> values = {"epoch": 1, "loss": 0.5, "error": 0.2, "rate": 0.1, "images_per_second": 9.0}
+            >>> EpochMetrics.read(values | {"validation_error": None}).loss
+            0.5
+        """
+        return cls(**{one.name: values[one.name] for one in fields(cls)})
 
 
 @dataclass(frozen=True)

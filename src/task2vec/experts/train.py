@@ -392,7 +392,7 @@ class Training:
                 self.optimiser.state[weight]["momentum_buffer"] = momentum
         self.sums = tensors[_SUMS].to(self.device)
         self.step, self.seen = int(state["step"]), int(state["seen"])
-        self.metrics = [EpochMetrics(**one) for one in state["metrics"]]
+        self.metrics = [EpochMetrics.read(one) for one in state["metrics"]]
 
 
 # --- many experts ----------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class _Run:
         self.steps = [_Step(*(part[rows] for part in step)) for step in self.steps]
 
     def go_on(self) -> None:
-        """One step, or some."""
+        """One step or more."""
         self.step()
 
     def step(self) -> None:
@@ -189,7 +189,7 @@ class _RecordedRun(_Run):
             self.graph.replay()
 
     def step(self) -> None:
-        """As in torch's operations."""
+        """The step of `_Run`, as two kernels around the objective."""
         kernels = _load_kernels()
         trial, slope, stays = kernels.propose(self.gradient, self.point, self.last, self.length)
         loss, gradient = self.objective(trial, self.which)
@@ -230,10 +230,13 @@ class _RecordedRun(_Run):
 
 @cache
 def _load_kernels() -> Any:
-    """The module of Triton kernels, or None if torch has brought no Triton."""
+    """The module of Triton kernels; None without Triton, or where it cannot compile: it needs a C compiler."""
+    zeros = torch.zeros(1, 1, 1, device="cuda" if torch.cuda.is_available() else "cpu")
     try:
         from task2vec.head import kernels
-    except ImportError:
+
+        kernels.propose(zeros[0], zeros[0], _History(zeros, zeros, zeros[0], zeros[0, 0].long()), zeros[0, 0])
+    except Exception:  # Triton's own kinds are many
         return None
     return kernels
 

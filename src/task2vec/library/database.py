@@ -13,10 +13,10 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from task2vec.errors import LibraryError, ResourceError, UsageError
+from task2vec.errors import LibraryError, ResourceError
 from task2vec.storage import sync_folder
 
-FILE, SUFFIX = "library.sqlite", ".sqlite"
+FILE = "library.sqlite"
 REPAIRED = f"{FILE}.repaired"  # a finished repair that has not yet taken the place of the file
 SCHEMA = 2
 APPLICATION = 0x54325643  # "T2VC" in the header of the file: distinguishes a library from other databases
@@ -100,15 +100,12 @@ def find_library(given: str | Path | None = None) -> Path:
 
 def find_file(folder: Path) -> Path:
     """The SQLite file of the library in `folder`; a path that ends in .sqlite is the file itself."""
-    return folder if folder.suffix == SUFFIX else folder / FILE
+    return folder if folder.suffix == ".sqlite" else folder / FILE
 
 
 def has_library(folder: str | Path | None = None) -> bool:
     """Whether there is a library, even a damaged one or one whose repair was interrupted."""
-    place = find_library(folder)
-    if place.is_file() and place.suffix != SUFFIX:
-        raise UsageError(f"'{place}' is a file, and a library is a folder. Name its folder: --library DIR")
-    file = find_file(place)
+    file = find_file(find_library(folder))
     return file.exists() or file.with_name(REPAIRED).exists()
 
 

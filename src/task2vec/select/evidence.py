@@ -461,8 +461,8 @@ def metatask_from_csv(
     for (line, row), (task, model, seed) in zip(rows, keys, strict=True):
         place, at = (tasks.index(task), models.index(model), 0, seeds.index(seed)), f"line {line} of '{errors}'"
         if not task or not model or not (seed.isascii() and seed.isdigit()):
-            names = f"the task '{task}', the model '{model}', the seed '{seed}'"
-            raise DataError(f"{at} has {names}. Give two names and a whole number.")
+            key = f"the task '{task}', the model '{model}', the seed '{seed}'"
+            raise DataError(f"{at} has {key}. Give two names and a whole number.")
         if (first := lines.setdefault(place, line)) != line:
             again = f"the error of '{model}' on '{task}' again, after line {first}"
             raise DataError(f"{at} has {again}. Keep one of them, or give them different seeds.")

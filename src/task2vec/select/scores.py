@@ -407,12 +407,15 @@ def h_score_shrunk(x: Features, y: Labels) -> float:
     with l_j the variances, mean(l) over all d features. Both covariances are divided by n. Features that never vary
     score 0. Invariant to rotation, shift and a common scale.
     """
-    from sklearn.covariance import ledoit_wolf_shrinkage
-
-    variances = x.spectrum.squares / len(x)
-    shrinkage = ledoit_wolf_shrinkage(x.centred.cpu().numpy(), assume_centered=True)
+    variances, width = x.spectrum.squares / len(x), x.values.shape[1]
+    energy, mean = variances.square().sum(), variances.sum() / width
+    distance = float(energy / width - mean.square())
+    shrinkage = 0.0  # where the covariance is a multiple of the identity already
+    if distance > 1e-15 * float(mean.square()):
+        noise = float(x.centred.square().sum(1).square().mean() - energy) / (len(x) * width)
+        shrinkage = min(max(noise, 0.0), distance) / distance
     trusted = (1 - shrinkage) * variances
-    weights = trusted / (trusted + shrinkage * variances.sum() / x.values.shape[1])
+    weights = trusted / (trusted + shrinkage * variances.sum() / width)
     return float((weights * _correlate_directions(x, y)).sum())
 
 

@@ -31,9 +31,9 @@ BEST, WAY = 3, "fine-tuned"
 USUAL, SMALL = 100e6, 10e6
 # The table whose noise is that of a model on a task: how much better it is than usual.
 _TABLE = "task2vec, fine-tuned, half"
-# Names of transformers, which LoRA is for, begin so. With more training images, whole datasets are the evidence.
-# What a suggestion has of the zoo.
+# Fields that a suggestion copies from the model in the zoo.
 _SAME = ("params", "size", "imagenet", "cpu_speed", "license", "tables", "load")
+# Names of transformers, which LoRA is for, begin so. With more training images, whole datasets are the evidence.
 _TRANSFORMERS, _FEW = ("vit", "deit", "beit", "eva", "swin", "cait", "xcit", "maxvit"), 2000
 
 

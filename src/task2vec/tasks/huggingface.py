@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Readers of the `datasets` package that give images and open nothing that could run code.
 SAFE_READERS = ("arrow", "csv", "imagefolder", "json", "parquet")
+# Plain values that may be classes.
+_PLAIN = ("int", "uint", "string", "large_string", "float", "double", "decimal")
 _SHARD = re.compile(r"^(.*-)(\d{5})(-of-)(\d{5})(.*)$")
 # Rows whose bytes are in memory at a time.
 _ROWS = 64
@@ -323,7 +325,8 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
     column, kind = columns[0], table.features[columns[0]]
     known = (f"not {column}", column) if kind == hf.Value("bool") else _name_classes(hf, kind)
     is_list = not isinstance(kind, (hf.Value, hf.ClassLabel))
-    if len(columns) == 1 and not known and is_list:
+    is_plain = isinstance(kind, hf.Value) and kind.dtype.startswith(_PLAIN)
+    if len(columns) == 1 and not known and not is_plain:
         raise DataError(
             f"column {column!r} is {kind}, which is no class. Pass label_columns= with a column of class labels, "
             "integers or text, or several of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -78,7 +78,13 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
 
 def _make_task(name: str, pictures: Sequence[Image.Image], targets: np.ndarray, classes: Sequence[str]) -> Task:
     task = from_dataset([*zip(pictures, targets, strict=True)], classes=classes, name=name)
-    return replace(task, source="task2vec.sample_tasks")
+    return _in_memory(task, "task2vec.sample_tasks")
+
+
+def _in_memory(task: Task, source: str) -> Task:
+    """The task of pictures that are in memory, which any number of threads may read."""
+    images: Any = task.images
+    return replace(task, images=replace(images, is_threadsafe=True), source=source)
 
 
 def _find_sample(name: str) -> Path:
@@ -317,7 +323,7 @@ def toy_tasks(*, count: int = 64, side: int = 32, seed: int = 0) -> tuple[Task, 
     partitions = draw_partitions(count=count, side=side, seed=seed)
     points = [Image.new("RGB", (1, 1), (int(i), int(j), 255)) for i, j in _grid(side)]
     pairs, width = [*zip(points, partitions[0].is_positive, strict=True)], len(str(count - 1))
-    first = replace(from_dataset(pairs, classes=("negative", "positive")), source="task2vec.toy_tasks")
+    first = _in_memory(from_dataset(pairs, classes=("negative", "positive")), "task2vec.toy_tasks")
     return tuple(
         replace(first, name=f"toy {number:0{width}}", targets=partition.is_positive.astype(np.int64))
         for number, partition in enumerate(partitions)

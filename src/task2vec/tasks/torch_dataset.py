@@ -1,6 +1,6 @@
 """Any map-style dataset of (image, label) pairs becomes a task; torch is welcome here but never imported."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -239,7 +239,11 @@ def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | Non
     if getattr(dataset, "_target_types", None) == ["binary-category"]:  # OxfordIIITPet: `classes` are the 37 breeds
         attributes = ("bin_classes",)
     found = [getattr(dataset, attribute, None) for attribute in attributes]
-    for names in (names for names in found if isinstance(names, (list, tuple))):
+    candidates = [names for names in found if isinstance(names, (list, tuple))]
+    numbers = getattr(dataset, "class_to_idx", None)
+    if isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers))):
+        candidates.append(sorted(numbers, key=numbers.__getitem__))
+    for names in candidates:
         # Synonyms, as ImageNet has them, are joined into one name.
         words = [", ".join(map(str, name)) if isinstance(name, tuple) else name for name in names]
         if words[-1:] == [""]:  # CelebA's header ends in a blank
