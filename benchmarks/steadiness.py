@@ -61,11 +61,18 @@ def gather(arguments: argparse.Namespace, initializer: Callable[[], None] | None
     parts = list_parts(collection.members, datasets)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "parts.json").write_text(json.dumps([place for place, _ in parts]), encoding="utf-8")
+    embed_parts(arguments, folder, parts, initializer)
+    return 0
+
+
+def embed_parts(
+    arguments: argparse.Namespace, folder: Path, parts: Sequence[Part], initializer: Callable[[], None] | None = None
+) -> None:
+    """Embeds the parts whose files are not below the folder yet."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.workers, mp_context=spawn, initializer=initializer) as pool:
         for place in pool.map(partial(_work, arguments, folder), parts):
             print(place, flush=True)
-    return 0
 
 
 def list_parts(members: Sequence[Member], datasets: Sequence[t2v.Task], *, images: int = 100) -> list[Part]:

@@ -191,6 +191,7 @@ def test_the_process_of_a_command_imports_no_compiler_and_still_can(photos, tmp_
     assert result.stdout.splitlines()[-3:] == ["[]", "collects True", "True False False"]
 
 
+@pytest.mark.long
 def test_the_users_own_way_of_waiting_is_kept_and_more_of_the_compiler_is_imported_as_usual(tmp_path):
     (tmp_path / "torchvision.py").write_text("from torch._dynamo import optimize")
     (tmp_path / "timm.py").write_text("")

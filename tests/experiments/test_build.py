@@ -121,6 +121,7 @@ def test_a_meta_task_of_networks_is_resumed_and_has_their_errors(networks, known
     assert [one.task for one in known.embeddings["resnet34 robust"]] == NAMES
 
 
+@pytest.mark.long
 def test_experts_of_whole_datasets_are_beside_the_networks_and_evaluated(plans, networks, known, tmp_path, monkeypatch):
     monkeypatch.setattr(measure.experts, "find_recipe", lambda _: BRIEF, raising=False)
     models = [one for one in plans["domains"].experts if one.kind == "domain" or one.name in NETWORKS]
