@@ -172,15 +172,13 @@ class Job:
         halves = [half.embed(features[own], report).fisher for own, half in self.split()]
         return self.describe(head, measured, halves=halves)
 
-    def part(self, features: Tensor, head: Head) -> Part:
+    def part(self, p: Tensor, weight: Tensor) -> Part:
         """The pairs to back-propagate, drawn from the images sorted by class, so that they spread over the classes.
 
         A pair counts 1 / inclusion; the ledger divides by the inclusion of the image, so only the rest enters its
-        gradient.
+        gradient. `p` and `weight` are what `predict` returns.
         """
         is_multilabel, settings = self.task.is_multilabel, self.settings
-        weight = head.weight.cpu()
-        p = probabilities(head.logits(features), is_multilabel=is_multilabel).cpu()
         kind = {"is_multilabel": is_multilabel, "is_plain": settings.seeds == "plain"}
         chances = pair_chances(p, weight, self.weights, **kind)
         budget = chances.numel() if settings.seeds == "all" else settings.max_samples
@@ -201,7 +199,8 @@ class Job:
 
     def fisher(self, features: Tensor, head: Head, report: Report) -> FisherEstimate:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
-        part = self.part(features, head)
+        p, weight = predict(features, [head], is_multilabel=self.task.is_multilabel)
+        part = self.part(p[0], weight[0])
         backward = start_backward([self], [part])
         ledger, images, wanted = backward.ledger, part.images.unique(), self.settings.rel_tol
         shuffle = torch.randperm(len(images), generator=torch.Generator().manual_seed(self.settings.seed + 1))
@@ -222,10 +221,10 @@ class Job:
         pixels, the halves are as good as drawn at random. Each gets half of the pairs, so that their noise is that of
         the whole with half as many images.
         """
-        halves, order = [], self._order_by_class()
+        halves = []
         settings = replace(self.settings, max_samples=max(2, self.settings.max_samples // 2), split_half=False)
         for start in (0, 1) if self.settings.split_half else ():
-            own = order[start::2].sort().values
+            own = self._order_by_class()[start::2].sort().values
             try:
                 # Fewer members may reorder classes; images stay, except copies, whose pixels are the same.
                 task = self.task.subset(own.numpy()).canonical()
@@ -268,7 +267,7 @@ class Job:
             "warnings": [*given.warnings, *warnings, *([] if head.beats_chance else [_chance_warning(head)])],
             **more,
         }
-        arrays = estimate.fisher.cpu().numpy(), estimate.stderr.cpu().numpy(), prior.cpu().numpy()
+        arrays = estimate.fisher.numpy(), estimate.stderr.numpy(), prior.numpy()
         both = np.stack(halves) if halves else None
         return Embedding(given.name, probe.name, *arrays, probe.layers, provenance, both)
 
@@ -291,6 +290,17 @@ def prepare_job(task: Task, probe: Probe, *, settings: EmbedSettings, **options:
     return Job(task, canonical, settings, passes, torch.arange(len(task)), canonical.digests)
 
 
+def predict(features: Tensor, heads: Sequence[Head], *, is_multilabel: bool) -> tuple[Tensor, Tensor]:
+    """The probabilities (heads, n, c) and the weights (heads, c, d) of heads with as many classes, on the host.
+
+    One product for all, and one transfer: a GPU waits for each.
+    """
+    weight, bias = torch.stack([head.weight for head in heads]), torch.stack([head.bias for head in heads])
+    logits = replace(heads[0], weight=weight.flatten(0, 1), bias=bias.flatten()).logits(features)
+    p = probabilities(logits.view(-1, *bias.shape).transpose(0, 1).contiguous(), is_multilabel=is_multilabel)
+    return p.cpu(), weight.cpu()
+
+
 def start_backward(jobs: Sequence[Job], parts: Sequence[Part]) -> Backward:
     """The backward passes of jobs on common images, about to begin, with an empty ledger."""
     settings, passes = jobs[0].settings, jobs[0].passes
@@ -300,27 +310,30 @@ def start_backward(jobs: Sequence[Job], parts: Sequence[Part]) -> Backward:
 
 
 def add_priors(jobs: Sequence[Job], estimates: Sequence[FisherEstimate]) -> list[Measured]:
-    """Smoothed Fishers at converged heads, each with a prior fitted to it or, by the direct method, fixed.
+    """Smoothed Fishers at converged heads, each with a prior fitted to it or, by the direct method, fixed; on the host.
 
     All at once: a GPU takes no longer for many than for one.
     """
     settings, layers = jobs[0].settings, jobs[0].passes.probe.layers
-    smoothed = [smooth(estimate, layers, settings.smoothing) for estimate in estimates]
+    fisher, stderr = (
+        smooth(torch.stack(values), layers, settings.smoothing)
+        for values in ([one.fisher for one in estimates], [one.stderr for one in estimates])
+    )
     beta = torch.tensor([[settings.beta / len(job.task)] for job in jobs], dtype=torch.float64)
     if settings.method == "robust":
-        fisher = torch.stack([one.fisher for one in smoothed])
         priors = fitted_prior(fisher, layers, beta=beta.to(fisher.device))
     else:
         priors = fixed_prior(layers, beta=beta)
     wanted, found = settings.rel_tol, []
-    for estimate, one, prior in zip(estimates, smoothed, priors, strict=True):
+    on_host = (values.cpu() for values in (fisher, stderr, priors))
+    for estimate, *vectors, prior in zip(estimates, *on_host, strict=True):
         warnings = []
         if wanted is not None and estimate.relative_error > wanted:
             warnings.append(
                 f"a relative error of {wanted:g} was requested and only {estimate.relative_error:.2g} was reached with "
                 f"{estimate.terms} samples: raise max_samples= (--max-samples), or add images to the task"
             )
-        found.append((one, prior, warnings, {}))
+        found.append((replace(estimate, fisher=vectors[0], stderr=vectors[1]), prior, warnings, {}))
     return found
 
 

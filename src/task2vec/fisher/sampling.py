@@ -31,9 +31,9 @@ ENOUGH = 0.4
 
 
 def probabilities(logits: Tensor, *, is_multilabel: bool) -> Tensor:
-    """(n, c) model probabilities, in float64: the differences 1 - p below cancel in float32."""
+    """(..., c) model probabilities, in float64: the differences 1 - p below cancel in float32."""
     logits = logits.double()
-    return logits.sigmoid() if is_multilabel else logits.softmax(1)
+    return logits.sigmoid() if is_multilabel else logits.softmax(-1)
 
 
 def term_vectors(p: Tensor, images: Tensor, terms: Tensor, *, is_multilabel: bool) -> Tensor:
