@@ -53,11 +53,11 @@ def scale_fisher(job: single.Job, temperature: float, features: Tensor, head: He
     return replace(estimate, fisher=estimate.fisher * plain / soft, stderr=estimate.stderr * plain / soft)
 
 
-def draw_shuffled(probabilities: Tensor, budget: int, *, generator: torch.Generator) -> sampling.Draw:
+def draw_shuffled(probabilities: Tensor, budget: Tensor, *, generator: torch.Generator) -> sampling.Draw:
     """As `draw_pairs`, with the terms of every image in a random order."""
-    turns = torch.rand(probabilities.shape, dtype=torch.float64, generator=generator).argsort(1)
-    draw = sampling.draw_pairs(probabilities.gather(1, turns), budget, generator=generator)
-    return replace(draw, terms=turns[draw.images, draw.terms])
+    turns = torch.rand(probabilities.shape, dtype=torch.float64, generator=generator).argsort(-1)
+    draw = sampling.draw_pairs(probabilities.gather(-1, turns), budget, generator=generator)
+    return replace(draw, terms=turns[draw.tasks, draw.images, draw.terms])
 
 
 def main() -> int:

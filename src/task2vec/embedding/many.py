@@ -14,7 +14,7 @@ from torch import Tensor
 
 from task2vec.embedding.batching import OomRetry, Part, Passes, choose_device, refuse_infinite
 from task2vec.embedding.embedding import Embedding, EmbedSettings, Store, find_saved, name_file, open_folder
-from task2vec.embedding.single import Job, add_priors, predict, start_backward
+from task2vec.embedding.single import Job, add_priors, draw_parts, start_backward
 from task2vec.errors import DataError, NotFiniteError, ResourceError, Task2VecError, UsageError
 from task2vec.fisher import check_rows
 from task2vec.head import Head, fit_heads, is_small
@@ -32,8 +32,8 @@ _BUSY = 2048
 _WAITS = ("cuda",)
 _GIGABYTE = 1 << 30
 
-# Probabilities of many heads at a time, at most.
-_PREDICTED = 1 << 23
+# Images times classes of the tasks whose pairs are drawn together, at most.
+_TERMS = 1 << 20
 
 NO_IMAGES = ChosenImages((), ())
 
@@ -433,7 +433,7 @@ class GroupWork:
         alike: dict[tuple, list[int]] = defaultdict(list)
         held: Counter[int] = Counter()  # images of small tasks so far, by the number of classes
         for position, job in enumerate(jobs):
-            classes, is_multilabel, common = len(job.task.classes), job.task.is_multilabel, job.places.numpy().tobytes()
+            common, classes, is_multilabel = find_kind(job)
             if features.device.type in _WAITS and not is_multilabel and is_small(len(job.task), classes):
                 held[classes] += len(job.task)
                 common = held[classes] // _BUSY  # each task reads the images of all
@@ -454,20 +454,24 @@ class GroupWork:
         return [heads[position] for position in range(len(jobs))]
 
     def _draw(self, jobs: Sequence[Job], heads: Sequence[Head], features: Tensor) -> list[Part]:
-        """The pairs of all jobs; what those on the very same images predict is computed and carried off together."""
-        parts: dict[int, Part] = {}
+        """The pairs of all jobs; of those on the very same images with as many classes together."""
         alike: dict[tuple, list[int]] = defaultdict(list)
         for position, job in enumerate(jobs):
-            alike[job.places.numpy().tobytes(), len(job.task.classes), job.task.is_multilabel].append(position)
-        for positions in alike.values():
-            first = jobs[positions[0]]
-            own, most = features[first.places], max(1, _PREDICTED // first.labels.numel() // len(first.task.classes))
+            alike[find_kind(job)].append(position)
+        parts: dict[int, Part] = {}
+        for (_, classes, _), positions in alike.items():
+            places = jobs[positions[0]].places
+            own, most = features[places], max(1, _TERMS // (len(places) * classes))
             for start in range(0, len(positions), most):
                 some = positions[start : start + most]
-                predicted = predict(own, [heads[position] for position in some], is_multilabel=first.task.is_multilabel)
-                for position, *given in zip(some, *predicted, strict=True):
-                    parts[position] = jobs[position].part(*given)
+                drawn = draw_parts([jobs[position] for position in some], [heads[position] for position in some], own)
+                parts |= dict(zip(some, drawn, strict=True))
         return [parts[position] for position in range(len(jobs))]
+
+
+def find_kind(job: Job) -> tuple[Any, int, bool]:
+    """Equal for jobs on the very same images with as many classes."""
+    return job.places.numpy().tobytes(), len(job.task.classes), job.task.is_multilabel
 
 
 def fit_apart(features: Tensor, jobs: Sequence[Job], **how: Any) -> list[Head]:
