@@ -143,15 +143,13 @@ def draw_once(population: Population, *, sample: int, pairs: int, seed: int) -> 
 
 def measure(population: Population, probe: t2v.Probe, arguments: argparse.Namespace) -> dict[str, dict]:
     """How often both intervals hold over many draws: overall, on which side they fail, and by tenths of filters."""
-    share, nothing = t2v.EmbedSettings().smoothing, torch.zeros(probe.n_filters, dtype=torch.float64)
-    exact = FisherEstimate(torch.from_numpy(population.fisher), nothing, 0, 0, 0)
-    truth = smooth(exact, probe.layers, share).fisher.numpy()
+    share = t2v.EmbedSettings().smoothing
+    truth = smooth(torch.from_numpy(population.fisher), probe.layers, share).numpy()
     is_alive = truth > 0
     fishers, errors, misses = [], [], {kind: [] for kind in KINDS}
     for number in range(arguments.draws):
         found = draw_once(population, sample=arguments.sample, pairs=arguments.pairs, seed=arguments.seed + number)
-        found = smooth(found, probe.layers, share)
-        fisher, stderr = found.fisher.cpu().numpy(), found.stderr.cpu().numpy()
+        fisher, stderr = (smooth(one, probe.layers, share).cpu().numpy() for one in (found.fisher, found.stderr))
         counts = {"counts": {"images_used": found.images}}
         own = t2v.Embedding("draw", probe.name, fisher, stderr, np.ones_like(fisher), probe.layers, counts).interval()
         for kind, (low, high) in zip(KINDS, ((fisher - 1.96 * stderr, fisher + 1.96 * stderr), own), strict=True):

@@ -71,11 +71,11 @@ def scale_fisher(
     return replace(estimate, fisher=estimate.fisher * scale, stderr=estimate.stderr * scale)
 
 
-def draw_shuffled(probabilities: Tensor, budget: int, *, generator: torch.Generator) -> sampling.Draw:
+def draw_shuffled(probabilities: Tensor, budget: Tensor, *, generator: torch.Generator) -> sampling.Draw:
     """As `draw_pairs`, with the terms of every image in a random order."""
-    turns = torch.rand(probabilities.shape, dtype=torch.float64, generator=generator).argsort(1)
-    draw = sampling.draw_pairs(probabilities.gather(1, turns), budget, generator=generator)
-    return replace(draw, terms=turns[draw.images, draw.terms])
+    turns = torch.rand(probabilities.shape, dtype=torch.float64, generator=generator).argsort(-1)
+    draw = sampling.draw_pairs(probabilities.gather(-1, turns), budget, generator=generator)
+    return replace(draw, terms=turns[draw.tasks, draw.images, draw.terms])
 
 
 def select(arguments: argparse.Namespace, initializer: partial) -> int:

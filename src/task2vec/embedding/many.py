@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from task2vec.embedding.batching import OomRetry, Passes, choose_device, refuse_infinite
+from task2vec.embedding.batching import OomRetry, Part, Passes, choose_device, refuse_infinite
 from task2vec.embedding.embedding import Embedding, EmbedSettings, Store, find_saved, name_file, open_folder
-from task2vec.embedding.single import Job, add_priors, start_backward
+from task2vec.embedding.single import Job, add_priors, draw_parts, start_backward
 from task2vec.errors import DataError, NotFiniteError, ResourceError, Task2VecError, UsageError
 from task2vec.fisher import check_rows
 from task2vec.head import Head, fit_heads, is_small
@@ -31,6 +31,9 @@ _BUSY = 2048
 # Devices that wait for the host in every step of a small fit.
 _WAITS = ("cuda",)
 _GIGABYTE = 1 << 30
+
+# Images times classes of the tasks whose pairs are drawn together, at most.
+_TERMS = 1 << 20
 
 NO_IMAGES = ChosenImages((), ())
 
@@ -319,12 +322,12 @@ def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
     for related in joined.subsets():
         held: set[str] = set()
         for number in sorted(related):
-            own = set(tasks[number].digests)
-            if not held or len(held | own) > most:
+            united = held.union(tasks[number].digests)
+            if not held or len(united) > most:
                 groups.append([])
-                held = set()
+                united = set(tasks[number].digests)
             groups[-1].append(number)
-            held |= own
+            held = united
     return sorted(groups)
 
 
@@ -405,18 +408,18 @@ class GroupWork:
         """Tasks whose backward passes share the forward pass of each image, with their halves if wanted."""
         jobs = [job for _, family in families for job in family]
         heads = self._fit(jobs, features)
-        parts = [job.part(features[job.places], head) for job, head in zip(jobs, heads, strict=True)]
+        parts = self._draw(jobs, heads, features)
         backward = start_backward(jobs, parts)
         drawn = torch.nonzero(backward.counts).flatten().tolist()
         backward.run(drawn, report("fisher", sum(len(part.images) for part in parts)))
-        estimates = [backward.ledger.estimate(account) for account in range(len(jobs))]
-        measured = add_priors(jobs, estimates)
-        last = 0
+        measured = add_priors(jobs, backward.ledger.estimates())
+        last, are_finite = 0, bool(torch.isfinite(backward.ledger.sums[:, 1]).all())
         for number, family in families:
             first, last = last, last + len(family)
             try:
-                check_rows(backward.ledger.sums[first:last, 1], self.probe.layers)
-                halves = [half.fisher.cpu().numpy() for half, *_ in measured[first + 1 : last]]
+                if not are_finite:
+                    check_rows(backward.ledger.sums[first:last, 1], self.probe.layers)
+                halves = [half.fisher.numpy() for half, *_ in measured[first + 1 : last]]
                 yield number, family[0].describe(heads[first], measured[first], halves=halves)
             except NotFiniteError as error:
                 yield number, error
@@ -430,7 +433,7 @@ class GroupWork:
         alike: dict[tuple, list[int]] = defaultdict(list)
         held: Counter[int] = Counter()  # images of small tasks so far, by the number of classes
         for position, job in enumerate(jobs):
-            classes, is_multilabel, common = len(job.task.classes), job.task.is_multilabel, job.places.numpy().tobytes()
+            common, classes, is_multilabel = find_kind(job)
             if features.device.type in _WAITS and not is_multilabel and is_small(len(job.task), classes):
                 held[classes] += len(job.task)
                 common = held[classes] // _BUSY  # each task reads the images of all
@@ -445,10 +448,30 @@ class GroupWork:
                 fitted = memory.run(lambda part, how=how: fit_apart(features, part, **how), [some])
             else:
                 how["groups"] = some[0].groups
-                targets = torch.stack([job.targets for job in some])
+                targets = torch.stack([job.labels for job in some]).to(features.device)
                 fitted = memory.run(partial(fit_heads, features[some[0].places], **how), [targets])
             heads |= dict(zip(positions, fitted, strict=True))
         return [heads[position] for position in range(len(jobs))]
+
+    def _draw(self, jobs: Sequence[Job], heads: Sequence[Head], features: Tensor) -> list[Part]:
+        """The pairs of all jobs; of those on the very same images with as many classes together."""
+        alike: dict[tuple, list[int]] = defaultdict(list)
+        for position, job in enumerate(jobs):
+            alike[find_kind(job)].append(position)
+        parts: dict[int, Part] = {}
+        for (_, classes, _), positions in alike.items():
+            places = jobs[positions[0]].places
+            own, most = features[places], max(1, _TERMS // (len(places) * classes))
+            for start in range(0, len(positions), most):
+                some = positions[start : start + most]
+                drawn = draw_parts([jobs[position] for position in some], [heads[position] for position in some], own)
+                parts |= dict(zip(some, drawn, strict=True))
+        return [parts[position] for position in range(len(jobs))]
+
+
+def find_kind(job: Job) -> tuple[Any, int, bool]:
+    """Equal for jobs on the very same images with as many classes."""
+    return job.places.numpy().tobytes(), len(job.task.classes), job.task.is_multilabel
 
 
 def fit_apart(features: Tensor, jobs: Sequence[Job], **how: Any) -> list[Head]:

@@ -172,36 +172,14 @@ class Job:
         halves = [half.embed(features[own], report).fisher for own, half in self.split()]
         return self.describe(head, measured, halves=halves)
 
-    def part(self, features: Tensor, head: Head) -> Part:
-        """The pairs to back-propagate, drawn from the images sorted by class, so that they spread over the classes.
-
-        A pair counts 1 / inclusion; the ledger divides by the inclusion of the image, so only the rest enters its
-        gradient.
-        """
-        is_multilabel, settings = self.task.is_multilabel, self.settings
-        weight = head.weight.cpu()
-        p = probabilities(head.logits(features), is_multilabel=is_multilabel).cpu()
-        kind = {"is_multilabel": is_multilabel, "is_plain": settings.seeds == "plain"}
-        chances = pair_chances(p, weight, self.weights, **kind)
-        budget = chances.numel() if settings.seeds == "all" else settings.max_samples
-        if settings.seeds == "balanced" and settings.rel_tol is None:
-            budget = min(budget, enough_pairs(chances))
-        order = self._order_by_class()
-        draw = draw_pairs(chances[order], budget, generator=torch.Generator().manual_seed(settings.seed))
-        images = order[draw.images]
-        weights = self.weights[images]
-        root = (weights * draw.image_inclusion / draw.inclusion).sqrt()
-        vectors = term_vectors(p, images, draw.terms, is_multilabel=is_multilabel) * root[:, None]
-        design = Design(len(self.task), len(images.unique()), float(self.weights.square().sum()))
-        return Part(self.places[images], vectors, weight, draw.image_inclusion, weights, design)
-
-    def _order_by_class(self) -> Tensor:
+    @cached_property
+    def order(self) -> Tensor:
         """The numbers of the images, class by class; attributes have none, so their images stay in order."""
         return torch.arange(len(self.task)) if self.task.is_multilabel else self.labels.argsort(stable=True)
 
     def fisher(self, features: Tensor, head: Head, report: Report) -> FisherEstimate:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
-        part = self.part(features, head)
+        part = draw_parts([self], [head], features)[0]
         backward = start_backward([self], [part])
         ledger, images, wanted = backward.ledger, part.images.unique(), self.settings.rel_tol
         shuffle = torch.randperm(len(images), generator=torch.Generator().manual_seed(self.settings.seed + 1))
@@ -222,10 +200,10 @@ class Job:
         pixels, the halves are as good as drawn at random. Each gets half of the pairs, so that their noise is that of
         the whole with half as many images.
         """
-        halves, order = [], self._order_by_class()
+        halves = []
         settings = replace(self.settings, max_samples=max(2, self.settings.max_samples // 2), split_half=False)
         for start in (0, 1) if self.settings.split_half else ():
-            own = order[start::2].sort().values
+            own = self.order[start::2].sort().values
             try:
                 # Fewer members may reorder classes; images stay, except copies, whose pixels are the same.
                 task = self.task.subset(own.numpy()).canonical()
@@ -268,7 +246,7 @@ class Job:
             "warnings": [*given.warnings, *warnings, *([] if head.beats_chance else [_chance_warning(head)])],
             **more,
         }
-        arrays = estimate.fisher.cpu().numpy(), estimate.stderr.cpu().numpy(), prior.cpu().numpy()
+        arrays = estimate.fisher.numpy(), estimate.stderr.numpy(), prior.numpy()
         both = np.stack(halves) if halves else None
         return Embedding(given.name, probe.name, *arrays, probe.layers, provenance, both)
 
@@ -291,6 +269,38 @@ def prepare_job(task: Task, probe: Probe, *, settings: EmbedSettings, **options:
     return Job(task, canonical, settings, passes, torch.arange(len(task)), canonical.digests)
 
 
+def draw_parts(jobs: Sequence[Job], heads: Sequence[Head], features: Tensor) -> list[Part]:
+    """The pairs to back-propagate of jobs on the same images with as many classes, drawn from the images by class.
+
+    Sorted so, the draw spreads over the classes. A pair counts 1 / inclusion; the ledger divides by the inclusion of
+    the image, so only the rest enters its gradient.
+    """
+    settings, is_multilabel = jobs[0].settings, jobs[0].task.is_multilabel
+    weight, bias = (torch.stack(values) for values in zip(*((head.weight, head.bias) for head in heads), strict=True))
+    # One product for all heads, and one transfer: a GPU waits for each.
+    logits = replace(heads[0], weight=weight.flatten(0, 1), bias=bias.flatten()).logits(features)
+    logits = logits.view(-1, *bias.shape).transpose(0, 1).contiguous()
+    p, weight = probabilities(logits, is_multilabel=is_multilabel).cpu(), weight.cpu()
+    weights, order = (torch.stack(values) for values in zip(*((job.weights, job.order) for job in jobs), strict=True))
+    chances = pair_chances(p, weight, weights, is_multilabel=is_multilabel, is_plain=settings.seeds == "plain")
+    budget = torch.tensor(chances[0].numel() if settings.seeds == "all" else settings.max_samples)
+    if settings.seeds == "balanced" and settings.rel_tol is None:
+        budget = torch.minimum(budget, enough_pairs(chances))
+    chances = chances.take_along_dim(order[..., None], 1)
+    draw = draw_pairs(chances, budget, generator=torch.Generator().manual_seed(settings.seed))
+    images, counts = order[draw.tasks, draw.images], draw.tasks.bincount(minlength=len(jobs)).tolist()
+    own = weights[draw.tasks, images]
+    root = (own * draw.image_inclusion / draw.inclusion).sqrt()
+    numbers = draw.tasks * p.shape[1] + images
+    vectors = term_vectors(p.flatten(0, 1), numbers, draw.terms, is_multilabel=is_multilabel) * root[:, None]
+    pairs = zip(*(values.split(counts) for values in (images, vectors, draw.image_inclusion, own)), strict=True)
+    squares = weights.square().sum(1).tolist()
+    return [
+        Part(job.places[images], vectors, head, inclusion, own, Design(len(job.task), len(images.unique()), square))
+        for job, head, square, (images, vectors, inclusion, own) in zip(jobs, weight, squares, pairs, strict=True)
+    ]
+
+
 def start_backward(jobs: Sequence[Job], parts: Sequence[Part]) -> Backward:
     """The backward passes of jobs on common images, about to begin, with an empty ledger."""
     settings, passes = jobs[0].settings, jobs[0].passes
@@ -300,27 +310,28 @@ def start_backward(jobs: Sequence[Job], parts: Sequence[Part]) -> Backward:
 
 
 def add_priors(jobs: Sequence[Job], estimates: Sequence[FisherEstimate]) -> list[Measured]:
-    """Smoothed Fishers at converged heads, each with a prior fitted to it or, by the direct method, fixed.
+    """Smoothed Fishers at converged heads, each with a prior fitted to it or, by the direct method, fixed; on the host.
 
     All at once: a GPU takes no longer for many than for one.
     """
     settings, layers = jobs[0].settings, jobs[0].passes.probe.layers
-    smoothed = [smooth(estimate, layers, settings.smoothing) for estimate in estimates]
+    both = torch.stack([torch.stack([one.fisher, one.stderr]) for one in estimates], dim=1)
+    fisher, stderr = smooth(both, layers, settings.smoothing)
     beta = torch.tensor([[settings.beta / len(job.task)] for job in jobs], dtype=torch.float64)
     if settings.method == "robust":
-        fisher = torch.stack([one.fisher for one in smoothed])
         priors = fitted_prior(fisher, layers, beta=beta.to(fisher.device))
     else:
         priors = fixed_prior(layers, beta=beta)
     wanted, found = settings.rel_tol, []
-    for estimate, one, prior in zip(estimates, smoothed, priors, strict=True):
+    on_host = (values.cpu() for values in (fisher, stderr, priors))
+    for estimate, *vectors, prior in zip(estimates, *on_host, strict=True):
         warnings = []
         if wanted is not None and estimate.relative_error > wanted:
             warnings.append(
                 f"a relative error of {wanted:g} was requested and only {estimate.relative_error:.2g} was reached with "
                 f"{estimate.terms} samples: raise max_samples= (--max-samples), or add images to the task"
             )
-        found.append((one, prior, warnings, {}))
+        found.append((replace(estimate, fisher=vectors[0], stderr=vectors[1]), prior, warnings, {}))
     return found
 
 

@@ -35,7 +35,7 @@ weights counts, and `WIDEST` times that, which it reaches when almost any noise 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -65,21 +65,18 @@ class FisherEstimate:
     @property
     def relative_error(self) -> float:
         """Median of stderr / fisher over the filters that have any Fisher; 0 if none has."""
-        alive = self.fisher > 0
-        return float((self.stderr[alive] / self.fisher[alive]).median()) if bool(alive.any()) else 0.0
+        errors = torch.where(self.fisher > 0, self.stderr / self.fisher, torch.nan)
+        return float(errors.nanmedian().nan_to_num())
 
 
-def smooth(estimate: FisherEstimate, layers: tuple[FilterLayer, ...], share: float) -> FisherEstimate:
-    """The estimate with every filter moved towards the mean of its layer by `share`, which keeps the norm.
+def smooth(values: Tensor, layers: tuple[FilterLayer, ...], share: float) -> Tensor:
+    """Fishers or errors (..., filters) with every filter moved towards the mean of its layer by `share`.
 
-    Filters that few images use are noisy, and their logarithms, which distances compare, are noisiest. The errors of
-    the filters of a layer go together, as they come from the same images, so they add up as the values do.
+    That keeps the norm. Filters that few images use are noisy, and their logarithms, which distances compare, are
+    noisiest. The errors of the filters of a layer go together, as they come from the same images, so they add up as the
+    values do.
     """
-
-    def mix(values: Tensor) -> Tensor:
-        return torch.lerp(values, spread_over_filters(mean_over_layers(values, layers), layers), share)
-
-    return replace(estimate, fisher=mix(estimate.fisher), stderr=mix(estimate.stderr))
+    return torch.lerp(values, spread_over_filters(mean_over_layers(values, layers), layers), share)
 
 
 class Design(NamedTuple):
@@ -145,20 +142,28 @@ class Ledger:
 
     def estimate(self, task: int) -> FisherEstimate:
         """The estimate of one task from its images so far: a random part of those drawn, so inclusions shrink by it."""
-        m, terms, inclusion, mass, square_mass = self.facts[task].tolist()
-        n, drawn, square_weights = self.designs[task]
+        return self.estimates(slice(task, task + 1))[0]
+
+    def estimates(self, tasks: slice = slice(None)) -> list[FisherEstimate]:
+        """The estimates of some tasks, or of all; together, since a GPU waits for each number that is read."""
+        m, terms, inclusion, mass, square_mass = self.facts[tasks].T[..., None]
+        designs = torch.tensor(self.designs[tasks], dtype=torch.float64, device=self.facts.device)
+        n, drawn, square_weights = designs.T[..., None]
         part = m / drawn
-        z, y, zz, yz, uz = self.sums[task]
+        z, y, zz, yz, uz = self.sums[tasks].unbind(1)
         fisher = z / part / n
         squares = yz / part - 2 * fisher * uz / part + fisher**2 * square_weights
-        population = squares.clamp_min(0) * (n / max(n - 1, 1)) / n**2
+        population = squares.clamp_min(0) * (n / (n - 1).clamp_min(1)) / n**2
         left_out = m - part * inclusion
-        design = torch.zeros_like(fisher)
-        if m > 1 and left_out > 1e-9:
-            squares = (zz - part * yz) / part**2 - ((z - part * y) / part) ** 2 / left_out
-            design = squares.clamp_min(0) * (m / (m - 1)) / n**2
-        effective = mass**2 / square_mass if square_mass > 0 else 0.0
-        return FisherEstimate(fisher, (population + design).sqrt(), round(m), round(terms), effective)
+        squares = (zz - part * yz) / part**2 - ((z - part * y) / part) ** 2 / left_out
+        design = squares.clamp_min(0) * (m / (m - 1)) / n**2
+        stderr = torch.where((m > 1) & (left_out > 1e-9), population + design, population).sqrt()
+        effective = torch.where(square_mass > 0, mass**2 / square_mass, 0)
+        figures = torch.cat([m, terms, effective], dim=1).tolist()
+        return [
+            FisherEstimate(values, errors, round(images), round(count), masses)
+            for values, errors, (images, count, masses) in zip(fisher, stderr, figures, strict=True)
+        ]
 
 
 # --- the posterior of the weights -------------------------------------------------------------------------------------

@@ -31,9 +31,9 @@ ENOUGH = 0.4
 
 
 def probabilities(logits: Tensor, *, is_multilabel: bool) -> Tensor:
-    """(n, c) model probabilities, in float64: the differences 1 - p below cancel in float32."""
+    """(..., c) model probabilities, in float64: the differences 1 - p below cancel in float32."""
     logits = logits.double()
-    return logits.sigmoid() if is_multilabel else logits.softmax(1)
+    return logits.sigmoid() if is_multilabel else logits.softmax(-1)
 
 
 def term_vectors(p: Tensor, images: Tensor, terms: Tensor, *, is_multilabel: bool) -> Tensor:
@@ -51,21 +51,23 @@ def term_vectors(p: Tensor, images: Tensor, terms: Tensor, *, is_multilabel: boo
 
 
 def term_shares(p: Tensor, weight: Tensor, *, is_multilabel: bool) -> Tensor:
-    """(n, terms): squared length of W^T a for every term, without forming the vectors."""
-    products = weight.double() @ weight.double().T
+    """(..., n, terms): squared length of W^T a for every term, without forming the vectors."""
+    products = weight.double() @ weight.double().mT
+    lengths = products.diagonal(dim1=-2, dim2=-1)[..., None, :]
     if is_multilabel:
-        return p * (1 - p) * products.diagonal()
-    if p.shape[1] == 2:
-        return (p[:, :1] * p[:, 1:]) * (products[0, 0] + products[1, 1] - 2 * products[0, 1])
+        return p * (1 - p) * lengths
+    if p.shape[-1] == 2:
+        return (p[..., :1] * p[..., 1:]) * (lengths.sum(-1, keepdim=True) - 2 * products[..., :1, 1:])
     cross = p @ products
-    spread = products.diagonal() - 2 * cross + (cross * p).sum(1, keepdim=True)  # |w_y - sum_j p_j w_j|^2
+    spread = lengths - 2 * cross + (cross * p).sum(-1, keepdim=True)  # |w_y - sum_j p_j w_j|^2
     return p * spread.clamp_min(0)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn pairs, those of an image together: indices, inclusion probabilities of the pair, and of its image."""
+    """Drawn pairs, those of a task and image together: indices, inclusion probabilities of pair and image."""
 
+    tasks: Tensor
     images: Tensor
     terms: Tensor
     inclusion: Tensor
@@ -73,64 +75,68 @@ class Draw:
 
 
 def mix_with_uniform(shares: Tensor, labels: Tensor) -> Tensor:
-    """Drawing probabilities (n, t), summing to one: mostly `shares`, a part uniform over images.
+    """Drawing probabilities (..., n, t), summing to one: mostly `shares`, a part uniform over images.
 
     Within an image the uniform part follows the shares again, with the textbook label probabilities as its own floor.
     """
-    per_image = shares.sum(1, keepdim=True)
-    total = per_image.sum()
-    if total <= 0:  # a head that is certain of everything, or blind: no share is larger than another
-        return labels / labels.sum()
+    per_image = shares.sum(-1, keepdim=True)
+    total = per_image.sum(-2, keepdim=True)
     within = torch.where(per_image > 0, shares / per_image.clamp_min(1e-300), labels)
     floor = (1 - UNIFORM_PART) * within + UNIFORM_PART * labels
-    return (1 - UNIFORM_PART) * shares / total + UNIFORM_PART * floor / len(shares)
+    mixed = (1 - UNIFORM_PART) * shares / total + UNIFORM_PART * floor / shares.shape[-2]
+    # A head that is certain of everything, or blind: no share is larger than another.
+    return torch.where(total > 0, mixed, labels / labels.sum((-2, -1), keepdim=True))
 
 
 def pair_chances(
     p: Tensor, weight: Tensor, image_weights: Tensor, *, is_multilabel: bool, is_plain: bool = False
 ) -> Tensor:
-    """(n, terms) drawing probabilities of all pairs, summing to one: by their share of the Fisher, or plainly y ~ p."""
+    """(..., n, terms) drawing probabilities of all pairs, summing to one: by share of the Fisher, or plainly y ~ p."""
     # The textbook draws y ~ p; where a term is no label, all terms of an image are as likely.
-    labels = p if p.shape[1] > 2 else torch.ones_like(p[:, :1])
+    labels = p if p.shape[-1] > 2 else torch.ones_like(p[..., :1])
     if is_multilabel:
-        labels = torch.full_like(p, 1 / p.shape[1])
+        labels = torch.full_like(p, 1 / p.shape[-1])
     if is_plain:
-        return labels / labels.sum()
-    return mix_with_uniform(term_shares(p, weight, is_multilabel=is_multilabel) * image_weights[:, None], labels)
+        return labels / labels.sum((-2, -1), keepdim=True)
+    return mix_with_uniform(term_shares(p, weight, is_multilabel=is_multilabel) * image_weights[..., None], labels)
 
 
-def enough_pairs(chances: Tensor) -> int:
-    """How many of the pairs with (n, t) drawing probabilities leave little noise beside that of the n images.
+def enough_pairs(chances: Tensor) -> Tensor:
+    """How many of the pairs with (..., n, t) drawing probabilities leave little noise beside that of the n images.
 
     Example:
         >>> enough_pairs(torch.full((10, 20), 1 / 200)), enough_pairs(torch.full((10, 1), 1 / 10))
-        (80, 10)
+        (tensor(80.), tensor(10.))
     """
-    return max(len(chances), round(ENOUGH / float(chances.square().sum())))
+    return (ENOUGH / chances.square().sum((-2, -1))).round().clamp_min(chances.shape[-2])
 
 
-def inclusion_probabilities(probabilities: Tensor, budget: int) -> Tensor:
-    """`budget` times `probabilities`, cut at one; what is cut off is shared out among the others."""
-    certain = torch.zeros_like(probabilities, dtype=torch.bool)
-    if budget >= int((probabilities > 0).sum()):
-        return (probabilities > 0).to(probabilities)
+def inclusion_probabilities(probabilities: Tensor, budget: Tensor | int) -> Tensor:
+    """`budget` (...) times `probabilities` (..., n, t), cut at one; what is cut off is shared out among the others."""
+    wanted, is_possible = torch.as_tensor(budget)[..., None, None], probabilities > 0
+    certain = is_possible & (wanted >= is_possible.sum((-2, -1), keepdim=True))
     while True:
         rest = probabilities.masked_fill(certain, 0)
-        scaled = rest * (budget - int(certain.sum())) / rest.sum()
+        left = wanted - certain.sum((-2, -1), keepdim=True)
+        scaled = rest * left / rest.sum((-2, -1), keepdim=True).clamp_min(1e-300)
         over = scaled >= 1
         if not bool(over.any()):
             return torch.where(certain, torch.ones_like(scaled), scaled)
         certain |= over
 
 
-def draw_pairs(probabilities: Tensor, budget: int, *, generator: torch.Generator) -> Draw:
-    """A systematic sample of about `budget` pairs from (n, t) `probabilities`, at most one of each."""
+def draw_pairs(probabilities: Tensor, budget: Tensor | int, *, generator: torch.Generator) -> Draw:
+    """A systematic sample of about `budget` pairs from (n, t) `probabilities`, at most one of each.
+
+    Or from those of each of some tasks (tasks, n, t); their samples begin with the same random number.
+    """
     inclusion = inclusion_probabilities(probabilities, budget)
-    flat = inclusion.flatten()
-    steps = torch.cumsum(flat, 0) + torch.rand((), dtype=torch.float64, generator=generator)
-    previous = torch.cat([steps[:1] - flat[:1], steps[:-1]])
+    flat = inclusion.flatten(-2)
+    steps = torch.cumsum(flat, -1) + torch.rand((), dtype=torch.float64, generator=generator)
+    previous = torch.cat([steps[..., :1] - flat[..., :1], steps[..., :-1]], dim=-1)
     is_drawn = ((steps.floor() > previous.floor()) | (flat >= 1)) & (flat > 0)
-    images, terms = torch.nonzero(is_drawn.view_as(inclusion)).T
+    inclusion = inclusion.view(-1, *inclusion.shape[-2:])
+    tasks, images, terms = torch.nonzero(is_drawn.view_as(inclusion)).T
     # Pairs of one image lie next to each other, so a step lands in it with the sum of their probabilities.
-    image_inclusion = inclusion.sum(1).clamp_max(1)
-    return Draw(images, terms, inclusion[images, terms], image_inclusion[images])
+    image_inclusion = inclusion.sum(2).clamp_max(1)
+    return Draw(tasks, images, terms, inclusion[tasks, images, terms], image_inclusion[tasks, images])

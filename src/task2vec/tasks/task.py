@@ -129,24 +129,25 @@ class Task:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the content: pixels and their partition, not their order nor the names of the classes."""
-        task = self.canonical()
-        content = hashlib.sha256(f"task {task.targets.ndim} {len(task)} {len(task.classes)}\n".encode())
-        content.update("".join(task.digests).encode())
-        content.update(task.targets.astype("<i8").tobytes())
+        image_order, class_order = self.canonical_order
+        content = hashlib.sha256(f"task {self.targets.ndim} {len(self)} {len(self.classes)}\n".encode())
+        content.update(_sort_digests(self.digests)[0].tobytes())
+        content.update(self.renumber(class_order)[image_order].astype("<i8").tobytes())
         return content.hexdigest()
 
     @cached_property
     def canonical_order(self) -> tuple[list[int], list[int]]:
         """The order of images and of classes that depends on the content only."""
-        names, ranks = np.unique(np.array([digest.encode() for digest in self.digests]), return_inverse=True)
+        digests, ranks, order = _sort_digests(self.digests)
+        targets = self.targets[order]
         if self.is_multilabel:
-            members = [np.flatnonzero(column) for column in self.targets.T]
+            members = [np.flatnonzero(column) for column in targets.T]
         else:
-            members = np.split(np.argsort(self.targets, kind="stable"), np.cumsum(self.counts)[:-1])
-        signatures = [hashlib.sha256(b"".join(names[np.sort(ranks[rows])].tolist())).hexdigest() for rows in members]
+            members = np.split(np.argsort(targets, kind="stable"), np.cumsum(self.counts)[:-1])
+        signatures = [hashlib.sha256(digests[rows].tobytes()).hexdigest() for rows in members]
         class_order = sorted(range(len(members)), key=signatures.__getitem__)
-        if len(names) == len(self):
-            return np.argsort(ranks).tolist(), class_order
+        if ranks.max() == len(self) - 1:
+            return order.tolist(), class_order
         columns = np.atleast_2d(self.renumber(class_order).T)  # copies of one image are ordered by their labels
         return np.lexsort((*columns[::-1], ranks)).tolist(), class_order
 
@@ -567,6 +568,14 @@ def drop_empty(labels: np.ndarray, classes: Sequence[str]) -> tuple[np.ndarray, 
 
 
 @lru_cache(maxsize=1)  # many tasks may be on the same images
+def _sort_digests(digests: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The sorted digests as bytes, the rank of each image among the different ones, and the order of the images."""
+    names, ranks = np.unique(np.array([digest.encode() for digest in digests]), return_inverse=True)
+    order = np.argsort(ranks, kind="stable")
+    return names[ranks[order]], ranks, order
+
+
+@lru_cache(maxsize=1)  # as above
 def find_copies(digests: tuple[str, ...]) -> list[list[int]]:
     """The rows of every image that occurs more than once, one list for each."""
     rows_of = defaultdict(list)
