@@ -132,5 +132,5 @@ COSTS = {"cpu": (1.5, 0), "cuda": (0.3, 32), "pairs": (0.0, 10_000)}
 def costs(request, monkeypatch):
     """Every layout of batches."""
     for table, cost in zip((batching._FORWARD, batching._IDLE), COSTS[request.param], strict=True):
-        monkeypatch.setitem(table, "cpu", cost)
+        monkeypatch.setitem(table, batching.choose_device(None).type, cost)
     return request.param
