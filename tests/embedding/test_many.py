@@ -175,7 +175,7 @@ def test_any_layout_of_a_batch_gives_the_same(batch_size, costs, monkeypatch):
     monkeypatch.setattr(Passes, "input", lambda self, pixels: filled(plain(self, pixels)))
     assert_same(embed_all(make_family("classes"), settings=settings, batch_size=batch_size), wanted)
     images, pairs = len(make_family("classes")[0]), sum(one.provenance["counts"]["backpropagated"] for one in wanted)
-    if (batch_size, costs) in ((32, "cpu"), (32, "pairs")):
+    if (batch_size, costs) in ((32, "cpu"), (32, "pairs")) and not torch.cuda.is_available():  # which fills up more
         assert counts.forward < images + 4 if costs == "cpu" else counts.forward >= pairs
 
 

@@ -118,20 +118,22 @@ class Library(AbstractContextManager["Library"]):
 
     def tag(self, what: str, *tags: str, remove: bool = False) -> TaskEntry:
         """Adds tags to a task, or removes them, and returns it."""
-        delete, insert = "DELETE FROM tags WHERE task = ? AND tag = ?", "INSERT OR IGNORE INTO tags VALUES (?, ?)"
-        return self._edit(what, delete if remove else insert, entries.check_tags(tags))
+        statement = "INSERT OR IGNORE INTO tags VALUES (:id, :new)"
+        if remove:
+            statement = "DELETE FROM tags WHERE task = :id AND tag = :new"
+        return self._edit(what, statement, entries.check_tags(tags))
 
     def rename(self, what: str, name: str) -> TaskEntry:
         """Gives a task another name, and returns it."""
         if not entries.check_text(name, "name").strip():
             raise UsageError("a task without a name could not be found. Give a text that is not empty.")
-        return self._edit(what, "UPDATE tasks SET name = ?2 WHERE id = ?1", [name])
+        return self._edit(what, "UPDATE tasks SET name = :new WHERE id = :id", [name])
 
     def _edit(self, what: str, statement: str, values: Iterable[str]) -> TaskEntry:
         """Runs a statement on a task with each of the values, and returns the task."""
         with self._database.write() as connection:
             number = tables.find_task(connection, what).id
-            connection.executemany(statement, [(number, value) for value in values])
+            connection.executemany(statement, [{"id": number, "new": value} for value in values])
             return tables.list_tasks(connection, "t.id = ?", number)[0]
 
     def remove(self, what: str, *, with_errors: bool = False) -> list[EmbeddingEntry]:

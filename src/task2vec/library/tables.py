@@ -104,7 +104,7 @@ def list_errors(connection: Connection, protocol: str | None = None) -> list[Mea
     query = (
         "SELECT t.fingerprint AS task, x.name AS expert, e.error, e.protocol, e.seed, e.low, e.high, e.measured, "
         "e.measured_by FROM errors e JOIN tasks t ON t.id = e.task JOIN experts x ON x.id = e.expert "
-        "WHERE ?1 IS NULL OR e.protocol = ?1 ORDER BY t.name, t.id, x.name, e.protocol, e.seed"
+        "WHERE e.protocol = coalesce(?, e.protocol) ORDER BY t.name, t.id, x.name, e.protocol, e.seed"
     )
     return read_rows(connection, MeasuredError, query, protocol)
 
@@ -129,7 +129,7 @@ def find_tasks(connection: Connection, what: str) -> list[TaskEntry]:
     """All tasks of that name; if there is none, those whose fingerprint begins so."""
     found = list_tasks(connection, "t.name = ?", entries.check_text(what, "name"))
     if not found and entries.is_hash(what.lower(), digits=_SHORTEST):
-        found = list_tasks(connection, "t.fingerprint >= ?1 AND t.fingerprint < ?1 || 'g'", what.lower())
+        found = list_tasks(connection, "t.fingerprint >= ? AND t.fingerprint < ? || 'g'", what.lower(), what.lower())
     return found
 
 
@@ -139,8 +139,8 @@ def find_embedding(
     """The embedding of a task, or whose key begins so."""
     prefix = what.lower()
     if entries.is_hash(prefix, digits=_SHORTEST) and not find_tasks(connection, what):
-        where = "t.id IN (SELECT task FROM embeddings WHERE key >= ?1 AND key < ?1 || 'g')"
-        tasks = list_tasks(connection, where, prefix)
+        where = "t.id IN (SELECT task FROM embeddings WHERE key >= ? AND key < ? || 'g')"
+        tasks = list_tasks(connection, where, prefix, prefix)
         found = [(task, one) for task in tasks for one in task.embeddings if one.key.startswith(prefix)]
         if len(found) == 1:
             return found[0]
@@ -308,9 +308,9 @@ def _write_task(connection: Connection, task: TaskEntry) -> tuple[Added, int]:
     else:
         number, name = row
         connection.execute(  # only what changes: adding the very same again leaves every byte as it was
-            "UPDATE tasks SET taxon = coalesce(taxon, ?1), source = iif(source = '', ?2, source) "
-            "WHERE id = ?3 AND (taxon IS NULL AND ?1 IS NOT NULL OR source = '' AND ?2 != '')",
-            (task.taxon, task.source, number),
+            "UPDATE tasks SET taxon = coalesce(taxon, :taxon), source = iif(source = '', :source, source) "
+            "WHERE id = :id AND (taxon IS NULL AND :taxon IS NOT NULL OR source = '' AND :source != '')",
+            {"id": number, "taxon": task.taxon, "source": task.source},
         )
     connection.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", ((number, tag) for tag in task.tags))
     return Added("task", name, task.fingerprint, row is None), number
