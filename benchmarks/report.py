@@ -35,10 +35,10 @@ from sklearn.metrics import average_precision_score  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import describe_machine, make_parser, show_table, write_json  # noqa: E402
-from task2vec.audit.copies import find_copies, make_signature  # noqa: E402
 from task2vec.audit.labels import find_label_issues  # noqa: E402
 from task2vec.experts.error_matrix import compute_features  # noqa: E402
 from task2vec.head import predict_held_out  # noqa: E402
+from task2vec.tasks.images import find_near_copies, make_signature  # noqa: E402
 
 # By these the formula and its limit were chosen: those of an older choice and its check, and every third of the others.
 CHOICE = ("flowers102", "dogs", "cub200", "clothing10", "dtd10", "cifar10", "pets37", "scenes15", "trash", "food15")
@@ -188,12 +188,12 @@ def measure_copies(data: Path) -> list[dict[str, object]]:
         files = [files[i] for i in rng.permutation(len(files))[:ORIGINALS]]
         images = [Image.open(file).convert("RGB") for file in files]
         originals, count = sign(images), len(images)
-        own = {pair for group in find_copies(originals) for pair in list_pairs(group)}
+        own = {pair for group in find_near_copies(originals) for pair in list_pairs(group)}
         row: dict[str, object] = {"dataset": name, "images": count, "own pairs": len(own)}
         pairs = hits = known = 0
         for kind in ("recompressed", "resized", "mirrored", "brighter"):
             copies = sign([plant(image, kind, rng) for image in images[:COPIES]])
-            found = [pair for g in find_copies(np.concatenate([originals, copies])) for pair in list_pairs(g)]
+            found = [pair for g in find_near_copies(np.concatenate([originals, copies])) for pair in list_pairs(g)]
             right = sum(b - a == count for a, b in found)
             row[kind] = right / len(copies)
             # A copy is near all that its original is near.

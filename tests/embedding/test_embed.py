@@ -313,6 +313,27 @@ BAD_TRAINING = [{name: 0} for name in ("epochs", "head_epochs", "draws", "batch"
 BAD_TRAINING += [{"epochs": 1.5}, {"rate": math.nan}, {"head": "frozen"}]
 
 
+def test_near_copies_are_warned_of_and_the_very_same_images_are_not(tmp_path):
+    photos = sample_tasks(images_per_task=20)[6]
+    images, targets = [photos.images.load(number) for number in range(20)], photos.targets.tolist()
+    smaller = images[3].resize((90, 90)).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    for number, image in enumerate([*images, smaller, images[0]]):
+        image.save(tmp_path / f"{number:02}.png")
+    labels, probe = [*targets, targets[3], targets[0]], load_probe(size=32)
+
+    def embed_both(numbers):
+        task = [tmp_path / f"{number:02}.png" for number in numbers], [labels[number] for number in numbers]
+        (other,) = embed_many([task], probe, settings=EmbedSettings(max_samples=2))
+        own = embed(task, probe, settings=EmbedSettings(max_samples=2)).provenance["warnings"]
+        assert other.embedding.provenance["warnings"] == own
+        return [text for text in own if "near copies" in text]
+
+    (found,) = embed_both(range(22))
+    assert found.startswith("2 images are near copies of each other, such as ")
+    assert "03.png'" in found and "20.png'" in found and found.endswith("task2vec report")
+    assert embed_both([*range(20), 21]) == []
+
+
 @pytest.mark.parametrize("values", [*BAD, *BAD_TRAINING], ids=str)
 def test_bad_settings(values):
     with pytest.raises(UsageError, match=next(iter(values))):

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from task2vec.audit.copies import SIDE, find_copies, make_signature
 from task2vec.audit.labels import (
     ConfusedPair,
     find_confused_pairs,
@@ -43,7 +42,7 @@ from task2vec.select.report import Recommendation
 from task2vec.storage import write_csv, write_file
 from task2vec.tasks import BadImage, Images, Task, read_splits, to_task
 from task2vec.tasks.folder import list_splits
-from task2vec.tasks.images import ChosenImages
+from task2vec.tasks.images import SIGNATURE_SIDE, ChosenImages, find_near_copies, make_signature
 from task2vec.text import format_percent
 
 if TYPE_CHECKING:
@@ -400,7 +399,7 @@ class _Watched:
     def __init__(self, images: Images):
         self.images, self.is_threadsafe, self.name = images, images.is_threadsafe, images.name
         self.sizes = np.zeros((len(images), 2), dtype=np.int64)
-        self.signatures = np.zeros((len(images), SIDE, SIDE, 3), dtype=np.float16)
+        self.signatures = np.zeros((len(images), SIGNATURE_SIDE, SIGNATURE_SIDE, 3), dtype=np.float16)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -455,7 +454,7 @@ def _find_groups(splits: Mapping[str, Task], signatures: np.ndarray) -> tuple[Im
             is_exact=len({digests[number] for number in group}) == 1,
             numbers=tuple(group),
         )
-        for group in find_copies(signatures, digests=digests)
+        for group in find_near_copies(signatures, digests=digests)
     ]
     groups.sort(key=lambda group: (not group.is_leak, not group.has_conflict, not group.is_exact, group.images))
     return images, tuple(groups)

@@ -33,6 +33,7 @@ from task2vec.fisher import Design, Ledger, NoisyNetwork, PerSampleFisher
 from task2vec.probe import Preprocess, Probe
 from task2vec.progress import Report
 from task2vec.tasks import Images
+from task2vec.tasks.images import SIGNATURE_SIDE, find_near_copies
 
 # Decoded images are kept for the second pass up to this many bytes; more of them are decoded again.
 CACHE_BYTES = {"cpu": 16 << 20, "cuda": 8 << 30}
@@ -49,6 +50,8 @@ _DECODERS = 8
 _FORWARD = {"cpu": 1.5, "cuda": 0.3}
 # How many images a GPU could run while the host starts the kernels of a pass: 14 to 300 on an H200.
 _IDLE = {"cpu": 0, "cuda": 32}
+# Near copies are sought among so many images at most, which takes seconds.
+_MOST_COMPARED = 10_000
 # Numbers in the seeds of one forward pass, all its slots together; for the other slots a batch goes forward again.
 _SEEDS = 1 << 26
 
@@ -233,6 +236,8 @@ class Passes:
         self.batch_size = batch_size or BATCH_SIZE.get(where.type, 16)
         what = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
         self.memory = OomRetry(what, on_shortage=self.forget)
+        self.signatures: Tensor | None = None
+        self._near_copies: dict[bytes, list[list[int]]] = {}
 
     def forget(self) -> None:
         """Gives back the memory that only makes things faster: decoded images, and recorded passes."""
@@ -253,15 +258,28 @@ class Passes:
         return images.contiguous(memory_format=torch.channels_last)
 
     def features(self, report: Report) -> Tensor:
-        """(n, d) pooled features of every image, float32 (float64 if asked)."""
+        """(n, d) pooled features of every image, float32 (float64 if asked); notes what near copies are found by."""
         pixels, dtype = self.pixels, torch.promote_types(self.dtype, torch.float32)
         kept = torch.empty(len(pixels), self.probe.feature_dim, dtype=dtype, device=pixels.device)
+        side, signatures = SIGNATURE_SIDE, []
         step = report("features", len(pixels))
         with tensor_cores(pixels.device):
             for indices, some in pixels.batches(range(len(pixels)), self.batch_size):
                 kept[indices] = torch.cat(self.memory.run(lambda part: [self._features(part)], [some])).to(kept)
+                if some.dtype == torch.uint8 and min(some.shape[2:]) >= side:
+                    signatures.append(functional.adaptive_avg_pool2d(some.float(), side).half())
                 step(len(indices))
+        self.signatures = torch.cat(signatures).permute(0, 2, 3, 1) if signatures else None
         return kept
+
+    def near_copies(self, places: Tensor) -> list[list[int]]:
+        """Groups of near copies among the images at `places`, whose features are known; none if they are too many."""
+        if self.signatures is None or len(places) > _MOST_COMPARED:
+            return []
+        key = places.numpy().tobytes()
+        if key not in self._near_copies:
+            self._near_copies[key] = find_near_copies(self.signatures[places].cpu().numpy())
+        return self._near_copies[key]
 
     @torch.inference_mode()
     def _features(self, pixels: Tensor) -> Tensor:

@@ -215,6 +215,19 @@ class Job:
             halves.append((own, Job(task, task, settings, self.passes, self.places[own], self.digests)))
         return halves
 
+    def _warn_of_copies(self) -> list[str]:
+        """What near copies do to the error, if there are any; the very same images are in one fold."""
+        task, groups = self.task, self.passes.near_copies(self.places)
+        near = [group for group in groups if len({task.digests[image] for image in group}) > 1]
+        if not near:
+            return []
+        first, second, *_ = (repr(task.images.name(image)) for image in near[0])
+        return [
+            f"{sum(map(len, near))} images are near copies of each other, such as {first} and {second}: the "
+            "cross-validated error may be too low, as the head is tested on copies of what it was fitted to. Remove "
+            "them if they are no images of their own; all are listed by task2vec report"
+        ]
+
     def describe(self, head: Head, measured: Measured, *, halves: Sequence[np.ndarray] = ()) -> Embedding:
         """The embedding of the task as it was given, with its provenance."""
         estimate, prior, warnings, more = measured
@@ -243,7 +256,10 @@ class Job:
             "head": {name: value for name, value in vars(head).items() if name not in ("weight", "bias")},
             "effective_images": estimate.effective_images,
             "relative_error": estimate.relative_error,
-            "warnings": [*given.warnings, *warnings, *([] if head.beats_chance else [_chance_warning(head)])],
+            "warnings": [
+                *(*given.warnings, *self._warn_of_copies(), *warnings),
+                *([] if head.beats_chance else [_chance_warning(head)]),
+            ],
             **more,
         }
         arrays = estimate.fisher.numpy(), estimate.stderr.numpy(), prior.numpy()

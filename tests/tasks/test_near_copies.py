@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 
-from task2vec.audit.copies import find_copies, make_signature
+from task2vec.tasks.images import find_near_copies, make_signature
 
 
 def paint(seed, *, shapes=25, base=None):
@@ -56,7 +56,7 @@ def originals():
 def test_planted_copies_are_found_and_nothing_else(change, originals):
     signatures = sign([*originals, *(change(image) for image in originals[:12])])
     assert signatures.shape == (52, 16, 16, 3) and signatures.dtype == np.float16
-    groups = find_copies(signatures)
+    groups = find_near_copies(signatures)
     planted = [[i, 40 + i] for i in range(12)]
     assert sum(group in planted for group in groups) >= 11 and all(group in planted for group in groups)
 
@@ -68,15 +68,15 @@ def test_images_on_a_common_ground_are_not_copies_but_their_copies_are():
     flat = np.stack([np.asarray(image, dtype=float).mean(2).ravel() for image in images])
     assert np.median(np.corrcoef(flat)) > 0.5
     signatures = sign([*images, compress(images[3], 50), ImageOps.mirror(images[5])])
-    assert find_copies(signatures) == [[3, 30], [5, 31]]
+    assert find_near_copies(signatures) == [[3, 30], [5, 31]]
 
 
 def test_images_without_contrast_are_no_copies():
     rng = np.random.default_rng(0)
     flat = [Image.new("RGB", (64, 64), (level,) * 3) for level in (0, 0, 128, 255)]
     noisy = [Image.fromarray(rng.integers(120, 126, (64, 64, 3), dtype=np.uint8)) for _ in range(10)]
-    assert find_copies(sign([*flat, *noisy])) == []
-    assert find_copies(sign([*flat, *noisy, *(paint(seed) for seed in range(20))])) == []
+    assert find_near_copies(sign([*flat, *noisy])) == []
+    assert find_near_copies(sign([*flat, *noisy, *(paint(seed) for seed in range(20))])) == []
 
 
 def test_one_drawing_in_two_colours_is_no_copy():
@@ -85,34 +85,34 @@ def test_one_drawing_in_two_colours_is_no_copy():
     for image, colour in zip(images, ((220, 40, 40), (26, 140, 26)), strict=True):
         ImageDraw.Draw(image).ellipse((20, 10, 80, 60), colour)
     red, green = images
-    assert find_copies(sign([red, green, *(paint(seed) for seed in range(9))])) == []
-    assert find_copies(sign([red, green, compress(red, 60), resize(green, 2)])) == [[0, 2], [1, 3]]
+    assert find_near_copies(sign([red, green, *(paint(seed) for seed in range(9))])) == []
+    assert find_near_copies(sign([red, green, compress(red, 60), resize(green, 2)])) == [[0, 2], [1, 3]]
 
 
 def test_copies_of_copies_are_one_group_in_any_chunks(originals, monkeypatch):
     images = [*originals, compress(originals[7], 40), ImageOps.mirror(originals[7]), resize(originals[2], 0.5)]
     expected = [[2, 42], [7, 40, 41]]
-    assert find_copies(sign(images)) == expected
-    monkeypatch.setattr("task2vec.audit.copies._CHUNK", 8)
-    assert find_copies(sign(images)) == expected
+    assert find_near_copies(sign(images)) == expected
+    monkeypatch.setattr("task2vec.tasks.images._COMPARED", 8)
+    assert find_near_copies(sign(images)) == expected
     order = np.random.default_rng(0).permutation(43)
-    back = [sorted(order[group].tolist()) for group in find_copies(sign(images)[order])]
+    back = [sorted(order[group].tolist()) for group in find_near_copies(sign(images)[order])]
     assert sorted(back) == expected
 
 
 def test_two_images_are_enough(originals):
-    assert find_copies(sign([originals[0], compress(originals[0], 60)])) == [[0, 1]]
-    assert find_copies(sign(originals[:2])) == [] == find_copies(sign(originals[:1]))
-    assert find_copies(np.zeros((0, 16, 16, 3), dtype=np.float16)) == []
+    assert find_near_copies(sign([originals[0], compress(originals[0], 60)])) == [[0, 1]]
+    assert find_near_copies(sign(originals[:2])) == [] == find_near_copies(sign(originals[:1]))
+    assert find_near_copies(np.zeros((0, 16, 16, 3), dtype=np.float16)) == []
 
 
 def test_equal_digests_are_copies_whatever_is_seen(originals):
     flat = [Image.new("RGB", (64, 64), (level,) * 3) for level in (0, 128, 0)]
     images = [*flat, originals[0], compress(originals[0], 60), originals[1]]
-    assert find_copies(sign(images), digests=["a", "b", "a", "c", "d", "b"]) == [[0, 2], [1, 5], [3, 4]]
+    assert find_near_copies(sign(images), digests=["a", "b", "a", "c", "d", "b"]) == [[0, 2], [1, 5], [3, 4]]
 
 
 def test_a_stricter_threshold_finds_fewer(originals):
     signatures = sign([*originals, *(compress(resize(image, 0.25), 30) for image in originals)])
-    counts = [len(find_copies(signatures, threshold=threshold)) for threshold in (0.8, 0.9, 0.97)]
+    counts = [len(find_near_copies(signatures, threshold=threshold)) for threshold in (0.8, 0.9, 0.97)]
     assert counts == sorted(counts, reverse=True) and counts[0] > counts[2]
