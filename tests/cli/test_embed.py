@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import task2vec
 from task2vec import Library
@@ -188,7 +189,8 @@ def test_the_process_of_a_command_imports_no_compiler_and_still_can(photos, tmp_
     result = run_command(*words, python=COMPILER)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[0] == "spins 0"
-    assert result.stdout.splitlines()[-3:] == ["[]", "collects True", "True False False"]
+    needless = "['sympy']" if torch.__version__ < "2.7" else "[]"
+    assert result.stdout.splitlines()[-3:] == [needless, "collects True", "True False False"]
 
 
 @pytest.mark.long

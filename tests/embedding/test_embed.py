@@ -313,25 +313,35 @@ BAD_TRAINING = [{name: 0} for name in ("epochs", "head_epochs", "draws", "batch"
 BAD_TRAINING += [{"epochs": 1.5}, {"rate": math.nan}, {"head": "frozen"}]
 
 
-def test_near_copies_are_warned_of_and_the_very_same_images_are_not(tmp_path):
+def test_near_copies_are_warned_of_and_the_very_same_images_are_not(tmp_path, monkeypatch):
     photos = sample_tasks(images_per_task=20)[6]
     images, targets = [photos.images.load(number) for number in range(20)], photos.targets.tolist()
-    smaller = images[3].resize((90, 90)).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    for number, image in enumerate([*images, smaller, images[0]]):
+    mirrored = images[3].transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    for number, image in enumerate([*images, mirrored.resize((90, 90)), images[3], images[0]]):
         image.save(tmp_path / f"{number:02}.png")
-    labels, probe = [*targets, targets[3], targets[0]], load_probe(size=32)
+    labels, probe = [*targets, *targets[3:4] * 2, targets[0]], load_probe(size=32)
+    settings = EmbedSettings(max_samples=2)
 
     def embed_both(numbers):
-        task = [tmp_path / f"{number:02}.png" for number in numbers], [labels[number] for number in numbers]
-        (other,) = embed_many([task], probe, settings=EmbedSettings(max_samples=2))
-        own = embed(task, probe, settings=EmbedSettings(max_samples=2)).provenance["warnings"]
-        assert other.embedding.provenance["warnings"] == own
+        """The warning of near copies by `embed`, which is that beside another task without any."""
+        tasks = [
+            ([tmp_path / f"{number:02}.png" for number in some], [labels[number] for number in some])
+            for some in (range(5, 20), numbers)
+        ]
+        own = embed(tasks[1], probe, settings=settings).provenance["warnings"]
+        found = {
+            one.number: one.embedding.provenance["warnings"] for one in embed_many(tasks, probe, settings=settings)
+        }
+        assert found[1] == own and not any("near copies" in text for text in found[0])
         return [text for text in own if "near copies" in text]
 
-    (found,) = embed_both(range(22))
-    assert found.startswith("2 images are near copies of each other, such as ")
-    assert "03.png'" in found and "20.png'" in found and found.endswith("task2vec report")
-    assert embed_both([*range(20), 21]) == []
+    assert embed_both([*range(20), 22]) == []
+    (found,) = embed_both(range(23))
+    assert found.startswith("3 images look like near copies of each other, such as ")
+    assert "20.png'" in found and ("03.png'" in found) + ("21.png'" in found) == 1 and "task2vec report" in found
+    monkeypatch.setattr("task2vec.embedding.batching._MOST_COMPARED", 20)
+    assert embed_both(range(23)) == []
+    assert embed(([tmp_path / "03.png", tmp_path / "20.png"], ["a", "b"]), load_probe(size=15), settings=settings)
 
 
 @pytest.mark.parametrize("values", [*BAD, *BAD_TRAINING], ids=str)

@@ -14,6 +14,7 @@ from timm.layers.std_conv import StdConv2d
 from task2vec.embedding import EmbedSettings, VariationalSettings, embed, embed_many, many
 from task2vec.embedding.batching import Passes
 from task2vec.embedding.many import _merge, gather_images, group_tasks
+from task2vec.embedding.single import prepare_job
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, ProbeError, ResourceError, UsageError
 from task2vec.fisher import Ledger, PerSampleFisher
 from task2vec.head import fit_heads
@@ -76,6 +77,17 @@ def test_together_as_alone_whatever_the_settings(others):
     assert_same(embed_all(make_family(family), settings=settings), embed_alone(family, settings), error)
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_half_of_a_task_that_is_another_task_has_its_own_budget(turn):
+    whole, settings = make_family("binary")[0], replace(FINE, split_half=True, seeds="plain", max_samples=12)
+    ((own, _), _) = prepare_job(whole, tiny(), settings=settings, device="cpu").split()
+    tasks = [whole, whole.canonical().subset(own.tolist())][::turn]
+    wanted = [embed(task, tiny(), settings=settings) for task in tasks]
+    for one, other in zip(embed_all(tasks, settings=settings), wanted, strict=True):
+        assert_same([one], [other])
+        np.testing.assert_allclose(one.halves, other.halves, rtol=1e-9)
+
+
 def test_a_probe_with_a_layer_that_runs_twice_also_image_by_image():
     probe, tasks = make_case("shared"), make_family("classes")
     wanted = [embed(task, probe, settings=FINE) for task in tasks]
@@ -86,12 +98,13 @@ def test_a_probe_with_a_layer_that_runs_twice_also_image_by_image():
 
 
 # Room for the features of some 12 images: families fall apart.
-FEW = {"gigabytes": 2 * 12 * 4 * 8 / 2**30}
+FEW = {"gigabytes": 2 * 12 * (4 * 8 + many._SIGNATURE) / 2**30}
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 5, "num_workers": 3}, FEW], ids=str)
 def test_together_as_alone_whatever_the_arguments(options, monkeypatch):
     monkeypatch.setattr(many, "_TOGETHER", 2 if options is FEW else 256)
+    monkeypatch.setattr(many, "_TERMS", 1 << 20 if options is FEW else 1)  # tasks draw together, or one by one
     assert_same(embed_all(make_family("mixed"), **options), embed_alone("mixed", FINE))
 
 

@@ -96,6 +96,16 @@ def test_frequencies_match_the_inclusion_probabilities(budget):
         assert bool(((found - expected).abs() <= 5 * (expected * (1 - expected) / count).sqrt() + 1e-9).all())
 
 
+def test_several_tasks_draw_what_each_draws_alone():
+    stack, budgets = torch.stack([chances(seed=seed, spread=3.0) for seed in range(4)]), [2, 20, 40, 67]
+    together = draw_pairs(stack, torch.tensor(budgets), generator=torch.Generator().manual_seed(1))
+    assert ((together.inclusion == 1).int() * together.tasks).unique().tolist() == [0, 1, 2, 3]  # some are certain
+    for task, (own, budget) in enumerate(zip(stack, budgets, strict=True)):
+        alone, is_own = draw_pairs(own, budget, generator=torch.Generator().manual_seed(1)), together.tasks == task
+        for name in ("images", "terms", "inclusion", "image_inclusion"):
+            assert torch.equal(getattr(together, name)[is_own], getattr(alone, name))
+
+
 def test_the_mixture_keeps_a_floor_and_sums_to_one():
     generator = torch.Generator().manual_seed(2)
     shares = torch.rand(9, 3, generator=generator, dtype=torch.float64) ** 8

@@ -258,22 +258,22 @@ class Passes:
         return images.contiguous(memory_format=torch.channels_last)
 
     def features(self, report: Report) -> Tensor:
-        """(n, d) pooled features of every image, float32 (float64 if asked); notes what near copies are found by."""
+        """(n, d) pooled features of every image, float32 (float64 if asked); keeps what near copies are found by."""
         pixels, dtype = self.pixels, torch.promote_types(self.dtype, torch.float32)
         kept = torch.empty(len(pixels), self.probe.feature_dim, dtype=dtype, device=pixels.device)
-        side, signatures = SIGNATURE_SIDE, []
+        signatures = []
         step = report("features", len(pixels))
         with tensor_cores(pixels.device):
             for indices, some in pixels.batches(range(len(pixels)), self.batch_size):
                 kept[indices] = torch.cat(self.memory.run(lambda part: [self._features(part)], [some])).to(kept)
-                if some.dtype == torch.uint8 and min(some.shape[2:]) >= side:
-                    signatures.append(functional.adaptive_avg_pool2d(some.float(), side).half())
+                if some.dtype == torch.uint8 and min(some.shape[2:]) >= SIGNATURE_SIDE:
+                    signatures += self.memory.run(_pool, [some])
                 step(len(indices))
         self.signatures = torch.cat(signatures).permute(0, 2, 3, 1) if signatures else None
         return kept
 
     def near_copies(self, places: Tensor) -> list[list[int]]:
-        """Groups of near copies among the images at `places`, whose features are known; none if they are too many."""
+        """Groups of near copies among the images at `places`; none if they are too many, or tiny, or seen as floats."""
         if self.signatures is None or len(places) > _MOST_COMPARED:
             return []
         key = places.numpy().tobytes()
@@ -284,6 +284,11 @@ class Passes:
     @torch.inference_mode()
     def _features(self, pixels: Tensor) -> Tensor:
         return self.network.module(self.input(pixels))[: len(pixels)]
+
+
+def _pool(pixels: Tensor) -> list[Tensor]:
+    """The signatures of `find_near_copies`, channels first, of what the network sees."""
+    return [functional.adaptive_avg_pool2d(pixels.float(), SIGNATURE_SIDE).half()]
 
 
 def refuse_infinite(features: Tensor, name_of: Callable[[int], str]) -> None:

@@ -22,7 +22,7 @@ from task2vec.parallel import Backend, Unit, borrow_backend
 from task2vec.probe import Probe, load_probe
 from task2vec.progress import Report, show_progress, silent
 from task2vec.tasks import Images, Task, draw_batches, to_task, to_tasks
-from task2vec.tasks.images import ChosenImages
+from task2vec.tasks.images import SIGNATURE_SIDE, ChosenImages
 
 # More tasks at a time would save little of the forward passes, and delay the first result.
 _TOGETHER = 256
@@ -31,7 +31,8 @@ _BUSY = 2048
 # Devices that wait for the host in every step of a small fit.
 _WAITS = ("cuda",)
 _GIGABYTE = 1 << 30
-
+# Bytes that are kept of an image to find its near copies by.
+_SIGNATURE = 2 * 3 * SIGNATURE_SIDE**2
 # Images times classes of the tasks whose pairs are drawn together, at most.
 _TERMS = 1 << 20
 
@@ -240,7 +241,7 @@ def _embed_groups(
     members: Sequence[Member], work: "GroupWork", backend: Backend | str | None, report: Report
 ) -> Iterator[Outcome]:
     """The outcome of these tasks. The backend does not change the groups, and so no byte of the results."""
-    most = max(1, int(work.room / 2 / (4 * work.probe.feature_dim)))
+    most = max(1, int(work.room / 2 / (4 * work.probe.feature_dim + _SIGNATURE)))
     tasks = [task for _, task in members]
     groups = [[members[own] for own in group] for group in group_tasks(tasks, most=most)]
     if backend is None:

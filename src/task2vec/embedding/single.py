@@ -161,16 +161,19 @@ class Job:
 
     def embed(self, features: Tensor, report: Report) -> Embedding:
         """The embedding of the task, whose features are known, with its halves if wanted."""
+        head, measured = self.measure(features, report)
+        halves = [half.measure(features[own], report)[1][0].fisher.numpy() for own, half in self.split()]
+        return self.describe(head, measured, halves=halves)
+
+    def measure(self, features: Tensor, report: Report) -> tuple[Head, Measured]:
+        """The head, and what is measured at it."""
         classes, settings = len(self.task.classes), self.settings
         how = {"l2": settings.l2, "balance": settings.balance, "groups": self.groups}
         head = fit_head(features, self.targets, classes=classes, **how)
         if settings.method == "variational":
             with tensor_cores(self.device):
-                measured = measure_noise(self, features, head, report)
-        else:
-            measured = add_priors([self], [self.fisher(features, head, report)])[0]
-        halves = [half.embed(features[own], report).fisher for own, half in self.split()]
-        return self.describe(head, measured, halves=halves)
+                return head, measure_noise(self, features, head, report)
+        return head, add_priors([self], [self.fisher(features, head, report)])[0]
 
     @cached_property
     def order(self) -> Tensor:
@@ -217,15 +220,18 @@ class Job:
 
     def _warn_of_copies(self) -> list[str]:
         """What near copies do to the error, if there are any; the very same images are in one fold."""
-        task, groups = self.task, self.passes.near_copies(self.places)
-        near = [group for group in groups if len({task.digests[image] for image in group}) > 1]
-        if not near:
+        task, pairs, count = self.task, [], 0
+        for first, *others in self.passes.near_copies(self.places):
+            near = [image for image in others if task.digests[image] != task.digests[first]]
+            pairs += [(first, image) for image in near[:1]]
+            count += 1 + len(others) if near else 0
+        if not pairs:
             return []
-        first, second, *_ = (repr(task.images.name(image)) for image in near[0])
+        first, second = (repr(task.images.name(image)) for image in pairs[0])
         return [
-            f"{sum(map(len, near))} images are near copies of each other, such as {first} and {second}: the "
-            "cross-validated error may be too low, as the head is tested on copies of what it was fitted to. Remove "
-            "them if they are no images of their own; all are listed by task2vec report"
+            f"{count} images look like near copies of each other, such as {first} and {second}: the cross-validated "
+            "error may be too low, as the head is tested on copies of what it was fitted to. Remove those that are not "
+            "separate images; task2vec report shows them in groups"
         ]
 
     def describe(self, head: Head, measured: Measured, *, halves: Sequence[np.ndarray] = ()) -> Embedding:
@@ -299,7 +305,8 @@ def draw_parts(jobs: Sequence[Job], heads: Sequence[Head], features: Tensor) -> 
     p, weight = probabilities(logits, is_multilabel=is_multilabel).cpu(), weight.cpu()
     weights, order = (torch.stack(values) for values in zip(*((job.weights, job.order) for job in jobs), strict=True))
     chances = pair_chances(p, weight, weights, is_multilabel=is_multilabel, is_plain=settings.seeds == "plain")
-    budget = torch.tensor(chances[0].numel() if settings.seeds == "all" else settings.max_samples)
+    most = [chances[0].numel() if settings.seeds == "all" else job.settings.max_samples for job in jobs]  # halves: half
+    budget = torch.tensor(most)
     if settings.seeds == "balanced" and settings.rel_tol is None:
         budget = torch.minimum(budget, enough_pairs(chances))
     chances = chances.take_along_dim(order[..., None], 1)

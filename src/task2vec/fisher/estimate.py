@@ -65,8 +65,8 @@ class FisherEstimate:
     @property
     def relative_error(self) -> float:
         """Median of stderr / fisher over the filters that have any Fisher; 0 if none has."""
-        errors = torch.where(self.fisher > 0, self.stderr / self.fisher, torch.nan)
-        return float(errors.nanmedian().nan_to_num())
+        alive = self.fisher > 0
+        return float((self.stderr[alive] / self.fisher[alive]).median()) if bool(alive.any()) else 0.0
 
 
 def smooth(values: Tensor, layers: tuple[FilterLayer, ...], share: float) -> Tensor:

@@ -65,7 +65,7 @@ def term_shares(p: Tensor, weight: Tensor, *, is_multilabel: bool) -> Tensor:
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn pairs, those of a task and image together: indices, inclusion probabilities of pair and image."""
+    """Drawn pairs, adjacent if of one task and image: indices, inclusion probabilities of pair and image."""
 
     tasks: Tensor
     images: Tensor

@@ -435,9 +435,6 @@ def find_near_copies(
         >>> find_near_copies(np.stack([make_signature(image) for image in images]))
         [[1, 3]]
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     count = len(signatures)
     levels = signatures.astype(np.float32) @ np.array(_LUMA, dtype=np.float32)
     detail, grey = _describe(levels)
@@ -449,29 +446,35 @@ def find_near_copies(
     for start in range(0, count, _COMPARED):
         rows = slice(start, start + _COMPARED)
         is_copy = np.zeros((len(detail[rows]), count - start), dtype=bool)
+        others = [part[start:].reshape(count - start, -1) for part in (detail, grey)]
         for turn in (1, -1):
             own = (part[rows, :, ::turn].reshape(len(is_copy), -1) for part in (detail, grey))
-            others = (part[start:].reshape(count - start, -1) for part in (detail, grey))
             alike, same = (a @ b.T for a, b in zip(own, others, strict=True))
             is_copy |= (alike >= threshold) & (same >= _LEAST_GREY)
         first, second = np.array(is_copy.nonzero()) + start
         is_same = np.abs(colours[first] - colours[second]).max(1, initial=0) <= _COLOUR
         first, second = first[is_same], second[is_same]
-        # Groups so far are edges to their first image: no chunk has more edges than its own and these.
-        edges = np.concatenate([first, np.arange(count)]), np.concatenate([second, group])
-        graph = coo_array((np.ones(len(edges[0]), dtype=bool), edges), shape=(count, count))
-        labels = connected_components(graph, directed=False)[1]
-        group = np.unique(labels, return_index=True)[1][labels]
+        group = _join(group, first, second)
     order = np.argsort(group, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
     return [members.tolist() for members in groups if len(members) > 1]
 
 
+def _join(group: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """(n,) the first image in the group of every image, after the groups of these pairs were joined."""
+    while (group[first] != group[second]).any():
+        joined = np.arange(len(group))
+        np.minimum.at(joined, np.maximum(group[first], group[second]), np.minimum(group[first], group[second]))
+        while (joined[joined] != joined).any():
+            joined = joined[joined]
+        group = joined[group]
+    return group
+
+
 def _describe(grey: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(n, 16, 16) fine detail and grey levels of every image, both of length one or less."""
-    from scipy.ndimage import uniform_filter
-
-    detail = grey - uniform_filter(grey, (1, _WINDOW, _WINDOW), mode="nearest")
+    around = np.pad(grey, ((0, 0), *2 * [(_WINDOW // 2,) * 2]), mode="edge")
+    detail = grey - np.lib.stride_tricks.sliding_window_view(around, (_WINDOW, _WINDOW), (1, 2)).mean((3, 4))
     detail /= np.sqrt(np.square(detail) + _SATURATION**2)
     common = detail.sum(0) / (len(detail) + _FEW)
     detail -= (common + common[:, ::-1]) / 2  # the same for an image and its mirror image
