@@ -443,18 +443,19 @@ def find_near_copies(
     if digests is not None:
         _, first, same = np.unique(digests, return_index=True, return_inverse=True)
         group = first[same]
+    # As they are, and mirrored.
+    detail, grey = (np.stack([part, part[:, :, ::-1]]).reshape(2, count, SIGNATURE_SIDE**2) for part in (detail, grey))
     for start in range(0, count, _COMPARED):
-        rows = slice(start, start + _COMPARED)
-        is_copy = np.zeros((len(detail[rows]), count - start), dtype=bool)
-        others = [part[start:].reshape(count - start, -1) for part in (detail, grey)]
-        for turn in (1, -1):
-            own = (part[rows, :, ::turn].reshape(len(is_copy), -1) for part in (detail, grey))
-            alike, same = (a @ b.T for a, b in zip(own, others, strict=True))
-            is_copy |= (alike >= threshold) & (same >= _LEAST_GREY)
+        own, others = slice(start, start + _COMPARED), slice(start, None)
+        is_copy = np.zeros((len(detail[0, own]), count - start), dtype=bool)
+        for turn in (0, 1):
+            is_alike = detail[turn, own] @ detail[0, others].T >= threshold
+            np.fill_diagonal(is_alike, False)  # every image is like itself
+            few = np.flatnonzero(is_alike.any(0))
+            is_copy[:, few] |= is_alike[:, few] & (grey[turn, own] @ grey[0, others][few].T >= _LEAST_GREY)
         first, second = np.array(is_copy.nonzero()) + start
         is_same = np.abs(colours[first] - colours[second]).max(1, initial=0) <= _COLOUR
-        first, second = first[is_same], second[is_same]
-        group = _join(group, first, second)
+        group = _join(group, first[is_same], second[is_same])
     order = np.argsort(group, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
     return [members.tolist() for members in groups if len(members) > 1]
@@ -473,8 +474,9 @@ def _join(group: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarra
 
 def _describe(grey: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(n, 16, 16) fine detail and grey levels of every image, both of length one or less."""
-    around = np.pad(grey, ((0, 0), *2 * [(_WINDOW // 2,) * 2]), mode="edge")
-    detail = grey - np.lib.stride_tricks.sliding_window_view(around, (_WINDOW, _WINDOW), (1, 2)).mean((3, 4))
+    padded = np.pad(grey, ((0, 0), *2 * [(_WINDOW // 2,) * 2]), mode="edge")
+    rows = np.sum([padded[:, place : place + SIGNATURE_SIDE] for place in range(_WINDOW)], axis=0)
+    detail = grey - np.mean([rows[:, :, place : place + SIGNATURE_SIDE] for place in range(_WINDOW)], axis=0) / _WINDOW
     detail /= np.sqrt(np.square(detail) + _SATURATION**2)
     common = detail.sum(0) / (len(detail) + _FEW)
     detail -= (common + common[:, ::-1]) / 2  # the same for an image and its mirror image
