@@ -108,7 +108,7 @@ def test_contents_that_do_not_fit_together_are_refused(tmp_path):
         with pytest.raises(EmbeddingFileError):
             load_embedding(write(tmp_path / "x", story={"layers": layers}))
     for broken in ({"fisher": np.ones(3)}, arrays_of(make(), quarters=np.ones(3))):
-        with pytest.raises(EmbeddingFileError, match="changed after it was saved"):
+        with pytest.raises(EmbeddingFileError, match="does not hold a valid embedding"):
             load_embedding(write(tmp_path / "x", arrays=broken))
 
 

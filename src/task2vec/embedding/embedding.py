@@ -9,6 +9,7 @@ single entry (the format keeps several in no fixed order).
 """
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -20,7 +21,7 @@ from itertools import accumulate, groupby
 from numbers import Integral, Real
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
 from safetensors import SafetensorError
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 SUFFIX = ".t2v.safetensors"
 _ARRAYS = ("fisher", "prior", "stderr")
-_LARGEST = 1 << 30
+_LARGEST, _LARGEST_HEADER = 1 << 30, 64 << 20
 _LONGEST_NAME = 120
 # Stages that the layers are grouped into, at most.
 MOST_STAGES = 14
@@ -327,9 +328,7 @@ def encode_embedding(embedding: Embedding) -> bytes:
         "layers": [list(asdict(layer).values()) for layer in embedding.layers],
         "provenance": embedding.provenance,
     }
-    text = json.dumps(metadata, sort_keys=True, allow_nan=False)
-    envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
-    return save_tensors(arrays, metadata={"task2vec": envelope})
+    return pack_arrays(metadata, arrays)
 
 
 def load_embedding(path: str | Path) -> Embedding:
@@ -359,22 +358,15 @@ def load_embedding(path: str | Path) -> Embedding:
 def decode_embedding(content: bytes, path: str | Path) -> Embedding:
     """The embedding in `content`; `path` is where that came from, for error messages."""
     try:
-        arrays = load_tensors(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        envelope = json.loads(header["__metadata__"]["task2vec"])
-        text = envelope["story"]
-        metadata = json.loads(text)
-        schema, found = metadata["schema"], hash_content(text, arrays)
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        what = f"'{path}' is not a task2vec embedding, or it is damaged ({type(error).__name__})"
+        metadata, arrays = unpack_arrays(content)
+        schema = metadata["schema"]
+    except (ValueError, KeyError) as error:
+        what = f"'{path}' is not a task2vec embedding, or it is damaged ({error})"
         raise EmbeddingFileError(f"{what}, so nothing in it can be trusted; {_EMBED_AGAIN}") from error
     if schema != SCHEMA:
         is_newer = isinstance(schema, int) and schema > SCHEMA
         what = f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else"
         raise EmbeddingFileError(f"{what}; {'upgrade: pip install -U task2vec' if is_newer else _EMBED_AGAIN}")
-    if set(arrays) - {"halves"} != set(_ARRAYS) or envelope.get("sha256") != found:
-        what = f"'{path}' was changed after it was saved: its SHA-256 does not match its content"
-        raise EmbeddingFileError(f"{what}. Restore a good copy, or {_EMBED_AGAIN}")
     try:
         layers = tuple(FilterLayer(*fields) for fields in metadata["layers"])
         return Embedding(
@@ -382,6 +374,45 @@ def decode_embedding(content: bytes, path: str | Path) -> Embedding:
         )
     except (DataError, KeyError, TypeError, AttributeError) as error:
         raise EmbeddingFileError(f"'{path}' does not hold a valid embedding ({error}); {_EMBED_AGAIN}") from error
+
+
+# --- files of arrays --------------------------------------------------------------------------------------------------
+
+
+def pack_arrays(metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The content of a safetensors file with metadata, and with the SHA-256 of both: the format of all our files."""
+    text = json.dumps(metadata, sort_keys=True, allow_nan=False)
+    envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
+    return save_tensors(dict(arrays), metadata={"task2vec": envelope})
+
+
+def unpack_arrays(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Metadata and arrays of a file that `pack_arrays` made.
+
+    Raises:
+        ValueError: It is something else, or was changed since.
+    """
+    try:
+        arrays, (metadata, text, sha256) = load_tensors(content), read_header(io.BytesIO(content))
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(repr(error)) from error
+    if sha256 != hash_content(text, arrays):
+        raise ValueError("its SHA-256 does not match its content")
+    return metadata, arrays
+
+
+def read_header(file: BinaryIO) -> tuple[dict[str, Any], str, Any]:
+    """Metadata, their text, and the SHA-256 that the content should have; the arrays are not read.
+
+    Raises:
+        ValueError: There are none.
+    """
+    try:
+        length = min(int.from_bytes(file.read(8), "little"), _LARGEST_HEADER)
+        envelope = json.loads(json.loads(file.read(length))["__metadata__"]["task2vec"])
+        return dict(json.loads(envelope["story"])), envelope["story"], envelope["sha256"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(repr(error)) from error
 
 
 def hash_content(text: str, arrays: Mapping[str, np.ndarray]) -> str:

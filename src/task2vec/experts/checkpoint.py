@@ -6,21 +6,18 @@ the momentum beside the weights.
 """
 
 import hashlib
-import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from task2vec.embedding.embedding import pack_arrays, read_header, unpack_arrays
 from task2vec.errors import ConflictError, UsageError, WeightsError, WeightsNotFoundError
 from task2vec.experts.recipes import EpochMetrics
 from task2vec.library import Expert
@@ -32,7 +29,6 @@ from task2vec.storage import write_file
 SUFFIX = ".expert.safetensors"
 UNFINISHED = ".training"
 SCHEMA = 1
-_LARGEST_METADATA = 64 << 20
 # Tensors and metadata of an unfinished training.
 Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -187,61 +183,41 @@ def name_architecture(probe: Probe) -> str | None:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """Writes tensors and their metadata to `path`, whole or not at all."""
-    text = json.dumps({"schema": SCHEMA, **metadata}, sort_keys=True, allow_nan=False)
-    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    envelope = json.dumps({"sha256": _hash(text, content), "story": text})
-    write_file(path, save_tensors(content, metadata={"task2vec": envelope}), makes_folder=True)
+    arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}
+    write_file(path, pack_arrays({"schema": SCHEMA, **metadata}, arrays), makes_folder=True)
 
 
 def read_tensors(path: Path) -> Checkpoint:
     """Tensors and metadata of a file that `write_tensors` wrote, after checking that nothing has changed since."""
-    metadata, text, sha256 = _read_header(path)
-    try:
-        tensors = load_tensors(path.read_bytes())
-    except SafetensorError as error:
-        raise _damaged(path, repr(error)) from error
-    if sha256 != _hash(text, tensors) or metadata.get("schema") != SCHEMA:
-        raise _damaged(path, f"its SHA-256 does not fit, or its schema {metadata.get('schema')} is not {SCHEMA}")
-    return tensors, metadata
+    with _reading(path):
+        metadata, arrays = unpack_arrays(path.read_bytes())
+        if metadata.get("schema") != SCHEMA:
+            raise ValueError(f"its schema {metadata.get('schema')} is not {SCHEMA}")
+    return {name: torch.tensor(values) for name, values in arrays.items()}, metadata
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """The metadata alone, without checking the tensors: quick, for listings."""
-    return _read_header(path)[0]
+    with _reading(path), path.open("rb") as file:
+        return read_header(file)[0]
 
 
-def _read_header(path: Path) -> tuple[dict[str, Any], str, str]:
-    """Metadata, their text, and the SHA-256 of text and tensors."""
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Explains why an expert cannot be read."""
     try:
-        with path.open("rb") as file:
-            length = min(int.from_bytes(file.read(8), "little"), _LARGEST_METADATA)
-            envelope = json.loads(json.loads(file.read(length))["__metadata__"]["task2vec"])
-        return dict(json.loads(envelope["story"])), envelope["story"], envelope["sha256"]
+        yield
     except OSError as error:
         raise WeightsNotFoundError(
             f"cannot read the expert '{path}': {error.strerror}. Without its weights it is only a name. Check the "
             "path, or train it again: task2vec train-expert"
         ) from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(path, repr(error)) from error
-
-
-def _damaged(path: Path, why: object) -> WeightsError:
-    return WeightsError(
-        f"'{path}' is not an expert of task2vec, or it was changed after it was written ({why}), so it may be another "
-        "network. Restore a good copy, or train it again: task2vec train-expert. Plain weights are loaded by "
-        "load_probe(NAME, weights=FILE)."
-    )
-
-
-def _hash(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of a text and of tensors with their names, types and shapes."""
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    except ValueError as error:
+        raise WeightsError(
+            f"'{path}' is not an expert of task2vec, or it was changed after it was written ({error}), so it may be "
+            "another network. Restore a good copy, or train it again: task2vec train-expert. Plain weights are loaded "
+            "by load_probe(NAME, weights=FILE)."
+        ) from error
 
 
 def _hash_file(path: Path) -> str:

@@ -20,12 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
-from safetensors.numpy import save as save_arrays
 
 from task2vec.embedding import Embedding, trivial
-from task2vec.embedding.embedding import hash_content
+from task2vec.embedding.embedding import pack_arrays, unpack_arrays
 from task2vec.errors import DataError, UsageError
 from task2vec.library import Expert, MeasuredError
 from task2vec.probe import FilterLayer
@@ -554,9 +551,7 @@ class MetaTask:
         for name, each in self.embeddings.items():
             own, header["embeddings"][name] = _pack_embeddings(each)
             arrays |= {f"embeddings.{name}.{part}": values for part, values in own.items()}
-        text = json.dumps(header, sort_keys=True, allow_nan=False, separators=(",", ":"))
-        envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
-        return write_file(Path(path), save_arrays(arrays, metadata={"task2vec": envelope}))
+        return write_file(Path(path), pack_arrays(header, arrays))
 
 
 def load_metatask(path: str | Path) -> MetaTask:
@@ -566,7 +561,7 @@ def load_metatask(path: str | Path) -> MetaTask:
         if path.stat().st_size > _LARGEST:
             raise ValueError(f"{path.stat().st_size} bytes")
         return _decode(path.read_bytes())
-    except (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(
             f"'{path}' is not a meta-task of task2vec, or it is damaged ({type(error).__name__}: {error}), so nothing "
             "in it can be trusted. Restore a good copy, or measure it again: task2vec error-matrix"
@@ -587,13 +582,9 @@ def bundled_metatask() -> MetaTask:
 
 
 def _decode(content: bytes) -> MetaTask:
-    arrays = load_arrays(content)
-    envelope = json.loads(
-        json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]["task2vec"]
-    )
-    header = json.loads(envelope["story"])
-    if header["schema"] != SCHEMA or envelope["sha256"] != hash_content(envelope["story"], arrays):
-        raise ValueError(f"schema {header['schema']}, or its SHA-256 does not fit")
+    header, arrays = unpack_arrays(content)
+    if header["schema"] != SCHEMA:
+        raise ValueError(f"schema {header['schema']}")
     named = []
     for name, values in arrays.items():
         kind, _, key = name.partition(".")
