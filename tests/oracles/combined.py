@@ -52,11 +52,6 @@ def predict(cells, scales, new):
     return mean, spread, 0.5 * (np.linalg.slogdet(inner)[1] + values @ np.linalg.solve(inner, values))
 
 
-def learn(cells, scales, new, told):
-    """The same mean and covariance when some errors on the new task itself are known too."""
-    return solve(cells, scales, new, told)[:2]
-
-
 def miss(cells, scales, prior):
     """Excess of the last model's squared leave-one-out residuals over what the model grants them, in the mean over
     datasets, of which `prior` more have none."""

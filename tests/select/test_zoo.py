@@ -1,11 +1,14 @@
 """The zoo: its files are checked, its posterior is that of a dense Gaussian model, and its models load by name."""
 
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pytest
+import timm
+from timm.models import get_pretrained_cfg
+from torchvision.models import list_models
 
-import task2vec as t2v
 from task2vec.errors import UsageError
 from task2vec.select.zoo import (
     PERMISSIVE,
@@ -87,36 +90,25 @@ def test_what_is_not_there_is_refused_with_what_is(small):
     assert load_zoo().read_licenses(["mit,unknown", "permissive"]) == {"unknown", *PERMISSIVE}
 
 
-def test_licenses_are_those_that_timm_states_and_unknown_elsewhere():
-    from timm.models import get_pretrained_cfg
+def test_every_model_has_a_line_that_loads_it():
+    for name, line in (
+        ("torchvision:googlenet", 'torchvision.models.get_model("googlenet", weights="IMAGENET1K_V1")'),
+        ("open_clip:ViT-B-16/e31", 'open_clip.create_model_and_transforms("ViT-B-16", pretrained="e31")'),
+    ):
+        assert ZooModel(name).load == line
 
-    models = load_zoo().models
+
+@pytest.mark.skipif(timm.__version__ != "1.0.30", reason="names and licences were checked with timm 1.0.30")
+def test_names_and_licenses_are_those_of_timm_and_torchvision():
+    homes, models = {"timm": set(timm.list_pretrained()), "torchvision": set(list_models())}, load_zoo().models
+    for model in models:
+        library, _, name = model.location.partition(":")
+        assert library == "open_clip" or name in homes[library], name
     for model in models[:: len(models) // 50]:
         stated = None if ":" in model.name else get_pretrained_cfg(model.name).license
         assert model.license == (stated or "unknown"), model.name
     assert {model.license for model in models if ":" in model.name} == {"unknown"}
     assert set(PERMISSIVE) < {model.license for model in models}
-
-
-def test_every_model_has_a_line_that_loads_it():
-    lines = {
-        "resnet50.tv_in1k": 'timm.create_model("resnet50.tv_in1k", pretrained=True)',
-        "torchvision:googlenet": 'torchvision.models.get_model("googlenet", weights="IMAGENET1K_V1")',
-        "open_clip:ViT-B-16/laion400m_e31": (
-            'open_clip.create_model_and_transforms("ViT-B-16", pretrained="laion400m_e31")'
-        ),
-    }
-    assert {name: load_zoo().find(name).load for name in lines} == lines
-
-
-def test_names_of_timm_and_torchvision_exist():
-    timm, torchvision = pytest.importorskip("timm"), pytest.importorskip("torchvision")
-    if timm.__version__ != "1.0.30":
-        pytest.skip("the names were checked with timm 1.0.30")
-    homes = {"timm": set(timm.list_pretrained()), "torchvision": set(torchvision.models.list_models())}
-    for model in load_zoo().models:
-        library, _, name = model.location.partition(":")
-        assert library == "open_clip" or name in homes[library], name
 
 
 def test_the_tables_of_the_package_are_whole_and_small():
@@ -134,5 +126,5 @@ def test_the_tables_of_the_package_are_whole_and_small():
     assert zoo.find("resnet50.a1_in1k").cpu_speed < zoo.find("resnet50.a1_in1k").gpu_speed
     one = zoo.find("vit_base_patch16_siglip_224.webli")
     assert one.tables == ("MIEB", "OpenCLIP") and one.imagenet is None and one.pretraining == "image-text"
-    files = t2v.select.zoo.resources.files("task2vec.select").joinpath("data").iterdir()
+    files = resources.files("task2vec.select").joinpath("data").iterdir()
     assert sum(len(file.read_bytes()) for file in files) <= 400_000
