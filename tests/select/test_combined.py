@@ -59,33 +59,27 @@ def cover(posterior):
     return posterior.lean @ posterior.spread @ posterior.lean.T + posterior.common + np.diag(posterior.own)
 
 
-def rescale(fitted, given):
-    """The model with given scales."""
-    return replace(fitted, scales=given, solution=solve(fitted.cells, given))
-
-
 def describe(fitted, query):
     """The query as the dense oracle takes it."""
+    drifts = np.zeros_like(fitted.cells.drifts[:, 0])
+    if drifts.shape[1] > 1:
+        allowed = query.scores["logme"][query.is_candidate]
+        drifts[:5, 1] = np.clip((query.scores["logme"] - allowed.mean()) / allowed.std(), -4, 4)
     return {
         "distances": query.distances["symmetric"],
         "classes": np.log(query.classes) - fitted.classes,
         "is_same": np.array([float(one == query.dataset) for one in fitted.metatask.datasets]),
-        "drifts": np.zeros((5, fitted.cells.drifts.shape[2])),
+        "drifts": drifts,
     }
 
 
 @pytest.mark.parametrize("score", [None, "logme"])
 def test_predictions_and_likelihood_are_those_of_one_dense_solve(score):
-    fitted, query = ask(draw(), 3, score=score)
-    fitted, new = rescale(fitted, scales()), describe(fitted, query)
-    cells = fitted.cells
+    fitted, query = ask(draw(), 3, score=score, scales=scales())
+    cells, posterior = fitted.cells, fitted.posterior(query)
     assert fitted.solution.lift == 0 and cells.seen.any() and not cells.known.all()
     np.testing.assert_array_equal(cells.seen, fitted.metatask.has_seen & cells.known)
-    posterior = fitted.posterior(query)
-    if score:
-        allowed = query.scores["logme"][query.is_candidate]
-        new["drifts"][:, 1] = np.clip((query.scores["logme"] - allowed.mean()) / allowed.std(), -4, 4)
-    mean, spread, cost = oracle.predict(cells, fitted.scales, new)
+    mean, spread, cost = oracle.predict(cells, fitted.scales, describe(fitted, query))
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-9)
     np.testing.assert_allclose(cover(posterior), spread, atol=1e-9)
     np.testing.assert_allclose(fitted.solution.cost, cost, rtol=1e-9)
@@ -95,8 +89,7 @@ def test_predictions_and_likelihood_are_those_of_one_dense_solve(score):
 
 @pytest.mark.parametrize("shared", [np.zeros(3), np.array([0.3, 0.0, 0.5])])
 def test_measured_errors_are_conditioned_on_as_one_dense_solve_does(shared):
-    fitted, query = ask(draw(), 3)
-    fitted, models = rescale(fitted, scales()), [0, 3, 4]
+    (fitted, query), models = ask(draw(), 3, scales=scales()), [0, 3, 4]
     values, noise = np.linspace(-0.8, 0.4, 3), np.linspace(0.01, 0.2, 3)
     told = {"models": models, "values": values, "noise": np.diag(noise) + np.outer(shared, shared)}
     mean, spread, *_ = oracle.solve(fitted.cells, fitted.scales, describe(fitted, query), told)
@@ -269,11 +262,7 @@ def test_with_scores_of_the_features_the_prediction_is_that_of_one_dense_solve()
     values = scale_errors(np.array([0.25, 0.35])) - fitted.centre - 0.2  # on a sample errors are higher
     off = np.sqrt(combined._COMMON * variances + 0.1**2)
     noise = np.diag((1 - combined._COMMON) * variances) + np.outer(off, off)
-    allowed = query.scores["logme"][query.is_candidate]
-    drifts = np.zeros((6, 2))
-    drifts[:5, 1] = np.clip((query.scores["logme"] - allowed.mean()) / allowed.std(), -4, 4)
-    new = describe(fitted, query) | {"drifts": drifts}
-    told = {"models": [0, 4], "values": values, "noise": noise}
+    new, told = describe(fitted, query), {"models": [0, 4], "values": values, "noise": noise}
     mean, *_ = oracle.solve(fitted.cells, fitted.scales, new, told)
     found = predict_conditioned(known, own, query, measured, shift=0.2)
     np.testing.assert_allclose(scale_errors(found.errors), mean[:5] + fitted.centre, atol=1e-6)
@@ -337,14 +326,14 @@ def test_the_noise_of_measured_errors_is_that_of_splits_with_common_images_and_o
 def test_a_new_task_is_lifted_as_the_known_ones_are():
     random = np.random.default_rng(1).random((12, 12)) * 3
     metatask = replace(draw(12, 6), distances={"symmetric": (random + random.T) * (1 - np.eye(12))})
-    fitted, query = ask(metatask, 3)
-    fitted, far = rescale(fitted, scales(width=4.0)), {"symmetric": np.full(11, np.inf)}
-    posterior, given, solution = fitted.posterior(replace(query, distances=far)), fitted.scales, fitted.solution
+    fitted, query = ask(metatask, 3, scales=scales(width=4.0))
+    far = replace(query, distances={"symmetric": np.full(11, np.inf)})
+    posterior, given, solution = fitted.posterior(far), fitted.scales, fitted.solution
     alone = given.good + given.suit * (1 + solution.lift) + given.rest
     taken = np.einsum("eij->e", solution.inverses) * given.good**2
     assert solution.lift > 0.1
     np.testing.assert_allclose(posterior.own, alone - taken, atol=1e-12)
-    flat = rescale(fitted, scales(width=4.0, near=0.0)).posterior(replace(query, distances=far))
+    flat = ask(metatask, 3, scales=scales(width=4.0, near=0.0))[0].posterior(far)
     assert posterior.common > flat.common + given.near * (1 + solution.lift) / 2
 
 
