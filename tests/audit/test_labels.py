@@ -5,13 +5,7 @@ import pytest
 from sklearn.metrics import average_precision_score, confusion_matrix
 from sklearn.neighbors import NearestNeighbors
 
-from task2vec.audit.labels import (
-    SUSPECTED,
-    find_confused_pairs,
-    find_label_issues,
-    find_outliers,
-    measure_isolation,
-)
+from task2vec.audit.labels import SUSPECTED, find_confused_pairs, find_label_issues, find_outliers, measure_isolation
 from tests.audit.material import f1, flipped_labels
 
 EVERY = np.ones(300, dtype=bool)

@@ -108,7 +108,7 @@ def test_images_of_a_test_split_that_are_in_the_training_split_are_a_leak(tmp_pa
     make_folder(tmp_path / "test", images=4, start=50)
     save(paint("green", 2).resize((96, 72)), tmp_path / "test" / "green" / "leak.jpg")
     splits = t2v.read_splits(tmp_path)
-    found = make_report(splits["train"], test={"test": splits["test"]})
+    found = make_report(splits["train"], test=splits["test"])
     (group,) = found.copies
     assert group.is_leak and set(group.images) == {"green/02.jpg", "test: green/leak.jpg"}
     assert set(group.splits) == {"", "test"} and "1 group" in found.suggestions[0].text and found.n_copies == 0

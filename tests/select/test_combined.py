@@ -11,16 +11,7 @@ from task2vec.errors import UndefinedScoreError
 from task2vec.experts import bundled_metatask
 from task2vec.library import MeasuredError
 from task2vec.select import combined, fit_combined, learn_bundled_scales
-from task2vec.select.combined import (
-    Posterior,
-    estimate_noise,
-    find_head_miss,
-    fit_with_heads,
-    predict_conditioned,
-    scale_errors,
-    solve,
-    unscale,
-)
+from task2vec.select.combined import scale_errors, unscale
 from task2vec.select.evaluate import evaluate
 from tests.oracles import combined as oracle
 from tests.select.material import HALF, build, embed, with_errors
@@ -154,7 +145,7 @@ def test_the_gradient_is_that_of_differences(is_euclidean):
     if not is_euclidean:
         random = np.random.default_rng(1).random((11, 11)) * 3
         cells = replace(cells, distances=(random + random.T) * (1 - np.eye(11)))
-        found = solve(cells, scales(width=4.0))
+        found = combined.solve(cells, scales(width=4.0))
         assert found.lift > 0.1 and np.linalg.eigvalsh(found.similarity)[0] > -1e-9
     logs = combined._STARTS + np.random.default_rng(2).normal(size=8) * 0.3
     _, gradient = combined.weigh_scales(logs, cells, 2.0)
@@ -165,7 +156,7 @@ def test_the_gradient_is_that_of_differences(is_euclidean):
 
 
 def test_the_spread_between_few_datasets_has_students_tails():
-    known = Posterior(np.zeros(1), np.array([[2.0]]), np.eye(1) * 0.25, 0.5, np.zeros(1), np.array([0.3]), 0.2)
+    known = combined.Posterior(np.zeros(1), np.array([[2.0]]), np.eye(1) * 0.25, 0.5, np.zeros(1), np.array([0.3]), 0.2)
     assert known.half_widths(3)[0] == pytest.approx(norm.ppf(0.95) * np.sqrt(1 + 0.5 + 0.3 + 0.2))
     unknown = replace(known, between=np.array([0.4]))
     expected = np.sqrt(norm.ppf(0.95) ** 2 * 1.6 + student.ppf(0.95, 4) ** 2 * 0.4)
@@ -229,42 +220,31 @@ def test_scores_and_distances_that_are_odd_or_missing_are_borne():
     assert np.isfinite(fitted.predict(far).errors).all() and not fitted.is_near(far) and fitted.is_near(query)
 
 
-def without_head(number):
-    """An embedding whose head has no known error."""
-    made = embed(f"task {number}", number)
-    return replace(made, provenance=made.provenance | {"head": None})
-
-
-def ask_conditioned(metatask, row):
-    """What `predict_conditioned` takes for a task of which nothing was measured, without heads."""
-    others = np.delete(np.arange(len(metatask.tasks)), row)
-    known = replace(metatask.only(others), embeddings={"": [without_head(number) for number in others]})
-    return known, without_head(row), metatask.query(row, known=others)
-
-
-def measure(errors, *, task="another sample"):
-    return [
-        MeasuredError(task, "x", error, HALF, seed, error - 0.05, error + 0.05) for seed, error in enumerate(errors)
-    ]
+def measure(errors):
+    return [MeasuredError("t", "x", error, HALF, seed, error - 0.05, error + 0.05) for seed, error in enumerate(errors)]
 
 
 def test_with_scores_of_the_features_the_prediction_is_that_of_one_dense_solve():
-    known, own, query = ask_conditioned(draw(), 3)
+    metatask, others = draw(), np.delete(np.arange(8), 3)
+    made = [embed(f"task {number}", number) for number in range(8)]
+    embeddings = [replace(one, provenance=one.provenance | {"head": None}) for one in made]
+    known = replace(metatask.only(others), embeddings={"": [embeddings[number] for number in others]})
+    own, query = embeddings[3], metatask.query(3, known=others)
     bare = fit_combined(known, score="logme")
     plain = bare.describe(replace(bare.posterior(query), noise=0.0), query.is_candidate)
-    found = predict_conditioned(known, own, query, {})
+    found = combined.predict_conditioned(known, own, query, {})
     for name in ("errors", "low", "high"):
         np.testing.assert_allclose(getattr(found, name), getattr(plain, name), atol=1e-6)
     measured = {"model 0": measure([0.2, 0.25, 0.3]), "model 4": measure([0.4, 0.3])}
-    fitted = fit_with_heads(known, "logme")
-    assert fit_with_heads(known, "logme") is fitted is not fit_with_heads(known)
-    variances = estimate_noise(fitted, list(measured.values()))
+    fitted = combined.fit_with_heads(known, "logme")
+    assert combined.fit_with_heads(known, "logme") is fitted is not combined.fit_with_heads(known)
+    variances = combined.estimate_noise(fitted, list(measured.values()))
     values = scale_errors(np.array([0.25, 0.35])) - fitted.centre - 0.2  # on a sample errors are higher
     off = np.sqrt(combined._COMMON * variances + 0.1**2)
     noise = np.diag((1 - combined._COMMON) * variances) + np.outer(off, off)
     new, told = describe(fitted, query), {"models": [0, 4], "values": values, "noise": noise}
     mean, *_ = oracle.solve(fitted.cells, fitted.scales, new, told)
-    found = predict_conditioned(known, own, query, measured, shift=0.2)
+    found = combined.predict_conditioned(known, own, query, measured, shift=0.2)
     np.testing.assert_allclose(scale_errors(found.errors), mean[:5] + fitted.centre, atol=1e-6)
     # Of model 4 at images of half the size: lower by another shift, which differs by network, too.
     last = {"model 4": (measured.pop("model 4"), 2.0)}
@@ -273,7 +253,7 @@ def test_with_scores_of_the_features_the_prediction_is_that_of_one_dense_solve()
     each = np.diag([0, (2 * combined._SIZE_OWN) ** 2])
     noise = np.diag((1 - combined._COMMON) * variances) + each + np.outer(off, off)
     mean, *_ = oracle.solve(fitted.cells, fitted.scales, new, told | {"values": values, "noise": noise})
-    found = predict_conditioned(known, own, query, measured, 0.2, last)
+    found = combined.predict_conditioned(known, own, query, measured, 0.2, last)
     np.testing.assert_allclose(scale_errors(found.errors), mean[:5] + fitted.centre, atol=1e-6)
 
 
@@ -292,12 +272,12 @@ def test_how_far_heads_miss_is_learned_from_every_source_once():
     grouped = fit_combined(one, scales=scales(rest=0.01))
     for each in (fitted, wider, grouped):
         found = oracle.miss(each.cells, each.scales, combined._SOURCES)
-        assert find_head_miss(each) == pytest.approx(found, rel=1e-6)
-    assert find_head_miss(fitted) == pytest.approx(luck.var(), rel=0.3)
-    assert find_head_miss(wider) < 0  # closer than the model grants
-    assert find_head_miss(grouped) < find_head_miss(fitted) / 2
+        assert combined.find_head_miss(each) == pytest.approx(found, rel=1e-6)
+    assert combined.find_head_miss(fitted) == pytest.approx(luck.var(), rel=0.3)
+    assert combined.find_head_miss(wider) < 0  # closer than the model grants
+    assert combined.find_head_miss(grouped) < combined.find_head_miss(fitted) / 2
     errors[:, -1] = np.nan
-    assert find_head_miss(fit_combined(with_errors(metatask, errors), scales=scales())) == 0
+    assert combined.find_head_miss(fit_combined(with_errors(metatask, errors), scales=scales())) == 0
 
 
 def test_the_noise_of_measured_errors_is_that_of_splits_with_common_images_and_of_few_test_images():
@@ -309,7 +289,7 @@ def test_the_noise_of_measured_errors_is_that_of_splits_with_common_images_and_o
     squares = sum(np.square(each - each.mean()).sum() for each in values)
 
     def estimate(noise, given):
-        return estimate_noise(replace(fitted, cells=replace(fitted.cells, noise=noise)), given)
+        return combined.estimate_noise(replace(fitted, cells=replace(fitted.cells, noise=noise)), given)
 
     none = np.zeros(count)
     usual = np.where(np.arange(count) == 0, 0.002, 0)  # of a task with one split the noise is unknown, not zero
@@ -346,11 +326,11 @@ def test_the_scales_that_ship_are_those_learned_on_the_bundle():
 
 def test_other_evidence_than_the_bundle_has_scales_of_its_own():
     metatask = replace(bundled_metatask(), domains={}).select("half")
-    whole, fewer = fit_with_heads(metatask), fit_with_heads(metatask.only(range(20, 60)))
+    whole, fewer = combined.fit_with_heads(metatask), combined.fit_with_heads(metatask.only(range(20, 60)))
     assert whole.scales in combined.read_scales().values() and fewer.scales == combined.learn_scales(fewer.cells)
     errors = metatask.errors.copy()
     errors[3, 2, 0, 1] += 1e-3
-    changed = fit_with_heads(replace(metatask, errors=errors))
+    changed = combined.fit_with_heads(replace(metatask, errors=errors))
     assert changed.scales not in combined.read_scales().values() and changed.scales != fewer.scales
     np.testing.assert_allclose(changed.scales, whole.scales, rtol=0.05)  # nearly the same evidence
 

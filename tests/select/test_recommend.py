@@ -11,13 +11,12 @@ import task2vec as t2v
 from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 from task2vec.experts import ErrorProtocol, ModelInfo, TaskInfo, checkpoint, linear_error
-from task2vec.experts.checkpoint import write_tensors
 from task2vec.experts.protocol import wilson_interval
 from task2vec.library import Expert, Library, MeasuredError
 from task2vec.select import budget as budgets
 from task2vec.select import candidates, combined
 from task2vec.select import recommend as room
-from task2vec.select.combined import SIZE_SHIFT, fit_with_heads, scale_errors, unscale
+from task2vec.select.combined import scale_errors, unscale
 from task2vec.select.recommend import recommend
 from task2vec.select.zoo import load_zoo
 from tests.cli.material import paint
@@ -98,7 +97,7 @@ def test_a_little_ahead_is_not_enough(world, monkeypatch):
     monkeypatch.setattr(combined, "REACH", 0.0)
     combined.fit_with_heads.cache_clear()
     advice = ask(world)
-    combined.fit_with_heads.cache_clear()
+    combined.fit_with_heads.cache_clear()  # for other tests
     assert names_of(advice.rows)[:2] == [BEST, "tf_efficientnet_lite0"] and not advice.is_confident
     assert "(tf_efficientnet_lite0 is predicted to be" in advice.verdict
     assert advice.rows[1].error < advice.rows[0].error
@@ -202,7 +201,7 @@ def test_candidates_by_a_name_of_the_zoo_are_the_known_networks_and_those_withou
 def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, library):
     metadata = {"kind": "expert", "name": "gulls", "architecture": "timm:resnet10t", "size": [64, 64], "task": "gulls"}
     file = library.folder / "gulls.expert.safetensors"
-    write_tensors(file, {"weight": torch.zeros(1)}, metadata | {"task_fingerprint": fingerprint(60)})
+    checkpoint.write_tensors(file, {"weight": torch.zeros(1)}, metadata | {"task_fingerprint": fingerprint(60)})
     source = embed("gulls", 60)
     library.add(source)
     library.add(Expert("untried", "hub", "timm:resnet10t", input_size=64))
@@ -375,7 +374,7 @@ def test_errors_of_other_tasks_at_smaller_images_count_as_if_at_the_known_size(w
                 add_at_size(library, "second", size, {50: 0.9} | moved)  # one of both sizes: the known one counts
             return recommend(embed("mine", 30), evidence=world, library=library)
 
-    moved, small = fill("moved", 112, SIZE_SHIFT), fill("small", 56, 0.0)
+    moved, small = fill("moved", 112, combined.SIZE_SHIFT), fill("small", 56, 0.0)
     assert names_of(moved.rows) == names_of(small.rows)
     for one, other in zip(moved.rows, small.rows, strict=True):
         assert (one.error, one.low, one.high) == pytest.approx((other.error, other.low, other.high), abs=1e-9)
@@ -413,7 +412,7 @@ def test_the_head_of_the_embedding_says_how_hard_the_task_is(world):
     easy, silent, hard = (recommend(mine_with(head=head), evidence=evidence).rows[0] for head in given)
     assert easy.error < silent.error < hard.error
     assert max(easy.high - easy.low, hard.high - hard.low) < silent.high - silent.low
-    fitted = fit_with_heads(evidence.select("half"))
+    fitted = combined.fit_with_heads(evidence.select("half"))
     np.testing.assert_allclose(unscale(fitted.cells.values[:, -1] + fitted.centre), heads)
     widths = []
     for images in (20, None, 200, 10**9):  # one of many images is trusted more, and intervals are for new images
@@ -599,8 +598,7 @@ def test_scores_of_the_measured_features_count_if_all_candidates_have_one(seen_w
 
     without = ask_with(1.0, -1.0, evidence=seen_world)  # its errors come with no scores
     first, second = [name.partition(":")[2] for name, *_ in networks[:2]]
-    for values in ((np.nan, 9.0), (9.0, np.nan)):
-        assert ask_with(*values).rows == without.rows
+    assert ask_with(np.nan, 9.0).rows == without.rows
     for values, better, worse in (((2.0, -2.0), first, second), ((-2.0, 2.0), second, first)):
         advice = ask_with(*values)
         assert advice[better].p_best > without[better].p_best and advice[worse].error > without[worse].error
@@ -695,8 +693,6 @@ BOTH = (f"timm:{LITE0}", f"timm:{BEST}")
     [
         # The slow one does not fit; the fast one is measured after the embedding.
         (25, {"passes": {BOTH[0]: 1.0}}, 1, True, f"not measured: the time left is not enough for {LITE0}"),
-        (25, {"passes": {BOTH[1]: 1.0}}, 1, True, f"not measured: the time left is not enough for {BEST}"),
-        (60, {"passes": {BOTH[1]: 1.0}}, 2, False, "nothing had to be predicted"),
         # The first one takes longer than expected, so the second one waits.
         (30, {"takes": dict.fromkeys(BOTH, 20)}, 1, True, "1 candidate on this machine not measured: the time left"),
         (3, {}, 0, False, "2 candidates on this machine not measured: the time left is not enough"),
@@ -705,7 +701,6 @@ BOTH = (f"timm:{LITE0}", f"timm:{BEST}")
         (48, {"passes": dict.fromkeys(BOTH, 2.0), "takes": dict.fromkeys(BOTH, 30)}, 0, True, "not enough"),
         # Another measurement gains little.
         (50, {"passes": {BOTH[1]: 2.0}, "least": 1.0}, 0, True, "expected to lower the error by less than 0.1 points"),
-        (50, {"passes": {BOTH[1]: 2.0}, "least": 0.0}, 1, True, "not enough"),
         (60, {"least": 1.0}, 2, False, "nothing had to be predicted"),  # there is time for all
     ],
 )
@@ -734,16 +729,16 @@ def test_a_measurement_that_takes_much_longer_is_stopped(spend, library, monkeyp
 
 
 def test_many_images_are_sampled_and_what_was_measured_is_less_certain(spend, library):
-    many = make_task((230, 230), seed=11, name="many")
-    options = {"what": many, "library": library, "shots": "half"}
+    many = make_task((110, 110), seed=11, name="many")
+    options = {"what": many, "library": library, "shots": "half", "passes": dict.fromkeys(BOTH, 0.2)}
     advice, loaded, seconds = spend(60, **options)
-    assert len(loaded) == 2 and seconds <= 60 and advice.measured_images == 230 and advice.images == 460
-    sample = many.sample(230)
+    assert len(loaded) == 2 and seconds <= 60 and advice.measured_images == 110 and advice.images == 220
+    sample = many.sample(110)
     assert not library.tasks() and not library.errors()  # a sample is no task of the user's
     (own,) = linear_error(make_model("x", seed=2), sample, ErrorProtocol("half"), device="cpu")
-    assert advice[BEST].measured == own.error and has_note(advice, "a sample of 230 of 460 images")
+    assert advice[BEST].measured == own.error and has_note(advice, "a sample of 110 of 220 images")
     whole, _, _ = spend(600, **options)
-    assert whole.measured_images == 460 and not has_note(whole, "a sample of")
+    assert whole.measured_images == 220 and not has_note(whole, "a sample of")
     for name in (LITE0, BEST):
         assert advice[name].high - advice[name].low > whole[name].high - whole[name].low
 
