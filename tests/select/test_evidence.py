@@ -52,6 +52,9 @@ def test_source_tasks_are_found_by_fingerprint_and_never_by_name():
     # A task that is left out stays as the source task of a model.
     for dropped in (found.only([2]), whole.select(family="labels")):
         assert np.array_equal(dropped.to_sources(SYMMETRIC)[0], found.to_sources(SYMMETRIC)[2], equal_nan=True)
+    turned = found.only([2, 0], [3, 1])
+    assert np.array_equal(turned.to_sources(SYMMETRIC)[0], found.to_sources(SYMMETRIC)[2, [3, 1]])
+    assert np.array_equal(turned.halves, found.halves[[2, 0]][:, [3, 1]])
 
 
 def test_distances_are_those_that_are_stored_or_of_domains_and_taxa():
