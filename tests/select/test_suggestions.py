@@ -180,6 +180,17 @@ def test_a_limit_of_time_holds_for_the_zoo_too(world, monkeypatch):  # noqa: F81
     assert "images/s" not in advice.to_text(width=120)
 
 
+def test_offline_keeps_what_is_on_this_machine(world, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: location.endswith("lite1"))
+    monkeypatch.setattr(suggestions, "has_weights", lambda location: False)
+    advice = recommend(embed("mine", 30), evidence=world, offline=True)
+    assert [row.model for row in advice.rows] == ["tf_efficientnet_lite1"] and not advice.zoo
+    assert any("3 candidates whose weights are not on this machine" in note for note in advice.notes)
+    monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: False)
+    with pytest.raises(UsageError, match=r"\(--offline\), so none is left .* drop --offline"):
+        recommend(embed("mine", 30), evidence=world, offline=True)
+
+
 def test_named_models_are_compared_when_fine_tuned_even_if_no_linear_error_is_known(world):  # noqa: F811
     names = ["mobilenetv3_small_050.lamb_in1k", "mobilevit_s.cvnets_in1k"]
     known = recommend(embed("mine", 30), evidence=world, candidates=["tf_efficientnet_lite0", *names])
