@@ -5,21 +5,14 @@ import pytest
 from sklearn.metrics import average_precision_score, confusion_matrix
 from sklearn.neighbors import NearestNeighbors
 
-from task2vec.audit.labels import (
-    SUSPECTED,
-    find_confused_pairs,
-    find_label_issues,
-    find_outliers,
-    measure_isolation,
-)
+from task2vec.audit.labels import SUSPECTED, find_confused_pairs, find_label_issues, find_outliers, measure_isolation
 from tests.audit.material import f1, flipped_labels
 
 EVERY = np.ones(300, dtype=bool)
-# What cleanlab 2.9.0 finds in `flipped_labels(seed=k)`, by its default score and by its default filter.
+# What cleanlab 2.9.0 finds in `flipped_labels(seed=k)`, by its default score and by its default filter. Of those of the
+# first seed it suspects 23 wrong labels and 9 right ones.
 CLEANLAB_PRECISION = (0.8383, 0.8953, 0.9243, 0.9254)
 CLEANLAB_F1 = (0.821, 0.679, 0.704, 0.759)
-CLEANLAB_ISSUES = [2, 27, 30, 53, 69, 74, 80, 95, 104, 109, 126, 129, 147, 169, 175, 184]
-CLEANLAB_ISSUES += [185, 189, 198, 200, 205, 207, 217, 220, 238, 241, 242, 245, 263, 283, 284, 299]
 
 
 def score_by_hand(p, given):
@@ -55,26 +48,8 @@ def test_wrong_labels_are_ranked_and_suspected_no_worse_than_by_cleanlab():
         f1s.append(f1(found.is_suspected, is_wrong))
         hits = found.is_suspected & is_wrong
         assert (found.suggested[hits] == p[hits].argmax(1)).all() and hits.sum() >= 0.6 * is_wrong.sum()
+        assert seed or (hits.sum(), found.is_suspected.sum()) == (18, 22)
     assert np.mean(f1s) >= np.mean(CLEANLAB_F1) + 0.05  # of 24 wrong labels, so one draw says little
-
-
-def test_cleanlab_finds_what_is_written_here():
-    why = "cleanlab is not a dependency of the tests; its figures are written above"
-    rank, filters = (pytest.importorskip(f"cleanlab.{name}", reason=why) for name in ("rank", "filter"))
-    for seed in range(4):
-        p, given, is_wrong = flipped_labels(seed=seed)
-        score, is_issue = rank.get_label_quality_scores(given, p), filters.find_label_issues(given, p)
-        assert average_precision_score(is_wrong, -score) == pytest.approx(CLEANLAB_PRECISION[seed], abs=1e-4)
-        assert f1(is_issue, is_wrong) == pytest.approx(CLEANLAB_F1[seed], abs=1e-3)
-        assert seed or np.flatnonzero(is_issue).tolist() == CLEANLAB_ISSUES
-
-
-def test_cleanlab_suspects_more_right_labels():
-    p, given, is_wrong = flipped_labels()
-    is_issue = np.isin(np.arange(300), CLEANLAB_ISSUES)
-    found = find_label_issues(p, given, EVERY).is_suspected
-    assert (found & is_wrong).sum() == 18 and (is_issue & is_wrong).sum() == 23
-    assert (found & ~is_wrong).sum() == 4 < (is_issue & ~is_wrong).sum()
 
 
 def test_images_that_cannot_be_judged_are_never_suspected_and_change_nothing():
@@ -124,7 +99,6 @@ def test_confused_pairs_are_those_of_the_confusion_matrix():
     both = np.triu(counts + counts.T, 1)
     assert mistakes == sorted(both.ravel(), reverse=True)[:4]
     assert len(find_confused_pairs(p, given, is_judged, names=names, limit=99)) == (both > 0).sum()
-    assert find_confused_pairs(p, np.eye(6)[given], is_judged, names=names) == []
 
 
 def test_isolation_is_the_distance_to_the_nearest_neighbours(monkeypatch):
@@ -139,6 +113,6 @@ def test_images_of_another_world_are_outliers():
     rng = np.random.default_rng(0)
     centre, other = rng.random((2, 40))
     features = np.concatenate([centre + 0.2 * rng.random((200, 40)), other + 0.2 * rng.random((3, 40))])
-    assert find_outliers(measure_isolation(features))[200:].all()
-    assert find_outliers(measure_isolation(features)).sum() <= 8
+    is_outlier = find_outliers(measure_isolation(features))
+    assert is_outlier[200:].all() and is_outlier.sum() <= 8
     assert not find_outliers(measure_isolation(np.ones((20, 4)))).any()

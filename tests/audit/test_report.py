@@ -13,6 +13,7 @@ import task2vec as t2v
 from task2vec.audit import report as module
 from task2vec.audit import suggestions
 from task2vec.errors import DataChangedError
+from task2vec.tasks.images import ChosenImages
 from tests.audit.material import COLOURS, make_folder, paint, plant, save
 from tests.library.making import fail
 from tests.plots.browser import Browser, Page, find_browser
@@ -36,7 +37,7 @@ def found(folder):
     return make_report(folder)
 
 
-def test_what_was_planted_is_found(found):
+def test_what_was_planted_is_found_and_suggestions_have_evidence_and_a_command(found, folder):
     assert [(issue.image, issue.label, issue.suggested) for issue in found.label_issues] == [
         ("green/wrong.jpg", "green", "red")
     ]
@@ -49,9 +50,6 @@ def test_what_was_planted_is_found(found):
     assert found.error.low <= found.error.error <= found.error.high < 0.2
     assert found.classes[0].name == "green" and found.classes[0].error == pytest.approx(1 / 15, abs=0.02)
     assert all(found.task.targets[number] == found.task.classes.index("green") for number in found.classes[0].typical)
-
-
-def test_suggestions_have_evidence_and_a_command(found, folder):
     texts = [one.text for one in found.suggestions]
     for words in ("1 suspected label error", "2 groups of copies", "1 unreadable file"):
         assert any(words in text for text in texts), texts
@@ -110,15 +108,15 @@ def test_images_of_a_test_split_that_are_in_the_training_split_are_a_leak(tmp_pa
     make_folder(tmp_path / "test", images=4, start=50)
     save(paint("green", 2).resize((96, 72)), tmp_path / "test" / "green" / "leak.jpg")
     splits = t2v.read_splits(tmp_path)
-    found = make_report(splits["train"], test={"test": splits["test"]})
+    found = make_report(splits["train"], test=splits["test"])
     (group,) = found.copies
     assert group.is_leak and set(group.images) == {"green/02.jpg", "test: green/leak.jpg"}
     assert set(group.splits) == {"", "test"} and "1 group" in found.suggestions[0].text and found.n_copies == 0
     assert len(found.task) == 24 and "leak between splits" in found.to_html()
     rows = list(csv.DictReader(found.to_csv(tmp_path / "images.csv").read_text().splitlines()))
     assert len(rows) == 25 and (rows[-1]["image"], rows[-1]["copies"]) == ("test: green/leak.jpg", "green/02.jpg")
-    assert make_report(tmp_path / "train", test=tmp_path / "test").copies[0].is_leak
-    assert make_report(tmp_path).copies == found.copies and make_report(str(tmp_path)).task.name.endswith("(train)")
+    again = make_report(str(tmp_path))
+    assert again.copies == found.copies and again.task.name.endswith("(train)")
 
 
 def test_the_table_and_the_plain_values_have_all_of_it(found, tmp_path):
@@ -193,20 +191,10 @@ def hostile(tmp_path_factory):
         rows.append((paint(("red", "blue")[number % 2], number), number % 2))
     rows.append((paint("red", 99), 1))
     found = make_report(t2v.from_dataset(rows, classes=kinds, name=HOSTILE))
-    found = replace(found, images=_Named(found.images), notes=(HOSTILE,))
+    images = ChosenImages((found.images,), [(0, number) for number in range(13)], (HOSTILE,))
     path = tmp_path_factory.mktemp("hostile") / "report.html"
-    found.to_html(path)
+    replace(found, images=images, notes=(HOSTILE,)).to_html(path)
     return path
-
-
-class _Named:
-    """Images with hostile names."""
-
-    def __init__(self, images):
-        self.load, self.is_threadsafe = images.load, images.is_threadsafe
-
-    def name(self, index):
-        return f"{index}{HOSTILE}"
 
 
 def test_hostile_names_are_text(hostile):
@@ -236,14 +224,11 @@ def test_a_browser_opens_it_asks_for_nothing_and_runs_nothing(hostile, tmp_path)
 
 def test_a_map_and_ranks_where_known_tasks_can_be_compared(found, monkeypatch):
     """The bundled tasks are by another probe: tasks of the same one stand in for them."""
-    others = []
-    for seed in range(9):
-        rows = [
-            (paint(kind, 100 * seed + number), at) for number in range(6) for at, kind in enumerate(("red", "blue"))
-        ]
-        task = t2v.from_dataset(rows, name=f"task {seed}")
-        others.append(t2v.embed(task, make_tiny(), settings=SETTINGS, device="cpu"))
-    monkeypatch.setattr(module, "list_bundled", lambda _: others)
+    noise, others = np.random.default_rng(0).lognormal(size=(9, len(found.embedding))), []
+    for number, factors in enumerate(noise):
+        about = found.embedding.provenance | {"task_fingerprint": f"task {number}"}
+        others.append(replace(found.embedding, fisher=found.embedding.fisher * factors, provenance=about))
+    monkeypatch.setattr(module, "list_bundled", lambda _: [found.embedding, *others])
     known, place = module._draw_map(found.embedding)
     near = module._find_neighbours(found.embedding, None)
     assert len(known) == 9 and len(place) == 2 and len(near) == module.NEIGHBOURS

@@ -13,16 +13,13 @@ def cover(cells, scales, new):
     same = np.block([[cells.is_same, new["is_same"][:, None]], [new["is_same"][None], np.ones((1, 1))]])
     drifts = np.concatenate([cells.drifts, new["drifts"][:, None]], axis=1)
     models, tasks, _ = drifts.shape
-    pairs = [(task, model) for task in range(tasks) for model in range(models)]
-    whole = np.empty((len(pairs), len(pairs)))
-    for i, (s, e) in enumerate(pairs):
-        for j, (t, f) in enumerate(pairs):
-            near = np.exp(-distances[s, t] / scales.width)
-            hard = LEVEL + CLASSES * classes[s] * classes[t] + scales.near * near
-            hard += scales.own * (s == t) + scales.dataset * same[s, t]
-            alone = (scales.good + scales.suit * near) * (e == f)
-            whole[i, j] = hard + SLOPES * drifts[e, s] @ drifts[f, t] + alone
-    return pairs, whole
+    near = np.exp(-distances / scales.width)
+    hard = LEVEL + CLASSES * np.outer(classes, classes) + scales.near * near
+    hard += scales.own * np.eye(tasks) + scales.dataset * same
+    rows = drifts.swapaxes(0, 1).reshape(tasks * models, -1)
+    whole = np.kron(hard, np.ones((models, models))) + SLOPES * rows @ rows.T
+    whole += np.kron(scales.good + scales.suit * near, np.eye(models))
+    return [(task, model) for task in range(tasks) for model in range(models)], whole
 
 
 def solve(cells, scales, new, told=None):
@@ -50,11 +47,6 @@ def predict(cells, scales, new):
     """Mean and covariance of the new task's errors, and minus the log likelihood without its constant."""
     mean, spread, inner, values = solve(cells, scales, new)
     return mean, spread, 0.5 * (np.linalg.slogdet(inner)[1] + values @ np.linalg.solve(inner, values))
-
-
-def learn(cells, scales, new, told):
-    """The same mean and covariance when some errors on the new task itself are known too."""
-    return solve(cells, scales, new, told)[:2]
 
 
 def miss(cells, scales, prior):

@@ -1,4 +1,4 @@
-"""Learning curves the slow way: joint Gaussians of everything, written cell by cell, and conditioned."""
+"""Learning curves the slow way: joint Gaussians of everything, written down as a whole, and conditioned."""
 
 import numpy as np
 
@@ -14,23 +14,17 @@ def condition(mean, covariance, known, values):
 def predict_curve(mean, spread, rest, given, values, noise, wanted):
     """Means and variances at the sizes `wanted` of a line with residuals, given noisy values at other sizes."""
     steps = np.log(np.array([*given, *wanted]) / 5)
-    covariance = np.empty((len(steps), len(steps)))
-    for i, one in enumerate(steps):
-        for j, other in enumerate(steps):
-            covariance[i, j] = spread[0, 0] + spread[0, 1] * (one + other) + spread[1, 1] * one * other
-            covariance[i, j] += (rest + (noise[i] if i < len(given) else 0)) * (i == j)
-    found, left = condition(mean[0] + mean[1] * steps, covariance, list(range(len(given))), values)
+    basis = np.stack([np.ones(len(steps)), steps], axis=1)
+    covariance = basis @ spread @ basis.T + np.diag(rest + np.append(noise, np.zeros(len(wanted))))
+    found, left = condition(basis @ mean, covariance, list(range(len(given))), values)
     return found, np.diag(left)
 
 
 def predict_shift(points, values, distances, width, variances, network):
     """Mean and variance of the shift of a new task, number -1, given those of (task, network) points."""
     constant, by_network, near, own, rest = variances
-    everything = [*points, (-1, network)]
-    covariance = np.empty((len(everything), len(everything)))
-    for i, (task, net) in enumerate(everything):
-        for j, (other, other_net) in enumerate(everything):
-            covariance[i, j] = constant + near * np.exp(-distances[task, other] / width)
-            covariance[i, j] += by_network * (net == other_net) + own * (task == other) + rest * (i == j)
-    found, left = condition(np.zeros(len(everything)), covariance, list(range(len(points))), values)
+    tasks, networks = map(np.array, zip(*points, (-1, network), strict=True))
+    covariance = constant + near * np.exp(-distances[np.ix_(tasks, tasks)] / width) + rest * np.eye(len(tasks))
+    covariance += by_network * np.equal.outer(networks, networks) + own * np.equal.outer(tasks, tasks)
+    found, left = condition(np.zeros(len(tasks)), covariance, list(range(len(points))), values)
     return float(found[0]), float(left[0, 0])

@@ -186,13 +186,7 @@ def walk(taxonomy, a, b):
     return steps
 
 
-def common_taxon(taxonomy, names):
-    """The longest path that the classes share."""
-    first, *others = [path_of(taxonomy, name) for name in names]
-    return max((taxon for taxon in first if all(taxon in path for path in others)), key=len)
-
-
 def height(taxonomy, a, b):
     """How many levels of ranks the lowest common taxon lies above the classes."""
-    taxon = common_taxon(taxonomy, [a, b])
+    *_, taxon = (taxon for taxon in path_of(taxonomy, a) if taxon in path_of(taxonomy, b))
     return len(taxonomy.ranks) + 1 - (taxon[-1][0] if taxon else 0)

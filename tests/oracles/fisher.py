@@ -147,17 +147,11 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def full_fisher(u: np.ndarray, w: np.ndarray, images: np.ndarray) -> np.ndarray:
-    """(h d, h d): the whole matrix for the weights U (h, d), row by row, averaged over the rows of `images` (n, d)."""
-    total = np.zeros((u.size, u.size))
+def filter_fisher(u: np.ndarray, w: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """(h,): the diagonal for the weights U (h, d), averaged over those of each hidden unit and the rows of `images`."""
+    total = np.zeros(len(u))
     for x in images:
         z = sigmoid(u @ x)
         p = sigmoid(w @ z)
-        s = np.outer(w, w) * np.outer(z, z) * np.outer(1 - z, 1 - z)
-        total += p * (1 - p) * np.kron(s, np.outer(x, x))
+        total += p * (1 - p) * np.square(w * z * (1 - z)) * np.square(x).mean()
     return total / len(images)
-
-
-def filter_fisher(u: np.ndarray, w: np.ndarray, images: np.ndarray) -> np.ndarray:
-    """(h,): the diagonal averaged over the weights of each hidden unit."""
-    return full_fisher(u, w, images).diagonal().reshape(u.shape).mean(1)

@@ -107,26 +107,6 @@ def logme(x, y):
     return np.mean(found)
 
 
-def logme_fixed_point(x, y, rounds=3000):
-    """The paper's own iteration in alpha and beta, with the matrices as they stand there."""
-    found = []
-    n, d = x.shape
-    for label in np.unique(y):
-        column, alpha, beta = (y == label).astype(float), 1.0, 1.0
-        squares = np.linalg.svd(x, compute_uv=False) ** 2
-        for _ in range(rounds):
-            a = alpha * np.eye(d) + beta * x.T @ x
-            m = beta * np.linalg.solve(a, x.T @ column)
-            gamma = np.sum(beta * squares / (alpha + beta * squares))
-            alpha, beta = gamma / (m @ m), (n - gamma) / np.sum((x @ m - column) ** 2)
-        a = alpha * np.eye(d) + beta * x.T @ x
-        m = beta * np.linalg.solve(a, x.T @ column)
-        evidence = n / 2 * math.log(beta) + d / 2 * math.log(alpha) - n / 2 * math.log(2 * math.pi)
-        evidence -= beta / 2 * np.sum((x @ m - column) ** 2) + alpha / 2 * m @ m + np.linalg.slogdet(a)[1] / 2
-        found.append(evidence / n)
-    return np.mean(found)
-
-
 def leep(theta, y):
     n, s = theta.shape
     joint = {label: [sum(theta[i, z] for i in range(n) if y[i] == label) / n for z in range(s)] for label in set(y)}

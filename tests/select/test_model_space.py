@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from task2vec.errors import UndefinedScoreError
-from task2vec.experts.metatask import SYMMETRIC
 from task2vec.select import fit_model_space
 from task2vec.select.model_space import _cross_entropy, _finish, _Sums, make_labels
 from task2vec.select.strategies import fit_asymmetric
@@ -17,16 +16,6 @@ from tests.select.material import make_metatask
 
 def measure(tasks, places):
     return _finish(*_Sums.apply(tasks, places), places.shape[1])
-
-
-def test_labels_are_sharp_and_independent_of_scale():
-    errors = np.array([[0.1, 0.2, np.nan, 0.4], [0.3, 0.3, 0.3, np.nan]])
-    labels = make_labels(errors)
-    values = np.array([0.1, 0.2, 0.4])
-    wanted = np.exp(-20 * (values - values.mean()) / values.std())
-    np.testing.assert_allclose(labels[0, [0, 1, 3]], wanted / wanted.sum())
-    assert labels[0, 2] == 0 and labels[1].tolist() == [1 / 3, 1 / 3, 1 / 3, 0]
-    np.testing.assert_allclose(make_labels(errors / 2 + 0.1), labels, atol=1e-12)
 
 
 def test_loss_and_gradient_are_those_of_the_slow_formula():
@@ -46,6 +35,7 @@ def test_loss_and_gradient_are_those_of_the_slow_formula():
     found = measure(torch.from_numpy(tasks).exp(), torch.from_numpy(models))
     np.testing.assert_allclose(found, slow, atol=1e-12)
     assert float(loss.detach()) == pytest.approx(slow_loss(tasks, models, trivials, errors, 4.0, **options), abs=1e-10)
+    assert make_labels(np.array([[0.3, 0.3, np.nan]])).tolist() == [[0.5, 0.5, 0]]
     for place in ((0, 0), (1, 7), (2, 11)):
         step = np.zeros_like(models)
         step[place] = 1e-4
@@ -77,7 +67,7 @@ def test_with_all_errors_known_it_fits():
     assert space.loss < 0.7 * before.loss and np.isfinite(space.places).all() and space.gamma > 0
 
 
-def test_the_same_meta_task_gives_the_same_bytes_and_probabilities_of_candidates():
+def test_the_same_meta_task_gives_the_same_bytes_and_probabilities_of_candidates_and_needs_embeddings():
     metatask = make_metatask()
     one, two = (fit_model_space(metatask, epochs=5) for _ in range(2))
     assert one.places.tobytes() == two.places.tobytes() and one.gamma == two.gamma
@@ -85,30 +75,21 @@ def test_the_same_meta_task_gives_the_same_bytes_and_probabilities_of_candidates
     found = one.predict(query)
     assert found.p_best[1] == 0 and found.p_best.sum() == pytest.approx(1)
     assert found.p_best.argmax() == found.order(query.is_candidate)[0]
+    with pytest.raises(UndefinedScoreError, match="'task 1' has no embedding"):
+        one.predict(replace(query, vector=None))
+    with pytest.raises(UndefinedScoreError, match="not every task of the meta-task has an embedding"):
+        fit_model_space(replace(metatask, vectors=None))
 
 
-def test_trivial_embeddings_may_be_far_away_or_missing():
+def test_trivial_embeddings_may_be_far_away_or_missing_and_one_model_alone_stays_where_it_is():
     metatask = make_metatask()
     far = fit_model_space(replace(metatask, trivial_vectors=np.full_like(metatask.vectors, 1e-12)), epochs=1)
     assert np.isfinite(far.places).all() and np.isfinite(far.loss)
     metatask = replace(metatask, trivial_vectors=None, trivial_distances={}, distances={})
     space = fit_model_space(metatask, epochs=4)
     assert not space.simplicity.any() and np.isfinite(space.predict(metatask.query(0)).loss).all()
-
-
-def test_one_model_alone_stays_where_it_is():
     metatask = make_metatask(models=1, unknown=0)
-    space = fit_model_space(metatask, epochs=5)
-    np.testing.assert_allclose(space.places, space.start, atol=1e-6)
-    assert np.isfinite(space.gamma) and space.loss == 0
-    assert np.isfinite(space.predict(metatask.query(0)).loss).all()
-
-
-def test_what_cannot_be_fitted_is_refused():
-    metatask = make_metatask()
-    with pytest.raises(UndefinedScoreError, match="not every task of the meta-task has an embedding"):
-        fit_model_space(replace(metatask, vectors=None))
-    space = fit_model_space(metatask, epochs=0)
-    assert "ModelSpace(6 models, 40 filters" in repr(space) and SYMMETRIC in metatask.distances
-    with pytest.raises(UndefinedScoreError, match="'task 0' has no embedding"):
-        space.predict(replace(metatask.query(0), vector=None))
+    alone = fit_model_space(metatask, epochs=5)
+    np.testing.assert_allclose(alone.places, alone.start, atol=1e-6)
+    assert np.isfinite(alone.gamma) and alone.loss == 0
+    assert np.isfinite(alone.predict(metatask.query(0)).loss).all()

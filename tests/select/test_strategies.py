@@ -11,15 +11,7 @@ from task2vec.experts import wilson_interval
 from task2vec.experts.metatask import SPLITS, SYMMETRIC
 from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy, strategies
 from task2vec.select.model_space import fit_model_space
-from task2vec.select.strategies import (
-    find_average_best,
-    find_errors,
-    fit_adjusted,
-    fit_asymmetric,
-    fit_average_best,
-    fit_effects,
-    fit_measured,
-)
+from task2vec.select.strategies import fit_asymmetric, fit_average_best, fit_effects
 from tests.oracles.selection import slow_adjusted, slow_effects, slow_kernel
 from tests.select.material import build, make_metatask, with_errors
 
@@ -76,11 +68,11 @@ def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others():
     for count, best in ((5, 0), (6, 2)):
         errors = np.tile([[[0.2], [0.3], [0.01]]], (12, 1, 1))
         errors[count:, 2] = np.nan
-        assert find_average_best(build(errors), everybody) == best
+        assert strategies.find_average_best(build(errors), everybody) == best
     # On tasks that no other model was measured on, nothing links it with them: easy tasks, or a good model?
     errors[:6, :2] = np.nan
     alone = build(errors)
-    assert find_average_best(alone, everybody) == 0 and find_average_best(alone, only) == 2
+    assert strategies.find_average_best(alone, everybody) == 0 and strategies.find_average_best(alone, only) == 2
     assert np.isnan(find_strategy("average_best").fit(alone)(alone.query(0)).loss).tolist() == only.tolist()
 
 
@@ -113,7 +105,7 @@ def test_nearest_ranks_by_distance_less_complexity_and_the_unknown_by_the_averag
 
 def test_alpha_is_the_best_for_the_others():
     known = make_metatask(4, tasks=12, models=8).only(range(1, 12))
-    errors = find_errors(known) - fit_effects(find_errors(known)).tasks[:, None]
+    errors = strategies.find_errors(known) - fit_effects(strategies.find_errors(known)).tasks[:, None]
     distances = known.to_sources(SYMMETRIC)
     simplicity = known.pick_sources(known.trivial_distances[SYMMETRIC])
     losses = []
@@ -135,14 +127,16 @@ def test_average_with_distance_is_the_joint_fit():
     metatask = with_errors(metatask, metatask.errors[:, :, 0] / 3 + 0.8 * (metatask.is_candidate * gaps)[:, :, None])
     weight, models = slow_adjusted(learned(metatask), gaps)
     assert weight > 0.3
-    loss = fit_adjusted(metatask)(metatask.query(3)).loss
+    loss = strategies.fit_adjusted(metatask)(metatask.query(3)).loss
     wanted = models + weight * gaps[3]
     np.testing.assert_allclose(loss - loss.mean(), wanted - wanted.mean(), atol=1e-8)
     far = replace(metatask.query(3), to_sources={SYMMETRIC: gaps[3] + 5})  # far from all source tasks alike
-    np.testing.assert_allclose(fit_adjusted(metatask)(far).loss, loss, atol=1e-12)
+    np.testing.assert_allclose(strategies.fit_adjusted(metatask)(far).loss, loss, atol=1e-12)
     # A negative weight of the distance is noise.
     worse = with_errors(metatask, (metatask.errors[:, :, 0] - 1.2 * gaps[:, :, None]).clip(0, 1))
-    np.testing.assert_allclose(fit_adjusted(worse)(worse.query(0)).loss, fit_effects(find_errors(worse)).models)
+    np.testing.assert_allclose(
+        strategies.fit_adjusted(worse)(worse.query(0)).loss, fit_effects(strategies.find_errors(worse)).models
+    )
 
 
 def test_a_kernel_is_a_weighted_mean_over_tasks():
@@ -209,11 +203,11 @@ def test_only_the_models_that_are_ranked_first_are_measured():
         asked.append(set(query.measured))
         return ranking
 
-    found = fit_measured(metatask, rank, 2)(query)
+    found = strategies.fit_measured(metatask, rank, 2)(query)
     means = [np.mean([one.error for one in query.measured[f"model {number}"]]) for number in (4, 5)]
     assert found.loss[4:].tolist() == means and np.isnan(found.loss[:4]).all()
     assert found.order(EVERYBODY)[2:].tolist() == [3, 2, 1, 0]  # the others as they were ranked
-    assert fit_measured(metatask, rank, 2, decide=rank)(query) is ranking
+    assert strategies.fit_measured(metatask, rank, 2, decide=rank)(query) is ranking
     assert asked == [set(), set(), {"model 4", "model 5"}]
 
 

@@ -1,24 +1,17 @@
 """The zoo: its files are checked, its posterior is that of a dense Gaussian model, and its models load by name."""
 
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pytest
+import timm
+from timm.models import get_pretrained_cfg
+from torchvision.models import list_models
 
-import task2vec as t2v
 from task2vec.errors import UsageError
-from task2vec.select.zoo import (
-    PERMISSIVE,
-    PRETRAINING,
-    SOURCES,
-    WAYS,
-    Cell,
-    Variances,
-    Zoo,
-    ZooModel,
-    find_way,
-    load_zoo,
-)
+from task2vec.select import zoo as room
+from task2vec.select.zoo import WAYS, Cell, Variances, Zoo, ZooModel, load_zoo
 from tests.oracles.zoo import predict_densely
 
 TABLES = [("a", "linear"), ("b", "fine-tuned 1"), ("c", "fine-tuned 2"), ("d", "zero-shot")]
@@ -30,8 +23,8 @@ def small():
     """Nine models, of which two are in no table, and four tables of which none has all."""
     rng = np.random.default_rng(0)
     models = [
-        ZooModel(f"m{n}.x", 224, int(1e6 * (n + 1)), 1.0 + n, *rng.uniform(0.5, 0.9, 4), pretraining=PRETRAINING[n % 6])
-        for n in range(8)
+        ZooModel(f"m{n}.x", 224, int(1e6 * (n + 1)), 1.0 + n, *rng.uniform(0.5, 0.9, 4), pretraining=kind)
+        for n, kind in enumerate([*room.PRETRAINING[:6], *room.PRETRAINING[:2]])
     ]
     cells = [
         Cell(*TABLES[k], f"d{d}", f"m{e}.x", float(rng.uniform(0.25, 0.35)))
@@ -45,26 +38,20 @@ def small():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_posterior_is_that_of_a_dense_gaussian_model(small, way):
-    odds = [(cell.error + 0.03) / (1.03 - cell.error) for cell in small.cells]
-    assert np.allclose(small.posterior.scaled, np.log(odds), rtol=1e-12)
     names, anchors = ["m0.x", "m7.x", "bare", "m3.x"], ["m1.x", "m3.x"]
     mean, covariance = predict_densely(small, [*names, *anchors], way)
     contrast = np.hstack([np.eye(4), np.full((4, 2), -0.5)])
     found = small.compare(names, anchors, way)
     np.testing.assert_allclose(found[0], contrast @ mean, atol=1e-8, rtol=0)
     np.testing.assert_allclose(found[1], contrast @ covariance @ contrast.T, atol=1e-8, rtol=0)
-
-
-def test_a_prediction_for_a_table_includes_its_own_effect(small):
-    numbers = np.arange(len(small.models))
-    names = [model.name for model in small.models]
-    found = small.posterior.predict(numbers, "fine-tuned", "b, fine-tuned 1")
-    expected = predict_densely(small, names, "fine-tuned", "b, fine-tuned 1")
-    for one, other in zip(found, expected, strict=True):
+    found = small.posterior.predict(np.arange(9), way, "b, fine-tuned 1")  # with the effects of a table
+    for one, other in zip(found, predict_densely(small, small.numbers, way, "b, fine-tuned 1"), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-8, rtol=0)
 
 
 def test_a_failed_run_counts_as_bad_and_no_more(small):
+    odds = [(cell.error + 0.03) / (1.03 - cell.error) for cell in small.cells]
+    assert np.allclose(small.posterior.scaled, np.log(odds), rtol=1e-12)
     cells = [small.cells[0]._replace(error=0.99), *small.cells[1:]]
     scaled = replace(small, cells=tuple(cells)).posterior.scaled
     assert scaled[1:].tolist() == small.posterior.scaled[1:].tolist()
@@ -84,39 +71,28 @@ def test_what_is_not_there_is_refused_with_what_is(small):
         with pytest.raises(UsageError, match=r"--license.* Choose from: .*apache-2.0.*mit.*permissive.*unknown"):
             load_zoo().read_licenses(license)
     assert load_zoo().read_licenses(" MIT , cc-by-nc-4.0") == {"mit", "cc-by-nc-4.0"}
-    assert load_zoo().read_licenses(["mit,unknown", "permissive"]) == {"unknown", *PERMISSIVE}
+    assert load_zoo().read_licenses(["mit,unknown", "permissive"]) == {"unknown", *room.PERMISSIVE}
 
 
-def test_licenses_are_those_that_timm_states_and_unknown_elsewhere():
-    from timm.models import get_pretrained_cfg
+def test_every_model_has_a_line_that_loads_it():
+    for name, line in (
+        ("torchvision:googlenet", 'torchvision.models.get_model("googlenet", weights="IMAGENET1K_V1")'),
+        ("open_clip:ViT-B-16/e31", 'open_clip.create_model_and_transforms("ViT-B-16", pretrained="e31")'),
+    ):
+        assert ZooModel(name).load == line
 
-    models = load_zoo().models
+
+@pytest.mark.skipif(timm.__version__ != "1.0.30", reason="names and licences were checked with timm 1.0.30")
+def test_names_and_licenses_are_those_of_timm_and_torchvision():
+    homes, models = {"timm": set(timm.list_pretrained()), "torchvision": set(list_models())}, load_zoo().models
+    for model in models:
+        library, _, name = model.location.partition(":")
+        assert library == "open_clip" or name in homes[library], name
     for model in models[:: len(models) // 50]:
         stated = None if ":" in model.name else get_pretrained_cfg(model.name).license
         assert model.license == (stated or "unknown"), model.name
     assert {model.license for model in models if ":" in model.name} == {"unknown"}
-    assert set(PERMISSIVE) < {model.license for model in models}
-
-
-def test_every_model_has_a_line_that_loads_it():
-    lines = {
-        "resnet50.tv_in1k": 'timm.create_model("resnet50.tv_in1k", pretrained=True)',
-        "torchvision:googlenet": 'torchvision.models.get_model("googlenet", weights="IMAGENET1K_V1")',
-        "open_clip:ViT-B-16/laion400m_e31": (
-            'open_clip.create_model_and_transforms("ViT-B-16", pretrained="laion400m_e31")'
-        ),
-    }
-    assert {name: load_zoo().find(name).load for name in lines} == lines
-
-
-def test_names_of_timm_and_torchvision_exist():
-    timm, torchvision = pytest.importorskip("timm"), pytest.importorskip("torchvision")
-    if timm.__version__ != "1.0.30":
-        pytest.skip("the names were checked with timm 1.0.30")
-    homes = {"timm": set(timm.list_pretrained()), "torchvision": set(torchvision.models.list_models())}
-    for model in load_zoo().models:
-        library, _, name = model.location.partition(":")
-        assert library == "open_clip" or name in homes[library], name
+    assert set(room.PERMISSIVE) < {model.license for model in models}
 
 
 def test_the_tables_of_the_package_are_whole_and_small():
@@ -127,12 +103,12 @@ def test_the_tables_of_the_package_are_whole_and_small():
     shares = [getattr(model, name) for model in zoo.models for name in ("imagenet", "real", "r", "sketch")]
     assert all(0 <= one <= 1 for one in shares if one is not None)
     assert all(model.params is None or model.params > 0 for model in zoo.models)
-    assert {cell.source for cell in zoo.cells} == set(SOURCES) - {"timm", "V-PETL"}
-    assert all(model.pretraining in PRETRAINING for model in zoo.models)
+    assert {cell.source for cell in zoo.cells} == set(room.SOURCES) - {"timm", "V-PETL"}
+    assert all(model.pretraining in room.PRETRAINING for model in zoo.models)
     assert set(zoo.variances.noise) == {cell.table for cell in zoo.cells}
-    assert {find_way(cell.protocol) for cell in zoo.cells} == set(WAYS)
+    assert {room.find_way(cell.protocol) for cell in zoo.cells} == set(WAYS)
     assert zoo.find("resnet50.a1_in1k").cpu_speed < zoo.find("resnet50.a1_in1k").gpu_speed
     one = zoo.find("vit_base_patch16_siglip_224.webli")
     assert one.tables == ("MIEB", "OpenCLIP") and one.imagenet is None and one.pretraining == "image-text"
-    files = t2v.select.zoo.resources.files("task2vec.select").joinpath("data").iterdir()
+    files = resources.files("task2vec.select").joinpath("data").iterdir()
     assert sum(len(file.read_bytes()) for file in files) <= 400_000
