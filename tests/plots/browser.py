@@ -5,14 +5,12 @@ descriptors 3 (to the browser) and 4 (from it).
 """
 
 import base64
-import fcntl
 import io
 import json
 import os
 import select
 import shutil
 import subprocess
-import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -32,10 +30,8 @@ PATIENCE = 90.0
 
 CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowDown": 40}
 
-# Puts the two pipes where the browser looks for them, and becomes the browser.
-START = (
-    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
-)
+# A shell puts our pipes where the browser looks for them, and becomes the browser.
+START = 'exec "$@" 3<&0 4>&1 </dev/null >&2'
 
 
 def find_browser() -> str | None:
@@ -62,18 +58,12 @@ class Browser:
     """A browser with one page open: a file, or one of the server at `address`, in the task space `space`."""
 
     def __init__(self, program: str, home: Path, *, address: str = ""):
-        self.address, self.space = address, ""
-        ours, theirs = _make_pipes()
-        self._write, self._read = ours
-        self._words = (home / "browser.log").open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", START, *map(str, theirs), program, *FLAGS, f"--user-data-dir={home}/profile"],
-            pass_fds=theirs, stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
-            env={**os.environ, "HOME": str(home)},
-        )  # fmt: skip
-        for end in theirs:
-            os.close(end)
-        self.log = home / "browser.log"
+        self.address, self.space, self.log = address, "", home / "browser.log"
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                ["sh", "-c", START, "sh", program, *FLAGS, f"--user-data-dir={home}/profile"], bufsize=0,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env={**os.environ, "HOME": str(home)},
+            )  # fmt: skip
         self.events: list[dict] = []
         self._rest, self._last, self._session = b"", 0, None
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
@@ -87,7 +77,7 @@ class Browser:
         message = {"id": self._last, "method": method, "params": params}
         if self._session:
             message["sessionId"] = self._session
-        os.write(self._write, json.dumps(message).encode() + b"\0")
+        self._process.stdin.write(json.dumps(message).encode() + b"\0")
         deadline = time.monotonic() + PATIENCE
         while (answer := self._receive(deadline)).get("id") != self._last:
             self.events.append(answer)
@@ -197,31 +187,18 @@ class Browser:
 
     def close(self) -> None:
         """End the browser that this object started."""
-        for end in (self._write, self._read):
-            os.close(end)
         self._process.terminate()
         try:
-            self._process.wait(timeout=15)
+            self._process.communicate(timeout=15)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
-        self._words.close()
+            self._process.communicate()
 
     def _receive(self, deadline: float) -> dict:
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._read], [], [], max(0, deadline - time.monotonic()))
-            piece = os.read(self._read, 1 << 16) if ready else b""
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0, deadline - time.monotonic()))
+            piece = self._process.stdout.read(1 << 16) if ready else b""
             assert piece, f"the browser {'said nothing' if not ready else 'is gone'}: {self.log.read_text()[-2000:]}"
             self._rest += piece
         message, _, self._rest = self._rest.partition(b"\0")
         return json.loads(message)
-
-
-def _make_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Our ends and the browser's; its ends are well above 4, so that moving them to 3 and 4 treads on nothing."""
-    to_read, to_write = os.pipe()
-    from_read, from_write = os.pipe()
-    theirs = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (to_read, from_write))
-    os.close(to_read)
-    os.close(from_write)
-    return (to_write, from_read), theirs

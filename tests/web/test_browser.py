@@ -13,7 +13,9 @@ import task2vec
 from task2vec import EmbedSettings, ErrorProtocol, Expert, Library, MeasuredError
 from task2vec.web import ServeSettings, make_app
 from tests.cli.material import paint
+from tests.parallel_work import wait_until
 from tests.plots.browser import PATIENCE, Browser, find_browser
+from tests.tiny_probe import make_tiny
 from tests.web.serving import WICKED, fill, keep_report, listening
 
 SCRIPT = "<script>alert(2)<"
@@ -54,9 +56,12 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def window(tmp_path_factory):
-    """A server of a library of six tasks, with a root: a task with a hostile name, an unreadable one, and no task."""
+    """A server of six tasks and a model, with a root: a task with a hostile name, an unreadable one, and no task."""
     home = tmp_path_factory.mktemp("served")
     fill(home / "tasks")
+    with Library.open(home / "tasks") as library:
+        lucky = MeasuredError(library.task("own 0").fingerprint, "lucky", 0.001, ErrorProtocol("half").key, 0)
+        library.add(Expert("lucky", "timm", "resnet18"), lucky)
     paint(home / "photos" / WICKED, {SCRIPT: 60, "green": 120})
     for name in ("ruined/one", "ruined/two", "holiday"):
         (home / "photos" / name).mkdir(parents=True)
@@ -76,10 +81,11 @@ def window(tmp_path_factory):
 
 @pytest.fixture
 def reader(window):
-    """The browser; after every test, there was no error, and no request to anybody but the server."""
+    """The browser; after every test, there was no error but the refusals it asked for, and nobody else was asked."""
     window.events.clear()
+    window.is_refused = False
     yield window
-    assert window.complaints() == []
+    assert window.complaints(is_refused=window.is_refused) == []
     assert window.hosts() == {window.address.removeprefix("http://")}
 
 
@@ -88,6 +94,15 @@ def open_first(reader, **how):
     reader.read(**how)
     reader.wait_until(DRAWN)
     return reader.run("task2vec.state.points[0]")
+
+
+def open_task(reader, number, view="map"):
+    """The page with that task of the map chosen."""
+    open_first(reader)
+    point = reader.run(f"task2vec.state.points[{number}]")
+    reader.run(f"location.hash = '#task={point['id']}&view={view}&space={reader.space}'")
+    wait_for_task(reader, point["name"])
+    return point
 
 
 def wait_for_task(reader, name):
@@ -100,18 +115,20 @@ def wait_for_task(reader, name):
 def read_frame(reader, script):
     """The value of a script in the frame of a report, once it is loaded; the browser gives it a process of its own."""
     reader.wait_until("document.querySelector('#tabpanel-report:not([hidden]) iframe')")
-    page, reader._session = reader._session, None
+    page = reader._session
+
+    def attach():
+        """Whether the frame is there and loaded; scripts run in it then."""
+        reader._session = None
+        frames = [one for one in reader.ask("Target.getTargets")["targetInfos"] if one["url"].endswith("/report")]
+        if not frames:
+            return False
+        found = reader.ask("Target.attachToTarget", targetId=frames[-1]["targetId"], flatten=True)
+        reader._session = found["sessionId"]
+        return reader.run("document.readyState === 'complete' && document.body?.childElementCount > 0")
+
     try:
-        ready, deadline = False, time.monotonic() + PATIENCE
-        while not ready:
-            assert time.monotonic() < deadline, "the frame does not load"
-            time.sleep(0.05)
-            reader._session = None
-            frames = [one for one in reader.ask("Target.getTargets")["targetInfos"] if one["url"].endswith("/report")]
-            if frames:
-                found = reader.ask("Target.attachToTarget", targetId=frames[-1]["targetId"], flatten=True)
-                reader._session = found["sessionId"]
-                ready = reader.run("document.readyState === 'complete' && document.body?.childElementCount > 0")
+        assert wait_until(attach, PATIENCE), "the frame does not load"
         return reader.run(script)
     finally:
         reader._session = page
@@ -165,10 +182,7 @@ def test_a_click_shows_a_task_its_neighbours_and_models(reader):
 
 
 def test_the_zoo_is_listed_and_errors_are_drawn_against_parameters(reader):
-    open_first(reader)
-    point = reader.run("task2vec.state.points[3]")
-    reader.run(f"location.hash = '#task={point['id']}&space={reader.space}'")
-    wait_for_task(reader, point["name"])
+    point = open_task(reader, 3)
     answer = reader.run(f"fetch('api/v1/tasks/{point['id']}/recommendation').then((one) => one.json())")
     rows, zoo = answer["rows"], answer["zoo"]
     assert reader.texts("#recommendation .curve") == answer["curves"] and "Fine-tuning" in answer["curves"][0]
@@ -205,10 +219,7 @@ def test_hostile_models_are_text_and_unknown_sizes_leave_no_figure(reader, monke
         return replace(advice, rows=rows, zoo=zoo)
 
     monkeypatch.setattr("task2vec.web.routes.recommend", recommend)
-    open_first(reader)
-    point = reader.run("task2vec.state.points[7]")
-    reader.read(f"#task={point['id']}")
-    wait_for_task(reader, point["name"])
+    open_task(reader, 7)
     assert reader.count("#recommendation .scatter, #recommendation .zoo, #recommendation table") == 0
     reader.click_on("#recommendation .switch button")
     reader.wait_until("document.querySelector('#recommendation .scatter')")
@@ -237,9 +248,7 @@ def test_search_works_by_keyboard(reader):
 
 
 def test_two_tasks_are_compared_from_the_list_and_the_distance_is_explained(reader):
-    point = open_first(reader)
-    reader.read(f"#task={point['id']}&view=list")
-    wait_for_task(reader, point["name"])
+    point = open_task(reader, 0, "list")
     names = reader.texts("#view-list tbody tr td:first-child")
     assert sorted(names) == sorted(reader.run("task2vec.state.points.map(({ name }) => name)"))
     reader.click_on("#panel .actions button")
@@ -315,26 +324,17 @@ def test_the_matrix_opens_with_the_tasks_of_the_reader(reader):
     assert "yours first" in reader.text("#which")
 
 
-def test_models_are_sorted_by_a_click(window, tmp_path):
-    fill(tmp_path)
-    with Library.open(tmp_path) as library:
-        own = library.tasks()[0].fingerprint
-        lucky = MeasuredError(own, "lucky", 0.001, ErrorProtocol("half").key, 0)
-        library.add(Expert("lucky", "timm", "resnet18"), lucky)
-    window.events.clear()
-    with listening(make_app(ServeSettings(library=tmp_path))) as (_, (host, port)):
-        window.visit(f"http://{host}:{port}/#view=models")
-        window.wait_until("document.querySelectorAll('#view-models tbody tr').length > 5")
-        for order in ("ascending", "descending"):
-            assert window.run("document.querySelectorAll('#view-models th')[3].getAttribute('aria-sort')") == order
-            means = [float(text.split()[0]) for text in window.texts("#view-models tbody td:nth-child(4)")]
-            assert window.text("#view-models tbody tr:last-child td") == "lucky", "its mean is of one task"
-            assert means[:-1] == sorted(means[:-1], reverse=order == "descending") and means[-1] == 0.1
-            window.click_on("#view-models th:nth-child(4) button")
-        assert "pretrained on ImageNet" in window.text("#view-models .meaning")
-        assert window.run("fetch('api/v1/models?shots=2').then((one) => one.status)") == 200  # of small tasks
-        assert window.complaints() == []
-        window.visit("about:blank")
+def test_models_are_sorted_by_a_click(reader):
+    reader.read("#view=models")
+    reader.wait_until("document.querySelectorAll('#view-models tbody tr').length > 5")
+    for order in ("ascending", "descending"):
+        assert reader.run("document.querySelectorAll('#view-models th')[3].getAttribute('aria-sort')") == order
+        means = [float(text.split()[0]) for text in reader.texts("#view-models tbody td:nth-child(4)")]
+        assert reader.text("#view-models tbody tr:last-child td") == "lucky", "its mean is of one task"
+        assert means[:-1] == sorted(means[:-1], reverse=order == "descending") and means[-1] == 0.1
+        reader.click_on("#view-models th:nth-child(4) button")
+    assert "pretrained on ImageNet" in reader.text("#view-models .meaning")
+    assert reader.run("fetch('api/v1/models?shots=2').then((one) => one.status)") == 200  # of small tasks
 
 
 def test_hostile_names_are_text_and_a_link_opens_its_space(reader):
@@ -467,52 +467,48 @@ def reported(window, tmp_path_factory):
     """The id of a task with a real report; a class of it has a hostile name."""
     folder = paint(tmp_path_factory.mktemp("images") / "reported", {SCRIPT: 60, "green": 120}, seed=1)
     with Library.open(window.library) as library:
-        probe, settings = task2vec.load_probe(size=64), EmbedSettings(max_samples=16)
-        task2vec.report(folder, probe, library=library, settings=settings).keep(library)
+        task2vec.report(folder, make_tiny(), library=library, settings=EmbedSettings(l2=0.1)).keep(library)
     window.read()
     return find_task(window, "reported")
 
 
-def test_a_report_is_a_tab_with_an_address_of_its_own(window, reported):
-    window.events.clear()
-    window.read(f"#task={reported}")
-    window.wait_until("document.querySelector('#tab-overview')")
-    assert is_selected(window) == ["true", "false"] and window.count("iframe") == 0
-    window.run("document.getElementById('tab-overview').focus()")
-    window.press("ArrowRight")
-    assert window.run("document.activeElement.id") == "tab-report" and is_selected(window) == ["false", "true"]
-    assert "tab=report" in window.run("location.hash")
-    assert window.run("document.getElementById('nearest').checkVisibility()") is False
-    assert read_frame(window, "[...document.querySelectorAll('section h2')].map((one) => one.textContent)") == SECTIONS
-    assert SCRIPT in read_frame(window, "document.body.innerText")
-    assert read_frame(window, "document.scripts.length") == 0
-    assert window.run("document.querySelector('#panel iframe').getAttribute('sandbox')") == ""
-    address = window.run("document.querySelector('#tabpanel-report a').href")
-    window.press("ArrowRight")
-    assert window.run("document.activeElement.id") == "tab-overview" and "tab=" not in window.run("location.hash")
-    window.run("history.back()")
-    window.wait_until("document.getElementById('tab-report').ariaSelected === 'true'")
-    window.visit(address)  # as a window of its own, too
-    assert window.texts("section h2") == SECTIONS
-    assert window.complaints(is_refused=True) == []  # there are no errors in its space to recommend a model by
-    assert window.hosts() == {window.address.removeprefix("http://")}
+def test_a_report_is_a_tab_with_an_address_of_its_own(reader, reported):
+    reader.is_refused = True  # there are no errors in its space to recommend a model by
+    reader.read(f"#task={reported}")
+    reader.wait_until("document.querySelector('#tab-overview')")
+    assert is_selected(reader) == ["true", "false"] and reader.count("iframe") == 0
+    reader.run("document.getElementById('tab-overview').focus()")
+    reader.press("ArrowRight")
+    assert reader.run("document.activeElement.id") == "tab-report" and is_selected(reader) == ["false", "true"]
+    assert "tab=report" in reader.run("location.hash")
+    assert reader.run("document.getElementById('nearest').checkVisibility()") is False
+    assert read_frame(reader, "[...document.querySelectorAll('section h2')].map((one) => one.textContent)") == SECTIONS
+    assert SCRIPT in read_frame(reader, "document.body.innerText")
+    assert read_frame(reader, "document.scripts.length") == 0
+    assert reader.run("document.querySelector('#panel iframe').getAttribute('sandbox')") == ""
+    address = reader.run("document.querySelector('#tabpanel-report a').href")
+    reader.press("ArrowRight")
+    assert reader.run("document.activeElement.id") == "tab-overview" and "tab=" not in reader.run("location.hash")
+    reader.run("history.back()")
+    reader.wait_until("document.getElementById('tab-report').ariaSelected === 'true'")
+    reader.visit(address)  # as a window of its own, too
+    assert reader.texts("section h2") == SECTIONS
 
 
-def test_a_report_that_is_written_later_appears_and_runs_no_script(window):
-    window.read()
-    task = find_task(window, "own 2")
-    window.events.clear()
-    window.read(f"#task={task}&tab=report")
-    window.wait_until("document.querySelector('#tabpanel-report pre')")
-    assert window.text("#tabpanel-report pre") == "task2vec report FOLDER --library DIR"
-    assert "no report" in window.text("#tabpanel-report p") and "tasks" in window.text("#tabpanel-report p")
+def test_a_report_that_is_written_later_appears_and_runs_no_script(reader):
+    reader.is_refused = True
+    reader.read()
+    task = find_task(reader, "own 2")
+    reader.read(f"#task={task}&tab=report")
+    reader.wait_until("document.querySelector('#tabpanel-report pre')")
+    assert reader.text("#tabpanel-report pre") == "task2vec report FOLDER --library DIR"
+    assert "no report" in reader.text("#tabpanel-report p") and "tasks" in reader.text("#tabpanel-report p")
     code = "document.title = 'run'; parent.document.title = 'run'"
     page = f'<title>calm</title><body><script>{code}</script><img src=x onerror="{code}"><svg onload="{code}"></svg>'
-    keep_report(window.library, "own 2", page + f'<a href="javascript:{code}" id=link>b</a>')
-    window.run("dispatchEvent(new Event('focus'))")
-    assert read_frame(window, "(document.getElementById('link').click(), document.title)") == "calm"
-    assert window.run("document.title").startswith("own 2")
-    assert window.complaints(is_refused=True) == []
-    window.read(f"#task={find_task(window, 'flowers_L')}&tab=report")
-    window.wait_until("document.querySelector('#tabpanel-report .empty')")
-    assert "without its images" in window.text("#tabpanel-report") and window.count("#tabpanel-report pre") == 0
+    keep_report(reader.library, "own 2", page + f'<a href="javascript:{code}" id=link>b</a>')
+    reader.run("dispatchEvent(new Event('focus'))")
+    assert read_frame(reader, "(document.getElementById('link').click(), document.title)") == "calm"
+    assert reader.run("document.title").startswith("own 2")
+    reader.read(f"#task={find_task(reader, 'flowers_L')}&tab=report")
+    reader.wait_until("document.querySelector('#tabpanel-report .empty')")
+    assert "without its images" in reader.text("#tabpanel-report") and reader.count("#tabpanel-report pre") == 0
