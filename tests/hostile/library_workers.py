@@ -88,6 +88,18 @@ def list_changes(library, seed, aside):
     }
 
 
+def embed(say, folder):
+    """Embeds ten tasks, each kept in the folder; says of each whether it was found or made."""
+    from task2vec.embedding import EmbedSettings, embed_many
+    from tests.embedding.families import ask_binary
+    from tests.tiny_probe import make_tiny
+
+    settings = EmbedSettings(max_samples=8, l2=0.1)
+    for result in embed_many(ask_binary(10), make_tiny(), settings=settings, folder=folder, gigabytes=1e-9):
+        say(result.task, "found" if result.is_found else "made")
+        time.sleep(0.02)  # so that a signal comes while there is still something to do
+
+
 def read(say, folder, until):
     """Asks everything, at least once and until a file appears."""
     rounds = 0

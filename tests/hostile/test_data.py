@@ -9,8 +9,9 @@ import shutil
 import struct
 import sys
 import threading
-import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -178,16 +179,12 @@ def test_d4_any_damage_gives_an_image_or_a_reason(form, changes):
 
 
 def write_bomb(path: Path, width: int, height: int) -> Path:
-    """A 1-bit PNG of the given size in a few kilobytes, written row block by row block."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    packer, rows = zlib.compressobj(), bytes((width + 7) // 8 + 1) * 100
-    body = b"".join(packer.compress(rows) for _ in range(height // 100)) + packer.flush()
-    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
-    parts = (chunk(b"IHDR", header), chunk(b"IDAT", body), chunk(b"IEND", b""))
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+    """A black 1-bit PNG of the given size in a few kilobytes."""
+    header, rows = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0), bytes((width // 8 + 1) * height)
+    content = b"\x89PNG\r\n\x1a\n"
+    for chunk in (b"IHDR" + header, b"IDAT" + zlib.compress(rows), b"IEND"):
+        content += struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    path.write_bytes(content)
     return path
 
 
@@ -208,17 +205,20 @@ def test_d5_a_bomb_in_a_dataset_is_refused_too(tmp_path):
 # --- D6: links -------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def root(tmp_path):
+    """A folder of two classes, with its links resolved, beside one that nobody was asked to read."""
+    make_folder(tmp_path / "outside", secret=3)
+    return make_folder(tmp_path.resolve() / "root", cats=30, dogs=30)
+
+
 @needs_links
-def test_d6_a_loop_of_links_is_not_followed(tmp_path):
-    root = make_folder(tmp_path / "real", cats=30, dogs=30)
-    (root / "cats" / "loop").symlink_to(root)
-    (root / "cats" / "self").symlink_to(root / "cats")
-    (root / "round").symlink_to(root)
-    (root / "broken").symlink_to(root / "absent")
-    (root / "cats" / "gone.png").symlink_to(root / "absent.png")
-    (root / "cats" / "self.png").symlink_to(root / "cats" / "self.png")
-    (tmp_path / "alias").symlink_to(root)
-    task = read_folder(tmp_path / "alias")  # a root that is a link is read
+def test_d6_a_loop_of_links_is_not_followed(root):
+    links = {"cats/loop": "", "cats/self": "cats", "round": "", "broken": "absent", "../alias": ""}
+    links |= {"cats/gone.png": "absent.png", "cats/self.png": "cats/self.png"}
+    for place, target in links.items():
+        (root / place).symlink_to(root / target)
+    task = read_folder(root / "../alias")  # a root that is a link is read
     assert (task.classes, len(task)) == (("cats", "dogs"), 60)
     assert "not followed: 3, such as 'cats/loop'" in task.warnings[1]
     gone, itself = task.bad
@@ -227,38 +227,33 @@ def test_d6_a_loop_of_links_is_not_followed(tmp_path):
 
 
 @needs_links
-def test_d6_links_out_of_the_root_are_bad(tmp_path):
-    root = make_folder(tmp_path / "root", cats=30, dogs=30)
-    outside = make_folder(tmp_path / "outside", secret=3) / "secret"
-    (root / "cats" / "leak.png").symlink_to(outside / "000.png")
-    (root / "cats" / "leak").symlink_to(outside)
-    (root / "cats" / "plain").symlink_to(outside / "001.png")
+def test_d6_links_out_of_the_root_are_bad(root):
+    secret = root.parent / "outside" / "secret"
+    for name, target in {"leak.png": secret / "000.png", "leak": secret, "plain": secret / "001.png"}.items():
+        (root / "cats" / name).symlink_to(target)
     task = read_folder(root)
     assert (task.counts.tolist(), [item.path for item in task.bad]) == ([30, 30], ["cats/leak", "cats/leak.png"])
     assert all("out" in item.reason for item in task.bad) and "'cats/plain'" in task.warnings[0]
-    (root / "birds").symlink_to(outside)
+    (root / "birds").symlink_to(secret)
     refuse(DataError, "birds is a link that leads out", read_folder, root)
 
 
 @needs_links
-@pytest.mark.parametrize("way", ["moved", "replaced", "sibling"])
-def test_d6_a_folder_that_becomes_a_link_out_of_the_root_is_not_read(tmp_path, way):
-    root = make_folder(tmp_path.resolve() / "root", cats=3, dogs=3)
+@pytest.mark.parametrize(("outside", "is_moved"), [("elsewhere", True), ("elsewhere", False), ("root2", False)])
+def test_d6_a_folder_that_becomes_a_link_out_of_the_root_is_not_read(root, outside, is_moved):
+    """Also to a place whose name begins like the root's."""
     assert images.read_inside(root, "cats/000.png")
-    outside = tmp_path.resolve() / ("root2" if way == "sibling" else "outside")  # a name that begins like the root's
-    if way == "moved":
-        (root / "cats").rename(outside)
+    if is_moved:
+        (root / "cats").rename(root.parent / outside)
     else:
         shutil.rmtree(root / "cats")
-        make_folder(outside, cats=3)  # a file system may give it the number of the other
-    (root / "cats").symlink_to(outside if way == "moved" else outside / "cats")
+        make_folder(root.parent, **{outside: 3})  # a file system may give it the number of the other
+    (root / "cats").symlink_to(root.parent / outside)
     refuse(DataError, "out of the root", images.read_inside, root, "cats/000.png")
 
 
-def test_d6_a_table_cannot_reach_out_of_its_root(tmp_path):
-    root = make_folder(tmp_path / "root", cats=2)
-    make_folder(tmp_path / "outside", secret=2)
-    escapes = ["../outside/secret/000.png", str(tmp_path / "outside" / "secret" / "001.png"), "cats/\0.png", "x" * 5000]
+def test_d6_a_table_cannot_reach_out_of_its_root(root):
+    escapes = ["../outside/secret/000.png", f"{root.parent}/outside/secret/001.png", "cats/\0.png", "x" * 5000]
     rows = [f"{path},b" for path in escapes] + ["cats/000.png,a", f"{root}/cats/001.png,b"]
     (root / "t.csv").write_text("\n".join(["path,kind", *rows]) + "\n")
     task = read_table(root / "t.csv", allow_bad=True)
@@ -273,34 +268,31 @@ def test_d7_every_kind_of_image_has_a_defined_result(tmp_path):
     folder = make_folder(tmp_path, plain=2, odd=0) / "odd"
     turned = Image.Exif()
     turned[0x0112] = 6
-    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
-    frames[0].save(folder / "animated.gif", save_all=True, append_images=frames[1:])
-    Image.new("L", (8, 4), 5).save(folder / "turned.png", exif=turned)
-    wanted = {"turned.png": ((4, 8), (5, 5, 5)), "animated.gif": ((4, 4), (255, 0, 0))}
-    for name, image, colour in (
-        ("16bit.png", Image.fromarray(np.full((4, 4), 257 * 40, dtype=np.uint16)), (40, 40, 40)),
-        ("cmyk.tif", Image.new("CMYK", (4, 4), (0, 0, 255, 0)), (255, 255, 0)),
-        ("rgba.png", Image.new("RGBA", (4, 4), (9, 9, 9, 0)), (255, 255, 255)),
-        ("palette.png", Image.new("RGB", (4, 4), (1, 2, 3)).quantize(2), (1, 2, 3)),
-        ("1bit.png", Image.new("1", (4, 4), 1), (255, 255, 255)),
-        ("one.bmp", Image.new("RGB", (1, 1), (7, 8, 9)), (7, 8, 9)),
-        ("thin.png", Image.new("RGB", (10_000, 2), (3, 2, 1)), (3, 2, 1)),
+    blue = {"save_all": True, "append_images": [Image.new("RGB", (4, 4), "blue")]}
+    wanted = {}
+    for name, image, size, colour, options in (
+        ("16bit.png", Image.fromarray(np.full((4, 4), 257 * 40, dtype=np.uint16)), (4, 4), (40, 40, 40), {}),
+        ("cmyk.tif", Image.new("CMYK", (4, 4), (0, 0, 255, 0)), (4, 4), (255, 255, 0), {}),
+        ("rgba.png", Image.new("RGBA", (4, 4), (9, 9, 9, 0)), (4, 4), (255, 255, 255), {}),
+        ("palette.png", Image.new("RGB", (4, 4), (1, 2, 3)).quantize(2), (4, 4), (1, 2, 3), {}),
+        ("1bit.png", Image.new("1", (4, 4), 1), (4, 4), (255, 255, 255), {}),
+        ("turned.png", Image.new("L", (8, 4), 5), (4, 8), (5, 5, 5), {"exif": turned}),
+        ("animated.gif", Image.new("RGB", (4, 4), "red"), (4, 4), (255, 0, 0), blue),
+        ("one.bmp", Image.new("RGB", (1, 1), (7, 8, 9)), (1, 1), (7, 8, 9), {}),
+        ("thin.png", Image.new("RGB", (10_000, 2), (3, 2, 1)), (10_000, 2), (3, 2, 1), {}),
     ):
-        image.save(folder / name)
-        wanted[name] = image.size, colour
+        image.save(folder / name, **options)
+        wanted[f"odd/{name}"] = "RGB", size, colour
     task = read_folder(tmp_path)
     assert task.bad == ()
     found = {task.images.name(index): task.images.load(index) for index in range(len(task))}
-    for name, (size, colour) in wanted.items():
-        image = found[f"odd/{name}"]
-        assert (name, image.mode, image.size, image.getpixel((0, 0))) == (name, "RGB", size, colour)
+    assert {name: (found[name].mode, found[name].size, found[name].getpixel((0, 0))) for name in wanted} == wanted
 
 
 # --- D8: names -------------------------------------------------------------------------------------------------------
 
 NAMES = ["Ünïcødé 猫 🐈", " spaces  inside ", "line\nbreak", "<script>alert(1)<", "=cmd()", "-rf", "%s{0}", "[red]x"]
-TABLE_ONLY = ["../../etc/passwd", "</script>", "a/b", "carriage\r\nreturn", "..", "C:\\x"]
-TABLE_ONLY += ["\x1b[31mred", "'; DROP TABLE"]
+PATHS = ["../../etc/passwd", "</script>", "a/b", "carriage\r\nreturn", "..", "C:\\x", "\x1b[31mred", "'; DROP TABLE"]
 
 
 @needs_links
@@ -309,14 +301,13 @@ def test_d8_names_of_class_folders_and_in_tables_are_kept_verbatim_and_touch_no_
     assert task.classes == tuple(sorted(NAMES))
     assert dict(facts(task)) == {f"{kind}/{index:03}.png": kind for kind in NAMES for index in range(2)}
     assert task.images.load(len(task) - 1).size == (6, 6)
-    names = NAMES + TABLE_ONLY
-    make_folder(tmp_path, images=len(names))
+    rows = {f"images/{index:03}.png": kind for index, kind in enumerate(NAMES + PATHS)}  # no folder has such a name
+    make_folder(tmp_path, images=len(rows))
     with (tmp_path / "t.csv").open("w", encoding="utf-8", newline="") as file:
-        rows = [[f"images/{index:03}.png", kind] for index, kind in enumerate(names)]
-        csv.writer(file).writerows([["path", "kind"], *rows])
+        csv.writer(file).writerows([["path", "kind"], *rows.items()])
     before = sorted(tmp_path.rglob("*"))
     task = read_table(tmp_path / "t.csv")
-    assert dict(facts(task)) == {f"images/{index:03}.png": kind for index, kind in enumerate(names)}
+    assert dict(facts(task)) == rows
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -409,23 +400,21 @@ def test_d11_a_file_that_changed_after_reading_stops_the_embedding_by_name(tmp_p
 def test_d11_a_folder_that_is_written_to_all_the_time_gives_one_state_or_an_error(tmp_path):
     """Whoever writes leaves half a file for a moment, as most programs do."""
     make_folder(tmp_path, cats=4, dogs=4)
-    victim, is_over = tmp_path / "cats" / "002.png", threading.Event()
-    states = {victim.read_bytes(): (2, 0, 7), paint(tmp_path / "other.png", 1).read_bytes(): (1, 0, 7)}
-    pixels = {digest_pixels(decode(state)): pixel for state, pixel in states.items()}
+    victim, is_over, n_whole = tmp_path / "cats" / "002.png", threading.Event(), 0
+    states = [victim.read_bytes(), paint(tmp_path / "other.png", 1).read_bytes()]
+    digests = [digest_pixels(decode(state)) for state in states]
 
     def write_again_and_again():
         for number, state in enumerate(itertools.cycle(states)):
             place = victim if number % 5 == 0 else tmp_path / "new.png"
             place.write_bytes(state)
             os.replace(place, victim)
-            time.sleep(0.001)
-            if is_over.is_set():
+            if is_over.wait(0.001):
                 return
 
-    writer = threading.Thread(target=write_again_and_again)
-    writer.start()
-    n_whole = 0
-    try:
+    with ThreadPoolExecutor() as pool, ExitStack() as end:
+        end.callback(is_over.set)
+        writer = pool.submit(write_again_and_again)
         for _ in range(25):
             task = read_folder(tmp_path, allow_bad=True)
             if task.bad:
@@ -433,13 +422,11 @@ def test_d11_a_folder_that_is_written_to_all_the_time_gives_one_state_or_an_erro
                 continue
             n_whole += 1
             try:
-                assert task.images.load(2).getpixel((0, 0)) == pixels[task.digests[2]]  # the state that was hashed
+                shade = 2 - digests.index(task.digests[2])  # of the state that was hashed
+                assert task.images.load(2).getpixel((0, 0)) == (shade, 0, 7)
             except DataChangedError as error:
                 assert "cats/002.png" in str(error)
-    finally:
-        is_over.set()
-        writer.join()
-    assert n_whole
+    assert n_whole and writer.result() is None
 
 
 STRANGERS = {

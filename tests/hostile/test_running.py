@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from task2vec.cli.app import app
 from task2vec.cli.serve import serve
-from task2vec.embedding import EmbedSettings, embed_many, load_embedding
+from task2vec.embedding import load_embedding
 from task2vec.errors import MissingExtraError, ResourceError
 from task2vec.library import Library
 from task2vec.parallel import open_backend
@@ -25,11 +25,12 @@ from task2vec.plots import draw_matrix
 from task2vec.tasks import read_table
 from task2vec.tasks.huggingface import from_huggingface
 from tests.command import START, run_command
-from tests.embedding.families import Spoiled, ask_binary
+from tests.embedding.families import Spoiled
+from tests.hostile import library_workers as jobs
+from tests.hostile.library_workers import Worker
 from tests.library.making import ENVIRONMENT, refuse
 from tests.parallel_work import find_session, wait_until
 from tests.tasks.pictures import make_folder
-from tests.tiny_probe import make_tiny
 
 PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
@@ -97,38 +98,17 @@ def test_a_missing_extra_is_one_line_with_the_command(tmp_path, monkeypatch, mod
 
 # --- R2: a run that is killed, and the same again ---
 
-EMBED = """
-import sys
-from tests.hostile.test_running import embed_in
-for line in embed_in(sys.argv[1]):
-    print(*line, flush=True)
-"""
 
-
-def embed_in(folder):
-    """Embeds ten tasks, each kept in the folder; yields the name of each and whether it was found or made."""
-    settings = EmbedSettings(max_samples=8, l2=0.1)
-    for result in embed_many(ask_binary(10), make_tiny(), settings=settings, folder=folder, gigabytes=1e-9):
-        yield result.task, "found" if result.is_found else "made"
-        time.sleep(0.02)  # so that a signal comes while there is still something to do
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to end a process by")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")
 def test_a_run_that_is_killed_keeps_what_it_reported_and_the_next_makes_the_rest(tmp_path):
-    command, env, told = [sys.executable, "-c", EMBED, str(tmp_path)], {**os.environ, **ENVIRONMENT}, []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-        for line in process.stdout:
-            told.append(tuple(line.split()))
-            if len(told) == 4:
-                time.sleep(random.random() * 0.05)
-                process.kill()
-    assert process.returncode == -signal.SIGKILL and {how for _, how in told} == {"made"}
-    kept = {place.name.split(".")[0] for place in tmp_path.glob("question*")}
-    assert {task for task, _ in told} <= kept and 4 <= len(kept) < 10
-    for place in tmp_path.glob("question*"):
-        load_embedding(place)  # whole, or absent
-    again = dict(embed_in(tmp_path))
-    assert len(again) == 10 and {task for task, how in again.items() if how == "found"} == kept
+    worker, again = Worker(jobs.embed, folder=tmp_path), []
+    worker.hear(4)
+    time.sleep(random.random() * 0.05)
+    assert worker.kill() == -signal.SIGKILL and {how for _, how in worker.said} == {"made"}
+    kept = {load_embedding(place).task: place for place in tmp_path.glob("question*")}  # whole, or absent
+    assert {task for task, _ in worker.said} <= kept.keys() and 4 <= len(kept) < 10
+    jobs.embed(lambda *words: again.append(words), tmp_path)
+    assert len(again) == 10 and {task for task, how in again if how == "found"} == kept.keys()
 
 
 # --- R2 and R3 with processes -----------------------------------------------------------------------------------------
