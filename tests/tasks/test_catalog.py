@@ -11,6 +11,7 @@ from task2vec.errors import BadImagesError, DataError, TooFewClassesError, Usage
 from task2vec.tasks import Catalog, TaskDefinition, Taxonomy, images
 from task2vec.tasks.catalog import LabelTable, define_attributes, define_by_taxon, draw_by_class, draw_for_attributes
 from task2vec.tasks.sampling import make_rng
+from tests.library.making import refuse
 from tests.tasks.pictures import paint
 from tests.tasks.shades import few
 
@@ -90,8 +91,7 @@ def test_classes_without_an_image_in_the_split_are_left_out_with_a_warning(birds
     (emu,) = np.flatnonzero(birds.tables["labels"].values == 4)
     split, other = ("train", "val") if emu in birds.splits["train"] else ("val", "train")
     assert birds.task("Ratites", split=split).classes == ("kiwi", "emu")
-    with pytest.raises(TooFewClassesError, match=rf"1 of 1 tasks .* split '{other}' \('Ratites'\)"):
-        birds.task("Ratites", split=other)
+    refuse(TooFewClassesError, rf"1 of 1 tasks .* split '{other}' \('Ratites'\)", birds.task, "Ratites", split=other)
     few_images = birds.task("Passeriformes", images=2)
     assert len(few_images.classes) == 2 and "classes without an image, left out: " in few_images.warnings[0]
 
@@ -113,10 +113,8 @@ def test_a_name_is_found_and_what_cannot_be_found_or_drawn_is_refused(birds):
         (birds, "Corvidae", {"images": 4, "seed": -1}, r"seed=-1 \(--seed\)"),
         (birds, "Corvidae", {"split": "test"}, r"no split 'test'.*\['train', 'val'\]"),
     ):
-        with pytest.raises(UsageError, match=message):
-            catalog.task(name, **options)
-    with pytest.raises(DataError, match=r"it has the task \('order', 'Aves'\) 2 times"):
-        replace(both, definitions=(twins[0], twins[0]))
+        refuse(UsageError, message, catalog.task, name, **options)
+    refuse(DataError, r"it has the task \('order', 'Aves'\) 2 times", replace, both, definitions=(twins[0], twins[0]))
     with pytest.raises(AssertionError):
         replace(both, paths=both.paths[1:])
 
@@ -184,8 +182,7 @@ def test_tasks_share_one_reading_and_attributes_one_draw(birds, hats, opened):
     assert sorted(opened) == [f"{row:03}.png" for row in rows_of(red)]
     # With room for one attribute only, it is the rarest that gets its images.
     assert hats.tasks(["red", "golden"], images=6)[1].counts.tolist() == [3, 3]
-    with pytest.raises(TooFewClassesError, match=r"1 of 5 tasks .*'every'"):
-        hats.tasks(kind="attribute", images=16)
+    refuse(TooFewClassesError, r"1 of 5 tasks .*'every'", hats.tasks, kind="attribute", images=16)
     assert hats.tasks([]) == []
 
 
@@ -205,5 +202,4 @@ def test_bad_images_are_listed_in_every_task_and_too_many_are_refused(tmp_path):
         birds.tasks(["Ratites", "Passeriformes", "Corvidae"])
     assert sorted(image.path for image in caught.value.bad) == sorted(paths)
     assert "The first, 'Passeriformes': birds.txt: 4 of 60 images" in str(caught.value)
-    with pytest.raises(BadImagesError, match=r"^birds\.txt: 4 of 50 images"):
-        birds.task("Corvidae")
+    refuse(BadImagesError, r"^birds\.txt: 4 of 50 images", birds.task, "Corvidae")

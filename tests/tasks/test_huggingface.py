@@ -13,6 +13,7 @@ from task2vec import errors
 from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks import read_folder
 from task2vec.tasks.huggingface import from_huggingface
+from tests.library.making import refuse
 from tests.tasks.pictures import make_folder
 
 hf = pytest.importorskip("datasets", reason="the datasets package is not installed: pip install 'task2vec[hf]'")
@@ -106,17 +107,14 @@ def test_a_name_is_found_in_the_cache(own_cache, tmp_path):
     assert (task.name, task.fingerprint) == ("someone/pets (train)", from_huggingface(make_dataset()).fingerprint)
     assert from_huggingface("someone/pets", "test").images.load(1).getpixel((0, 0))[0] == 11
     fill_cache(own_cache, tmp_path, config="large")
-    with pytest.raises(UsageError, match=r"multiple .* configurations.*config="):
-        from_huggingface("someone/pets", "train")
+    refuse(UsageError, r"multiple .* configurations.*config=", from_huggingface, "someone/pets", "train")
     assert len(from_huggingface("someone/pets", "train", config="large")) == 4
     next(place.glob("*-test.arrow")).unlink()
-    with pytest.raises(DataError, match="cannot be opened"):
-        from_huggingface("someone/pets", "train", config="default")
+    refuse(DataError, "cannot be opened", from_huggingface, "someone/pets", "train", config="default")
 
 
 def test_nothing_is_fetched_without_being_asked(monkeypatch):
-    with pytest.raises(errors.DatasetNotFoundError, match=r"'mnist' is not on this machine.*download=True"):
-        from_huggingface("mnist")
+    refuse(errors.DatasetNotFoundError, r"'mnist' is not on this machine.*download=True", from_huggingface, "mnist")
     load = Mock(return_value=hf.DatasetDict(train=make_dataset()))
     monkeypatch.setattr(hf, "load_dataset", load)
     assert len(from_huggingface("someone/pets", "train", config="small", download=True)) == 4
@@ -127,21 +125,17 @@ def test_a_folder_that_points_elsewhere_is_refused(tmp_path):
     folder = save(tmp_path / "pets", train=make_dataset())
     card = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
     (folder / "README.md").write_text(card.format("https://example.com/train.parquet"))
-    with pytest.raises(DataError, match="remote data files"):
-        from_huggingface(folder)
+    refuse(DataError, "remote data files", from_huggingface, folder)
     save(tmp_path / "private", train=make_dataset())
     (folder / "README.md").write_text(card.format("../private/train-00000-of-00001.parquet"))
-    with pytest.raises(DataError, match=r"outside of it|cannot be opened"):
-        from_huggingface(folder)
+    refuse(DataError, r"outside of it|cannot be opened", from_huggingface, folder)
     (folder / "README.md").write_text("---\nlicense_link: https://example.com\n---\n")
     assert len(from_huggingface(folder)) == 4
     (folder / ".huggingface.yaml").write_text("configs: [{data_files: 'hf://datasets/a/b/x.parquet'}]")
-    with pytest.raises(DataError, match="remote data files"):
-        from_huggingface(folder)
+    refuse(DataError, "remote data files", from_huggingface, folder)
     shard = tmp_path / "private" / "train-00000-of-00001.parquet"
     shard.rename(shard.with_name("train-00000-of-00003.parquet"))
-    with pytest.raises(DataError, match=r"has 1 of 3 shards 'train-\*-of-00003"):
-        from_huggingface(tmp_path / "private")
+    refuse(DataError, r"has 1 of 3 shards 'train-\*-of-00003", from_huggingface, tmp_path / "private")
 
 
 def test_files_that_could_run_code_or_hold_no_images_are_refused(tmp_path):
@@ -153,8 +147,7 @@ def test_files_that_could_run_code_or_hold_no_images_are_refused(tmp_path):
     ):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text)
-        with pytest.raises((DataError, UsageError), match=message):
-            from_huggingface(tmp_path / place)
+        refuse((DataError, UsageError), message, from_huggingface, tmp_path / place)
     assert not (tmp_path / "ran").exists()
 
 
@@ -163,16 +156,14 @@ def test_files_named_by_a_stored_dataset_stay_in_its_folder(tmp_path):
     dataset = make_dataset(cells=[{"path": str(tmp_path / "secret.png"), "bytes": None}] * 4)
     assert len(from_huggingface(dataset)) == 4  # the caller's own object may refer to any local file
     save(tmp_path / "pets", train=dataset)
-    with pytest.raises(BadImagesError, match=r"row 0 .*outside of the dataset's folder"):
-        from_huggingface(tmp_path / "pets")
+    refuse(BadImagesError, r"row 0 .*outside of the dataset's folder", from_huggingface, tmp_path / "pets")
     make_dataset().save_to_disk(str(tmp_path / "private"))
     make_dataset().save_to_disk(str(tmp_path / "v1.2"))
     assert from_huggingface(tmp_path / "v1.2").name == "v1.2"
     (arrow,) = (tmp_path / "v1.2").glob("*.arrow")
     state = tmp_path / "v1.2" / "state.json"
     state.write_text(state.read_text().replace(arrow.name, f"../private/{arrow.name}"))
-    with pytest.raises(DataError, match="data files outside of it"):
-        from_huggingface(tmp_path / "v1.2")
+    refuse(DataError, "data files outside of it", from_huggingface, tmp_path / "v1.2")
 
 
 def test_bad_and_remote_images_are_named_by_row_and_path_and_keep_the_labels_of_others():
@@ -204,8 +195,7 @@ def test_splits_are_chosen_and_never_guessed():
         (make_dataset(), {"config": "large"}, "open already"),
         (make_dataset().to_iterable_dataset(), {}, "IterableDataset is neither.*streaming"),
     ):
-        with pytest.raises(UsageError, match=message):
-            from_huggingface(dataset, **options)
+        refuse(UsageError, message, from_huggingface, dataset, **options)
 
 
 LISTS = hf.Sequence(hf.ClassLabel(names=["red", "round", "never"]))
@@ -222,8 +212,7 @@ def test_several_labels_come_from_lists_of_classes_or_from_flags():
     numbers = make_dataset({name: hf.Value("int8") for name in BOOLS}, **BOOLS)
     assert from_huggingface(numbers, label_columns=["red", "round"]).fingerprint == lists.fingerprint
     wrong = make_dataset({name: hf.Value("int8") for name in BOOLS}, red=[0, 1, 0, 1], round=[0, 2, 1, 1])
-    with pytest.raises(DataError, match=r"'round', row 1: 2 is not 0 or 1"):
-        from_huggingface(wrong, label_columns=["red", "round"])
+    refuse(DataError, r"'round', row 1: 2 is not 0 or 1", from_huggingface, wrong, label_columns=["red", "round"])
 
 
 def test_one_column_may_be_named_whatever_its_type_if_its_cells_name_classes():
@@ -241,8 +230,7 @@ def test_one_column_may_be_named_whatever_its_type_if_its_cells_name_classes():
         (hf.Value("binary"), [b"a", b"b", b"a", b"b"], "is no class"),
         (LISTS, [[0, 1], [1], None, [0]], "row 2: None is no class"),
     ):
-        with pytest.raises(DataError, match=message):
-            from_huggingface(make_dataset({"kind": feature}, kind=values), label_columns="kind")
+        refuse(DataError, message, from_huggingface, make_dataset({"kind": feature}, kind=values), label_columns="kind")
 
 
 def test_columns_are_found_by_type_or_refused_with_the_candidates():
@@ -264,5 +252,4 @@ def test_columns_are_found_by_type_or_refused_with_the_candidates():
         (dataset, {"image_column": "fine", "label_columns": "coarse"}, "column fine' cannot be opened"),
         (pairs, {"image_column": "image", "label_columns": "mask"}, "column 'mask' is Image.*is no class"),
     ):
-        with pytest.raises((UsageError, DataError), match=message):
-            from_huggingface(unclear, **options)
+        refuse((UsageError, DataError), message, from_huggingface, unclear, **options)

@@ -11,6 +11,7 @@ from task2vec.errors import DataError, UsageError
 from task2vec.tasks import published, read_catalog, recognize_layout
 from task2vec.tasks.published import read_cub200, read_deepfashion, read_imaterialist, read_inaturalist
 from task2vec.tasks.table import read_columns
+from tests.library.making import refuse
 from tests.tasks import published as made
 
 WRITERS = {
@@ -79,8 +80,7 @@ def test_unknown_and_ambiguous_folders_are_refused(tmp_path):
     ):
         for write in writers:
             write(tmp_path)
-        with pytest.raises((DataError, UsageError), match=message):
-            read_catalog(tmp_path, **options)
+        refuse((DataError, UsageError), message, read_catalog, tmp_path, **options)
     assert read_catalog(tmp_path, layout="cub200").name == "cub200"
     # These two have train.json and val.json.
     made.make_imaterialist(tmp_path / "one", has_names=False, val="val")
@@ -121,8 +121,7 @@ def test_all_200_birds_give_the_counts_that_we_publish(tmp_path, taxonomy, passe
     # Two species are where the paper must have put them.
     assert ("004.Groove_billed_Ani" in songbirds.classes) == (taxonomy == "paper")
     assert ("Passeridae" in [one.name for one in tasks]) == (taxonomy == "paper")
-    with pytest.raises(UsageError, match="there is no taxonomy='modern'"):
-        read_cub200(tmp_path, taxonomy="modern")
+    refuse(UsageError, "there is no taxonomy='modern'", read_cub200, tmp_path, taxonomy="modern")
 
 
 # --- DeepFashion -----------------------------------------------------------------------------------------------------
@@ -167,8 +166,7 @@ def test_without_names_labels_are_called_by_their_ids(tmp_path):
         (("66,3,Female,gender", "66,2, Black ,color"), "line 4: the label '66' is .*named like"),
     ):
         (tmp_path / "names.csv").write_text(made.LABEL_MAP.replace(*change), encoding="utf-8")
-        with pytest.raises(DataError, match=complaint):
-            read_imaterialist(tmp_path, labels=tmp_path / "names.csv")
+        refuse(DataError, complaint, read_imaterialist, tmp_path, labels=tmp_path / "names.csv")
 
 
 # --- iNaturalist -----------------------------------------------------------------------------------------------------
@@ -204,8 +202,7 @@ def test_2017_has_supercategories(tmp_path):
 
 def test_hidden_names_need_the_published_list(tmp_path, copied):
     (copied("inaturalist") / "categories.json").unlink()
-    with pytest.raises(DataError, match=r"hides the names.*'3'.*Unpack categories\.json.*inat_comp"):
-        read_inaturalist(tmp_path)
+    refuse(DataError, r"hides the names.*'3'.*Unpack categories\.json.*inat_comp", read_inaturalist, tmp_path)
     # Those who followed the organisers put the names into the files themselves.
     made.make_inaturalist(tmp_path, is_hidden=False)
     for split in ("train", "val"):
@@ -214,15 +211,13 @@ def test_hidden_names_need_the_published_list(tmp_path, copied):
 
 
 def test_one_training_set_is_read(tmp_path, copied):
-    with pytest.raises(DataError, match=r"has no train2017\.json or train2018\.json"):
-        read_inaturalist(tmp_path)
+    refuse(DataError, r"has no train2017\.json or train2018\.json", read_inaturalist, tmp_path)
     made.make_inaturalist(tmp_path, 2021, train="train_mini")
     assert read_inaturalist(tmp_path).name == "inaturalist2021 mini"
     made.make_inaturalist(tmp_path, 2021)
     assert read_inaturalist(tmp_path).name == "inaturalist2021"
     copied("inaturalist")
-    with pytest.raises(DataError, match=r"has train2018\.json and train\.json.*of one year"):
-        read_inaturalist(tmp_path)
+    refuse(DataError, r"has train2018\.json and train\.json.*of one year", read_inaturalist, tmp_path)
 
 
 def test_species_of_one_name_and_files_of_two_splits(tmp_path, copied):
@@ -232,8 +227,7 @@ def test_species_of_one_name_and_files_of_two_splits(tmp_path, copied):
     catalog = read_inaturalist(tmp_path)
     assert catalog.find("Corvidae").classes == ("Corvus (3)", "Corvus (11)")
     substitute(tmp_path / "val2018.json", r"train_val/val[^\"]*", catalog.paths[2])
-    with pytest.raises(DataError, match=r"train2018\.json.*val2018\.json: it has the path .* 2 times"):
-        read_inaturalist(tmp_path)
+    refuse(DataError, r"train2018\.json.*val2018\.json: it has the path .* 2 times", read_inaturalist, tmp_path)
 
 
 # --- files that do not fit together ----------------------------------------------------------------------------------
@@ -275,5 +269,4 @@ def test_files_that_do_not_fit_are_refused_where_they_are_wrong(copied, layout, 
         (root / file).unlink()
     else:
         substitute(root / file, old, new)
-    with pytest.raises(DataError, match=complaint):
-        read_catalog(root, layout=layout)
+    refuse(DataError, complaint, read_catalog, root, layout=layout)

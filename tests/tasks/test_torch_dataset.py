@@ -10,6 +10,7 @@ from PIL import Image
 
 from task2vec.errors import BadImagesError, DataChangedError, DataError, UsageError
 from task2vec.tasks import from_dataset, read_folder
+from tests.library.making import refuse
 from tests.tasks.pictures import make_folder
 
 
@@ -108,8 +109,7 @@ def test_class_names_come_from_the_caller_then_the_dataset_then_the_numbers(labe
     ],
 )
 def test_wrong_labels_and_items_that_are_no_pairs_are_refused_by_their_item(dataset, message):
-    with pytest.raises(DataError, match=message):
-        from_dataset(dataset, classes=["a", "b", "c"])
+    refuse(DataError, message, from_dataset, dataset, classes=["a", "b", "c"])
 
 
 def test_augmentation_and_streams_are_refused():
@@ -118,8 +118,7 @@ def test_augmentation_and_streams_are_refused():
         from_dataset(Pairs([0, 1] * 10, lambda index: noise.integers(0, 256, (4, 4, 3), dtype=np.uint8)))
     with pytest.raises(DataError, match=r"item .*augmentation"):
         from_dataset(Pairs([0, 1] * 200, lambda index: array(index)[:, :: 1 if noise.random() < 0.5 else -1].copy()))
-    with pytest.raises(UsageError, match="map-style"):
-        from_dataset(iter([(array(0), 0)]))
+    refuse(UsageError, "map-style", from_dataset, iter([(array(0), 0)]))
 
 
 def test_an_image_folder_gives_names_and_labels_of_its_own(tmp_path):
@@ -136,8 +135,7 @@ def test_other_errors_of_an_item_stop_the_reading_unless_they_may_be_left_out():
             return {}["label"] if index == 5 else super().__getitem__(index)
 
     items = Broken((array(10 * number), number % 2) for number in range(40))
-    with pytest.raises(DataError, match=r"item 5 of the Broken cannot be read \(KeyError.*allow_bad=True"):
-        from_dataset(items)
+    refuse(DataError, r"item 5 of the Broken cannot be read \(KeyError.*allow_bad=True", from_dataset, items)
     assert [bad.path for bad in from_dataset(items, allow_bad=True).bad] == ["item 5"]
 
 
@@ -146,8 +144,7 @@ def test_files_that_cannot_be_read_are_left_out_unless_there_are_many(tmp_path):
     (root / "cats" / "003.png").write_bytes(b"no image")
     (root / "dogs" / "001.png").write_bytes((root / "dogs" / "001.png").read_bytes()[:45])
     folder = torchvision.datasets.ImageFolder(root)
-    with pytest.raises(BadImagesError, match=r"ImageFolder: 2 of 20 .*'item 3': Unidentified.*allow_bad=True"):
-        from_dataset(folder)
+    refuse(BadImagesError, r"ImageFolder: 2 of 20 .*'item 3': Unidentified.*allow_bad=True", from_dataset, folder)
     one = from_dataset(torch.utils.data.Subset(folder, [*range(11), *range(12, 20)]))
     assert [bad.path for bad in one.bad] == ["item 3"] and one.counts.tolist() == [9, 9]
     task = from_dataset(folder, allow_bad=True)
@@ -159,5 +156,4 @@ def test_files_that_cannot_be_read_are_left_out_unless_there_are_many(tmp_path):
     (root / "cats" / "004.png").unlink()
     shutil.copyfile(root / "cats" / "006.png", root / "cats" / "005.png")
     for row, words in ((3, "item 4 .*cannot be read"), (4, "item 5")):
-        with pytest.raises(DataChangedError, match=words):
-            task.images.load(row)
+        refuse(DataChangedError, words, task.images.load, row)
