@@ -1,7 +1,6 @@
 """One defined result for every kind of image."""
 
 import hashlib
-import io
 import struct
 from unittest.mock import Mock
 
@@ -14,15 +13,9 @@ from task2vec.tasks import images as images_module
 from task2vec.tasks import read_folder
 from task2vec.tasks.images import FORMATS, decode, digest_pixels, to_rgb
 from tests.library.making import refuse
-from tests.tasks.pictures import make_folder, paint
+from tests.tasks.pictures import encode, make_folder, paint
 
 NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8))
-
-
-def encode(image: Image.Image, form: str = "PNG", **options) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form, **options)
-    return buffer.getvalue()
 
 
 def pixels(data: bytes) -> np.ndarray:
