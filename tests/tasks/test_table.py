@@ -82,16 +82,10 @@ def test_frames_and_dicts_of_columns(tmp_path, monkeypatch):
     assert made[0].name == "dict" and made[0].images.name(0) == "0.png"
     task = read_table(pytest.importorskip("pandas").DataFrame(columns))
     assert (task.name, task.fingerprint) == ("DataFrame", made[0].fingerprint)
-    for wrong, options, words in (
-        (
-            {"path": ["../0.png", "../1.png"], "label": ["a", "b"]},
-            {"root": make_images(tmp_path / "in")},
-            "of the root",
-        ),
-        ({**columns, "label": ["a", "b"]}, {}, "have '2', '3' cells"),
-        ({"x": [1], "y": [2]}, {}, r"the dict has no column 'path'.*'x', 'y'"),
-    ):
-        refuse((DataError, UsageError), words, read_table, wrong, **options)
+    outside, inside = {"path": ["../0.png", "../1.png"], "label": ["a", "b"]}, make_images(tmp_path / "in")
+    refuse((DataError, UsageError), "of the root", read_table, outside, root=inside)
+    refuse(DataError, "have '2', '3' cells", read_table, {**columns, "label": ["a", "b"]})
+    refuse(UsageError, r"the dict has no column 'path'.*'x', 'y'", read_table, {"x": [1], "y": [2]})
 
 
 def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
@@ -101,8 +95,8 @@ def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
     task = read_table(table, root=tmp_path / "images", path_column="file;x", label_columns="kind", name="mine")
     assert repr(task) == "Task(mine, 2 images, 2 classes)"
     refuse(BadImagesError, "no such file", read_table, table, path_column="file;x")
-    with pytest.raises(UsageError, match=r"root .*nowhere is not a folder.*--root"):
-        read_table(table, root=tmp_path / "nowhere", path_column="file;x")
+    words = r"root .*nowhere is not a folder.*--root"
+    refuse(UsageError, words, read_table, table, root=tmp_path / "nowhere", path_column="file;x")
 
 
 NAMED = "path,x,y\n0.png,0,1\n"
