@@ -84,8 +84,8 @@ def test_frames_and_dicts_of_columns(tmp_path, monkeypatch):
     assert (task.name, task.fingerprint) == ("DataFrame", made[0].fingerprint)
     outside, inside = {"path": ["../0.png", "../1.png"], "label": ["a", "b"]}, make_images(tmp_path / "in")
     refuse((DataError, UsageError), "of the root", read_table, outside, root=inside)
-    refuse(DataError, "have '2', '3' cells", read_table, {**columns, "label": ["a", "b"]})
-    refuse(UsageError, r"the dict has no column 'path'.*'x', 'y'", read_table, {"x": [1], "y": [2]})
+    refuse(UsageError, "have '2', '3' cells", read_table, {**columns, "label": ["a", "b"]})
+    refuse(DataError, r"the dict has no column 'path'.*'x', 'y'", read_table, {"x": [1], "y": [2]})
 
 
 def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):

@@ -132,11 +132,8 @@ def test_files_that_cannot_be_read_are_left_out_unless_there_are_many(tmp_path):
     folder = torchvision.datasets.ImageFolder(root)
     refuse(BadImagesError, r"ImageFolder: 2 of 20 .*'item 3': Unidentified.*allow_bad=True", from_dataset, folder)
     one = from_dataset(torch.utils.data.Subset(folder, [*range(12, 20), *range(11)]))
-    assert (
-        one.classes == ("cats", "dogs")
-        and [bad.path for bad in one.bad] == ["item 3"]
-        and one.counts.tolist() == [9, 9]
-    )
+    assert [bad.path for bad in one.bad] == ["item 11"]
+    assert (one.classes, one.counts.tolist()) == (("cats", "dogs"), [9, 9])
     task = from_dataset(folder, allow_bad=True)
     assert [bad.path for bad in task.bad] == ["item 3", "item 11"]
     assert (task.counts.tolist(), task.images.name(3)) == ([9, 9], "item 4")
