@@ -37,8 +37,7 @@ def test_values_failures_and_requests_of_units(name, jobs):
 
     with open_backend(name, jobs=jobs, threads=1) as backend:
         works.check_table(backend, jobs=jobs)
-        with pytest.raises(KeyError, match="no more units"):
-            list(backend.run(Do(works.count), request_units()))
+        refuse(KeyError, "no more units", list, backend.run(Do(works.count), request_units()))
 
 
 def test_what_cannot_travel_fails_by_name_and_works_here():
@@ -46,8 +45,7 @@ def test_what_cannot_travel_fails_by_name_and_works_here():
         works.check_travel(processes)
     with open_backend("serial") as serial:
         assert gather(serial, Do(partial(works.count, lock=threading.Lock())), [Unit("a", "lock")])[1] == {"a": None}
-        with pytest.raises(UsageError, match="this work has no handle"):
-            list(serial.run(works.Broken(), [Unit("a", 1)]))
+        refuse(UsageError, "this work has no handle", list, serial.run(works.Broken(), [Unit("a", 1)]))
 
 
 def test_what_travels_shares_no_memory_and_a_probe_leaves_behind_what_was_made_of_it():

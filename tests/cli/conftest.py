@@ -1,7 +1,6 @@
 """Runs commands in this process; a small folder of images, and a tiny probe that keeps tests quick."""
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -75,10 +74,16 @@ def published(tmp_path_factory):
 
 
 @pytest.fixture
-def library(own_library):
-    """A library of six tasks of two kinds; four of them have halves."""
-    with Library.open(own_library) as opened:
-        for number in range(6):
-            one = make(f"task {number}", number, kind=number % 2, has_halves=number < 4)
-            opened.add(one, tags=["even"] if number % 2 == 0 else [])
-    return Path(own_library)
+def opened(own_library):
+    """The default library, open beside the commands; it is created for this."""
+    with Library.open(own_library) as library:
+        yield library
+
+
+@pytest.fixture
+def library(opened):
+    """The same with six tasks of two kinds; four of them have halves."""
+    for number in range(6):
+        one = make(f"task {number}", number, kind=number % 2, has_halves=number < 4)
+        opened.add(one, tags=["even"] if number % 2 == 0 else [])
+    return opened

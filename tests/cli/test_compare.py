@@ -6,7 +6,7 @@ import json
 import pytest
 
 import task2vec
-from task2vec import EmbedSettings, Library, distance, embed_batches, load_embedding, plots, read_folder
+from task2vec import EmbedSettings, distance, embed_batches, load_embedding, plots, read_folder
 from tests.cli.material import make, make_known, paint
 from tests.library.making import flip
 from tests.tiny_probe import make_tiny
@@ -31,9 +31,8 @@ def test_show_prints_facts_and_stages_that_add_up(call, read, saved):
 def test_show_finds_names_and_keys_of_the_library_and_refuses_the_rest(read, refuse, library, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read("show", "task 3")["task"] == "task 3"
-    with Library.open(library) as opened:
-        opened.add(make("task 1", 1, method="direct"))
-        keys = [one.key for one in opened.task("task 1").embeddings]
+    library.add(make("task 1", 1, method="direct"))
+    keys = [one.key for one in library.task("task 1").embeddings]
     for key in keys:
         refuse(key[:8], "show", "task 1")
     assert read("show", keys[1][:8])["settings"]["method"] == "direct"
@@ -59,8 +58,7 @@ def test_show_refuses_damaged_files_and_prints_strange_ones_as_text(call, refuse
 
 def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(call, read, refuse, library):
     report = read("nearest", "task 0", "-k", 4)
-    with Library.open(library) as opened:
-        found = opened.nearest("task 0", 4)
+    found = library.nearest("task 0", 4)
     assert [row["task"] for row in report["neighbours"]] == [one.task.name for one in found]
     assert [row["distance"] for row in report["neighbours"]] == [one.distance for one in found]
     assert report["query"]["from"] == "library" and report["neighbours"][0]["tags"] == ["even"]
@@ -70,8 +68,7 @@ def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(call, read, ref
     assert head.split() == ["rank", "task", "from", "distance", "noise", "images", "classes", "tags"]
     assert len(lines) == 5
     report = read("nearest", "task 0", "--kind", "cosine", "-k", 4)
-    with Library.open(library) as opened:
-        one, *others = (opened.get(f"task {number}") for number in range(6))
+    one, *others = (library.get(f"task {number}") for number in range(6))
     every = sorted((distance.cosine(one, other), other.task) for other in others)
     assert [(row["distance"], row["task"]) for row in report["neighbours"]] == every[:4]
     assert not any(row["noise"] for row in report["neighbours"])  # which is known of the symmetric distance only
@@ -80,13 +77,12 @@ def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(call, read, ref
     refuse("no task 'nothing'", "nearest", "nothing")
 
 
-def test_nearest_embeds_a_folder_once_and_names_come_first(read, own_library, tmp_path, tiny):
+def test_nearest_embeds_a_folder_once_and_names_come_first(read, opened, tmp_path, tiny):
     paint(tmp_path / "photos", {"dark": 60, "bright": 190}, count=2)
     first, again = read("nearest", "photos"), read("nearest", "./photos")
     assert first["query"]["from"] == "path" and first["query"]["is_alone"] and first["neighbours"] == []
     assert "embedded now" in first["query"]["description"] and "found" in again["query"]["description"]
-    with Library.open(own_library) as opened:
-        assert [task.name for task in opened.tasks()] == ["photos"]
+    assert [task.name for task in opened.tasks()] == ["photos"]
     named = read("nearest", "photos")["query"]
     assert named["from"] == "library" and "./photos" in named["description"]
 
@@ -100,9 +96,8 @@ def test_nearest_explains_where_nothing_can_be_compared(call, read, library, tmp
     assert call("distance", "task 0", other).exit_code == 2
 
 
-def test_nearest_and_map_include_the_bundled_tasks_of_the_same_space(call, read, own_library, tmp_path, no_figures):
-    with Library.open(own_library) as opened:
-        opened.add(mine := make_known("mine"))
+def test_nearest_and_map_include_the_bundled_tasks_of_the_same_space(call, read, opened, tmp_path, no_figures):
+    opened.add(mine := make_known("mine"))
     bundle = task2vec.bundled_metatask()
     rows = read("nearest", "mine", "-k", 3)["neighbours"]
     assert [row["rank"] for row in rows] == [1, 2, 3] and {row["from"] for row in rows} == {"bundled"}
@@ -116,13 +111,11 @@ def test_nearest_and_map_include_the_bundled_tasks_of_the_same_space(call, read,
     assert report["tasks"] == 104 and report["bundled"] == 103
     page = read_page(tmp_path / "a" / "map.html")
     assert page["groups"] == ["library", "bundled"] and page["tasks"][0]["name"] == "mine"
-    with Library.open(read_only=True) as opened:
-        assert len(opened.tasks()) == 1
+    assert len(opened.tasks()) == 1
 
 
 def test_distance_of_every_kind_with_its_noise(call, read, refuse, library, saved):
-    with Library.open(library) as opened:
-        a, b = opened.get("task 0"), opened.get("task 1")
+    a, b = library.get("task 0"), library.get("task 1")
     for kind in distance.KINDS:
         report = read("distance", "task 0", "task 1", "--kind", kind)
         assert report["distance"] == float(distance.KINDS[kind](a, b)) and report["kind"] == kind
@@ -211,8 +204,7 @@ def test_map_writes_all_files_and_the_matrix_holds_the_distances(call, folder, t
 
 
 def test_the_library_is_drawn_by_tag_and_space(read, library, tmp_path, no_figures):
-    with Library.open(library) as opened:
-        opened.add(make("other", 9, probe="resnet", weights="cd"))
+    library.add(make("other", 9, probe="resnet", weights="cd"))
     report = read("map", "--out", tmp_path / "a")
     assert report["tasks"] == 6 and "1 task without" in report["left_out"][0]
     page = read_page(tmp_path / "a" / "map.html")

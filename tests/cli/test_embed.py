@@ -28,13 +28,12 @@ def computed(monkeypatch):
     return names
 
 
-def test_it_is_saved_to_the_library_with_its_facts(call, photos, own_library, tmp_path):
+def test_it_is_saved_to_the_library_with_its_facts(call, photos, opened, tmp_path):
     result = call("embed", photos, "--tag", "mine", *SMALL)
     assert result.exit_code == 0 and list(tmp_path.iterdir()) == [], result.stderr
-    with Library.open(own_library) as opened:
-        task, embedding, (run,) = opened.task("photos"), opened.get("photos"), opened.runs()
+    task, embedding, (run,) = opened.task("photos"), opened.get("photos"), opened.runs()
     shown = " ".join(result.stdout.split())
-    assert f"{own_library} (embedding {task.embeddings[0].key[:8]})" in shown
+    assert f"{opened.folder} (embedding {task.embeddings[0].key[:8]})" in shown
     for words in ("16 images, 2 classes (8 images each)", "cross-validated error", "norm", "at least", "--split-half"):
         assert words in shown
     assert task.tags == ("mine",) and task.source == str(photos) and task.images == 16
@@ -44,7 +43,7 @@ def test_it_is_saved_to_the_library_with_its_facts(call, photos, own_library, tm
     assert run.what == "embed" and run.outcome == "done"
 
 
-def test_the_same_again_is_found_and_not_computed(call, read, photos, computed, tmp_path):
+def test_the_same_again_is_found_and_not_computed(call, read, photos, opened, computed):
     first = read("embed", photos, *SMALL)
     again = read("embed", photos, "--tag", "late", *SMALL)
     assert computed == ["photos"] and not first.pop("is_found") and again.pop("is_found")
@@ -52,13 +51,12 @@ def test_the_same_again_is_found_and_not_computed(call, read, photos, computed, 
     shown = call("embed", photos, "--out", "files", *SMALL)
     assert "found in the library" in shown.stdout and "photos.t2v.safetensors" in shown.stdout
     assert task2vec.load_embedding(Path("files/photos.t2v.safetensors")).norm() == first["norm"]
-    with Library.open() as opened:
-        assert opened.task("photos").tags == ("late",)
+    assert opened.task("photos").tags == ("late",)
     assert not read("embed", photos, "--seed", "5", "--out", "files", *SMALL)["is_found"] and len(computed) == 2
     assert len(os.listdir("files")) == 2  # files of other settings are never overwritten
 
 
-def test_force_computes_again_and_replaces(read, photos, monkeypatch):
+def test_force_computes_again_and_replaces(read, photos, opened, monkeypatch):
     first = read("embed", photos, "--out", "files", *SMALL)
     twice = task2vec.load_embedding(first["written"])
     twice = replace(twice, fisher=2 * twice.fisher)
@@ -66,8 +64,7 @@ def test_force_computes_again_and_replaces(read, photos, monkeypatch):
     second = read("embed", photos, "--force", "--out", "files", *SMALL)
     assert second["norm"] == pytest.approx(2 * first["norm"])
     assert second["key"] == first["key"] and second["written"] == first["written"]
-    with Library.open() as opened:
-        assert opened.get("photos").norm() == second["norm"] and len(opened.task("photos").embeddings) == 1
+    assert opened.get("photos").norm() == second["norm"] and len(opened.task("photos").embeddings) == 1
     assert task2vec.load_embedding(second["written"]).norm() == second["norm"]
 
 
@@ -81,14 +78,13 @@ def test_a_task_that_is_known_by_another_name(call, read, photos, computed, tmp_
     assert other["known_as"] == "photos" and other["task"] == "other"
 
 
-def test_a_table_with_its_columns_and_two_halves(call, read, photos):
+def test_a_table_with_its_columns_and_two_halves(call, read, photos, opened):
     rows = [f"{image.relative_to(photos)},{image.parent.name}\n" for image in photos.rglob("*.png")]
     Path("table.csv").write_text("".join(["file,kind\n", *rows]))
     columns = ("--label-columns", "kind", "--path-column", "file", "--root", photos)
     report = read("embed", "table.csv", *columns, "--split-half", *SMALL)
     assert report["counts"]["classes"] == 2 and not report["is_multilabel"]
-    with Library.open() as opened:
-        embedding = opened.get("table")
+    embedding = opened.get("table")
     assert embedding.halves is not None and report["noise"]["basis"] == "halves"
     assert report["noise"]["floor"] == task2vec.distance.find_floor(embedding)
     shown = call("embed", "table.csv", *columns, "--split-half", *SMALL).stdout

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import task2vec
-from task2vec import Library
 from task2vec.cli import inputs
 from tests.cli.conftest import SMALL
 from tests.cli.material import paint
@@ -58,7 +57,7 @@ def test_folders_tables_and_published_datasets_in_one_run(call, data, tmp_path, 
         assert rows[name][2:5] == [f"{100 * head['cv_error']:.1f}", "%", f"{one.norm():.3g}"]
 
 
-def test_the_same_command_again_finds_all_and_one_task_finds_that_of_several(call, read, data, own_library):
+def test_the_same_command_again_finds_all_and_one_task_finds_that_of_several(call, read, data, opened):
     args = ("embed", data / "pair", data / "shades", "--tag", "mine", *SMALL)
     first, _ = read_rows(call(*args).stdout)
     again, (summary,) = read_rows(call(*args).stdout)
@@ -66,15 +65,14 @@ def test_the_same_command_again_finds_all_and_one_task_finds_that_of_several(cal
     assert summary.startswith("0 embedded, 2 found, 0 failed")
     assert read("embed", data / "pair", *SMALL)["is_found"]
     report = read("embed", data / "shades", data / "pair", "--out", "files", *SMALL)
-    assert report["found"] == 2 and report["library"] == own_library and report["folder"] == "files"
+    assert report["found"] == 2 and report["library"] == str(opened.folder) and report["folder"] == "files"
     assert all(task2vec.load_embedding(row["written"]).task == row["task"] for row in report["tasks"])
     other = read("embed", data / "pair", data / "shades", "--no-library", "--out", "files", *SMALL)
     assert other["found"] == 2 and other["library"] is None
-    with Library.open() as opened:
-        assert {task.name: task.tags for task in opened.tasks()} == dict.fromkeys(first, ("mine",))
+    assert {task.name: task.tags for task in opened.tasks()} == dict.fromkeys(first, ("mine",))
 
 
-def test_one_task_for_each_class(read, data):
+def test_one_task_for_each_class(read, data, opened):
     args = (data / "shades", data / "pair", data / "table.csv", *ATTRIBUTES, "--root", data, "--one-vs-rest")
     report = read("embed", *args, *SMALL)
     assert {row["task"]: row["counts"]["per_class"] for row in report["tasks"]} == {
@@ -88,8 +86,7 @@ def test_one_task_for_each_class(read, data):
     # The same labels of the same images are the same task, wherever they were read.
     named = {row["task"]: row["known_as"] for row in report["tasks"] if row["known_as"]}
     assert named in ({"table: is_dark": "shades: dark"}, {"shades: dark": "table: is_dark"})
-    with Library.open() as opened:
-        assert len(opened) == 5 and opened.verify().is_sound
+    assert len(opened) == 5 and opened.verify().is_sound
 
 
 def test_tasks_of_a_published_dataset_by_name_split_and_number(read, data):

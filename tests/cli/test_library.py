@@ -15,11 +15,10 @@ from tests.library.making import fail
 @pytest.fixture
 def measured(library):
     """The library with an expert and errors of two splits."""
-    with Library.open(library) as opened:
-        fingerprint = opened.task("task 1").fingerprint
-        opened.add(Expert("resnet34", "timm", "resnet34", parameters=21_000_000, input_size=112))
-        for seed, error in enumerate((0.2, 0.4)):
-            opened.add(MeasuredError(fingerprint, "resnet34", error, "linear-2, train half, logistic, usual", seed))
+    library.add(Expert("resnet34", "timm", "resnet34", parameters=21_000_000, input_size=112))
+    for seed, error in enumerate((0.2, 0.4)):
+        fingerprint, protocol = library.task("task 1").fingerprint, "linear-2, train half, logistic, usual"
+        library.add(MeasuredError(fingerprint, "resnet34", error, protocol, seed))
     return library
 
 
@@ -44,8 +43,7 @@ def test_ls_lists_tasks_by_tag_and_probe(call, read, library):
     assert lines[0].split() == ["task", "images", "classes", "error", "norm", "probe", "added", "tags", "task", "id"]
     assert len(lines) == 10 and lines[8].startswith("6 embeddings, 0 experts, 0 errors;")
     assert lines[3].split()[:6] == ["task", "2", "102", "2", "25.0", "%"]
-    with Library.open(library) as opened:
-        opened.add(make("task 1", 1, probe="other", weights="cd"))
+    library.add(make("task 1", 1, probe="other", weights="cd"))
     names = [task["name"] for task in read("library", "ls", "--tag", "even")["tasks"]]
     assert names == ["task 0", "task 2", "task 4"]
     shown = call("library", "ls", "--probe", "other").stdout
@@ -118,12 +116,12 @@ def test_experts_and_errors_are_listed(call, read, measured):
 
 def test_verify_and_repair(call, read, library, tmp_path):
     assert read("library", "verify")["is_sound"]
-    with Library.open(library) as opened:
-        opened.add(Expert("mine", "file", str(tmp_path / "gone.safetensors"), sha256="0" * 64))
+    library.add(Expert("mine", "file", str(tmp_path / "gone.safetensors"), sha256="0" * 64))
     intact = call("library", "verify")
     assert intact.exit_code == 0 and "intact: 6 embeddings read" in intact.stdout
     assert "without a file" in intact.stdout and "library rm NAME --expert" in intact.stderr
-    (file,) = library.glob("*.sqlite")
+    library.close()
+    (file,) = library.folder.glob("*.sqlite")
     content = bytearray(file.read_bytes())
     third = len(content) // 3
     file.write_bytes(content[:third] + b"x" * third + content[2 * third :])
@@ -140,7 +138,7 @@ def test_a_library_is_shared_as_a_file(call, read, refuse, library, tmp_path):
     refuse("--force", "library", "export", file)
     refuse("'none'", "library", "export", tmp_path / "none.t2vlib", "--tag", "none")
     assert "6 tasks, 6 embeddings added" in call("library", "import", file, *other).stdout
-    assert read("library", "import", library, *other)["known"] >= 6
+    assert read("library", "import", library.folder, *other)["known"] >= 6
     with Library.open(tmp_path / "third") as opened:
         opened.add(make("task 0", 0, noise=0.9))
     conflict = call("library", "import", file, "--library", tmp_path / "third")

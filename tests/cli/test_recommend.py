@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import task2vec
-from task2vec import Library
 from task2vec.experts.metatask import CellFailure
 from task2vec.select import STRATEGIES
 from task2vec.select.zoo import PERMISSIVE
@@ -42,11 +41,10 @@ def test_a_saved_embedding_gets_a_recommendation(call, read, refuse, saved, own_
     assert not Path(own_library).exists()
 
 
-def test_a_name_of_the_library_and_few_models(read, own_library):
-    with Library.open(own_library) as opened:
-        opened.add(make_known("mine"))
+def test_a_name_of_the_library_and_few_models(read, opened):
+    opened.add(make_known("mine"))
     few = read("recommend", "mine", "--model", "resnet18, mobilenet_v2", "--max-params", "10M")
-    assert [row["model"] for row in few["rows"]] == ["mobilenet_v2"] and few["library"] == own_library
+    assert [row["model"] for row in few["rows"]] == ["mobilenet_v2"] and few["library"] == str(opened.folder)
 
 
 def test_only_weights_of_some_licenses(read, refuse, saved):
@@ -70,14 +68,13 @@ def advise(known, monkeypatch):
     return patch
 
 
-def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, advise, own_library, monkeypatch):
+def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, advise, opened, monkeypatch):
     monkeypatch.chdir(photos.parent)
     given = advise()
-    with Library.open(own_library) as opened:
-        opened.add(make("photos", 1))  # by another probe: the folder is embedded
-        assert call("recommend", "photos").exit_code == 0
-        opened.remove("photos")
-        opened.add(make_known("photos"))
+    opened.add(make("photos", 1))  # by another probe: the folder is embedded
+    assert call("recommend", "photos").exit_code == 0
+    opened.remove("photos")
+    opened.add(make_known("photos"))
     for options in ((), ("--measure-top", 1), ("--budget", "60s")):
         assert call("recommend", "photos", *options).exit_code == 0
     tasks = [len(one) for one in given if isinstance(one, task2vec.Task) and one.name == "photos"]

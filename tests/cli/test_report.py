@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from task2vec import Library
 from tests.audit.material import make_folder, paint, plant, save
 
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -16,7 +15,7 @@ def things(tmp_path_factory):
     return plant(make_folder(tmp_path_factory.mktemp("data") / "things"))
 
 
-def test_a_page_is_written_and_kept_and_what_to_do_is_printed(call, things, own_library):
+def test_a_page_is_written_and_kept_and_what_to_do_is_printed(call, things, opened):
     result = call("report", things)
     assert result.exit_code == 0, result.stderr
     page = Path("things-report.html").read_text()
@@ -25,8 +24,7 @@ def test_a_page_is_written_and_kept_and_what_to_do_is_printed(call, things, own_
     for words in ("45 images, 3 classes", "1 suspected error", "2 images in 2 groups", "1. Review", "written: things-"):
         assert words in shown, shown
     assert "unreadable" in result.stderr and "broken.jpg" in result.stderr
-    with Library.open(own_library) as opened:
-        assert opened.report_file(opened.task("things").fingerprint).read_text() == page
+    assert opened.report_file(opened.task("things").fingerprint).read_text() == page
     assert call("report", things, "--no-images").exit_code == 0  # its own page is replaced
     assert "data:image" not in Path("things-report.html").read_text()
 

@@ -1,5 +1,6 @@
 """Small pictures in files: every one of another colour, so that pixels tell which is which."""
 
+import io
 from pathlib import Path
 
 from PIL import Image
@@ -9,6 +10,13 @@ def paint(path: Path, shade: int) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (6, 6), (shade % 256, shade // 256, 7)).save(path, "PNG")
     return path
+
+
+def encode(image: Image.Image, form: str = "PNG", **options) -> bytes:
+    """What a file with the picture holds."""
+    buffer = io.BytesIO()
+    image.save(buffer, form, **options)
+    return buffer.getvalue()
 
 
 def make_folder(root: Path, **counts: int) -> Path:

@@ -1,6 +1,7 @@
 """Tasks of a catalog: found by name, drawn by seed, every file read once, every label where it belongs."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from task2vec.errors import BadImagesError, DataError, TooFewClassesError, Usage
 from task2vec.tasks import Catalog, TaskDefinition, Taxonomy, images
 from task2vec.tasks.catalog import LabelTable, define_attributes, define_by_taxon, draw_by_class, draw_for_attributes
 from task2vec.tasks.sampling import make_rng
+from tests.library.making import refuse
 from tests.tasks.pictures import paint
 from tests.tasks.shades import few
 
@@ -59,14 +61,6 @@ def rows_of(task):
     return [int(task.images.name(row)[:3]) for row in range(len(task))]
 
 
-@pytest.fixture
-def opened(monkeypatch):
-    """The paths of all files that are opened."""
-    found, read = [], images.read_inside
-    monkeypatch.setattr(images, "read_inside", lambda root, path: (found.append(path), read(root, path))[1])
-    return found
-
-
 def test_labels_name_and_source_are_those_of_the_table_split_and_draw(birds):
     numbers = birds.tables["labels"].values
     for name, split in (("Passeriformes", "train"), ("Corvidae", "val"), ("Ratites", None)):
@@ -90,8 +84,7 @@ def test_classes_without_an_image_in_the_split_are_left_out_with_a_warning(birds
     (emu,) = np.flatnonzero(birds.tables["labels"].values == 4)
     split, other = ("train", "val") if emu in birds.splits["train"] else ("val", "train")
     assert birds.task("Ratites", split=split).classes == ("kiwi", "emu")
-    with pytest.raises(TooFewClassesError, match=rf"1 of 1 tasks .* split '{other}' \('Ratites'\)"):
-        birds.task("Ratites", split=other)
+    refuse(TooFewClassesError, rf"1 of 1 tasks .* split '{other}' \('Ratites'\)", birds.task, "Ratites", split=other)
     few_images = birds.task("Passeriformes", images=2)
     assert len(few_images.classes) == 2 and "classes without an image, left out: " in few_images.warnings[0]
 
@@ -113,10 +106,8 @@ def test_a_name_is_found_and_what_cannot_be_found_or_drawn_is_refused(birds):
         (birds, "Corvidae", {"images": 4, "seed": -1}, r"seed=-1 \(--seed\)"),
         (birds, "Corvidae", {"split": "test"}, r"no split 'test'.*\['train', 'val'\]"),
     ):
-        with pytest.raises(UsageError, match=message):
-            catalog.task(name, **options)
-    with pytest.raises(DataError, match=r"it has the task \('order', 'Aves'\) 2 times"):
-        replace(both, definitions=(twins[0], twins[0]))
+        refuse(UsageError, message, catalog.task, name, **options)
+    refuse(DataError, r"it has the task \('order', 'Aves'\) 2 times", replace, both, definitions=(twins[0], twins[0]))
     with pytest.raises(AssertionError):
         replace(both, paths=both.paths[1:])
 
@@ -171,21 +162,22 @@ def test_an_attribute_is_one_where_it_is_positive_and_out_where_it_is_unknown(ha
     assert rows_of(hats.task("feeling", split="train")) == [row for row in range(40) if KNOWN[row, 3]]
 
 
-def test_tasks_share_one_reading_and_attributes_one_draw(birds, hats, opened):
+def test_tasks_share_one_reading_and_attributes_one_draw(birds, hats, monkeypatch):
+    read = Mock(wraps=images.read_inside)
+    monkeypatch.setattr(images, "read_inside", read)
     tasks = birds.tasks(["Corvidae", "Passeriformes", "Corvidae"])
-    assert len(opened) == len(set(opened)) == len(tasks[1]) == 21
+    assert read.call_count == len(tasks[1]) == 21
     assert tasks[0].fingerprint == tasks[2].fingerprint == birds.task("Corvidae").fingerprint
-    opened.clear()
+    read.reset_mock()
     red, striped, golden = hats.tasks(["red", "striped", "golden"], images=16)
     assert rows_of(red) == rows_of(striped) == rows_of(golden) and len(red) == 16
     assert golden.counts.tolist() == [13, 3] and striped.counts.tolist()[1] >= 3
     for number, task in enumerate((red, striped, golden)):
         assert task.targets.tolist() == YES[rows_of(task), number].astype(int).tolist()
-    assert sorted(opened) == [f"{row:03}.png" for row in rows_of(red)]
+    assert sorted(call.args[1] for call in read.mock_calls) == [f"{row:03}.png" for row in rows_of(red)]
     # With room for one attribute only, it is the rarest that gets its images.
     assert hats.tasks(["red", "golden"], images=6)[1].counts.tolist() == [3, 3]
-    with pytest.raises(TooFewClassesError, match=r"1 of 5 tasks .*'every'"):
-        hats.tasks(kind="attribute", images=16)
+    refuse(TooFewClassesError, r"1 of 5 tasks .*'every'", hats.tasks, kind="attribute", images=16)
     assert hats.tasks([]) == []
 
 
@@ -201,9 +193,7 @@ def test_bad_images_are_listed_in_every_task_and_too_many_are_refused(tmp_path):
     assert (other.bad, whole.counts.tolist(), part.counts.tolist()) == ((), [29, 20, 10], [29, 20])
     for path in paths[:3]:
         (birds.root / path).write_bytes(b"no image")
-    with pytest.raises(BadImagesError, match=r"2 of 3 tasks .*\('Passeriformes', 'Corvidae'\).*Leave these") as caught:
-        birds.tasks(["Ratites", "Passeriformes", "Corvidae"])
-    assert sorted(image.path for image in caught.value.bad) == sorted(paths)
-    assert "The first, 'Passeriformes': birds.txt: 4 of 60 images" in str(caught.value)
-    with pytest.raises(BadImagesError, match=r"^birds\.txt: 4 of 50 images"):
-        birds.task("Corvidae")
+    words = r"2 of 3 tasks .*\('Passeriformes', 'Corvidae'\).*Leave these.* 'Passeriformes': birds.txt: 4 of 60 images"
+    error = refuse(BadImagesError, words, birds.tasks, ["Ratites", "Passeriformes", "Corvidae"])
+    assert sorted(image.path for image in error.bad) == sorted(paths)
+    refuse(BadImagesError, r"^birds\.txt: 4 of 50 images", birds.task, "Corvidae")

@@ -2,12 +2,12 @@
 
 import warnings
 
-import pytest
 from PIL import Image
 
 import task2vec.progress as progress_module
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import read_folder, read_splits
+from tests.library.making import refuse
 from tests.tasks.pictures import make_folder, paint
 from tests.tasks.shades import facts
 
@@ -20,8 +20,7 @@ def test_class_folders_become_classes_with_any_number_of_workers(tmp_path):
     assert (task.bad, task.warnings, task.source) == ((), (), str(root))
     assert task.images.is_threadsafe and task.images.load(4).getpixel((0, 0)) == (1001 % 256, 3, 7)
     assert (task.digests, task.fingerprint) == (other.digests, other.fingerprint)
-    with pytest.raises(UsageError, match=r"num_workers=0 \(--num-workers\)"):
-        read_folder(root, num_workers=0)
+    refuse(UsageError, r"num_workers=0 \(--num-workers\)", read_folder, root, num_workers=0)
 
 
 def test_content_decides_and_not_the_name(tmp_path):
@@ -41,8 +40,7 @@ def test_content_decides_and_not_the_name(tmp_path):
     assert (task.counts.tolist(), task.bad, noise) == ([4, 2, 3], (), [])
     assert task.warnings == ("entries that are not images and were ignored: 7, such as '.git'",)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty"):
-        read_folder(tmp_path)
+    refuse(DataError, "empty", read_folder, tmp_path)
 
 
 def test_folders_inside_class_folders_have_the_label_of_the_first_level(tmp_path):
@@ -64,8 +62,7 @@ def test_folders_inside_class_folders_have_the_label_of_the_first_level(tmp_path
 
 def test_nested_classes_are_refused_with_the_folder_to_pass(tmp_path):
     make_folder(tmp_path / "apes", cats=2, dogs=2)
-    with pytest.raises(DataError, match=r"apes contains the folder 'cats'.*Pass .*apes itself"):
-        read_folder(tmp_path)
+    refuse(DataError, r"apes contains the folder 'cats'.*Pass .*apes itself", read_folder, tmp_path)
     likely = read_folder(make_folder(tmp_path / "x", train=2, val=2)).warnings
     assert likely == ("the classes are named like splits: 'train', 'val'; are the class folders inside them?",)
 
@@ -76,24 +73,20 @@ def test_a_hugging_face_dataset_is_called_what_it_is(tmp_path):
         place.parent.mkdir(parents=True)
         place.write_bytes(b"{}")
         words = rf"is a Hugging Face dataset \(it has {sign}\).*from_huggingface\('{tmp_path}/{number}'\)"
-        with pytest.raises(DataError, match=words):
-            read_folder(tmp_path / f"{number}")
+        refuse(DataError, words, read_folder, tmp_path / f"{number}")
 
 
 def test_splits_are_not_taken_for_classes_and_are_read_by_name(tmp_path):
     make_folder(tmp_path.parent / "private", cats=2, dogs=3)
     make_folder(tmp_path, **{"train/cats": 2, "train/dogs": 3, "Test/cats": 1, "Test/dogs": 1})
-    with pytest.raises(DataError, match=r"'Test' with class folders inside.*split='Test'.*read_splits\("):
-        read_folder(tmp_path)
+    refuse(DataError, r"'Test' with class folders inside.*split='Test'.*read_splits\(", read_folder, tmp_path)
     task = read_folder(tmp_path, split="train")
     assert (task.classes, task.counts.tolist()) == (("cats", "dogs"), [2, 3])
     assert (task.name, task.source) == (f"{tmp_path.name} (train)", str(tmp_path / "train"))
     assert read_folder(tmp_path, split="train", name="mine").name == "mine"
-    with pytest.raises(UsageError, match=r"no split 'val': its folders are 'Test', 'train'"):
-        read_folder(tmp_path, split="val")
+    refuse(UsageError, r"no split 'val': its folders are 'Test', 'train'", read_folder, tmp_path, split="val")
     for split in ("../private", "..", ".", "", "train/cats"):
-        with pytest.raises(UsageError, match="no split"):
-            read_folder(tmp_path, split=split)
+        refuse(UsageError, "no split", read_folder, tmp_path, split=split)
 
 
 def test_a_bar_appears_on_standard_error_only_when_asked_and_late(tmp_path, capsys, monkeypatch):
@@ -146,8 +139,6 @@ def test_classes_that_all_splits_have_keep_their_numbers_and_shared_images_are_r
 def test_splits_of_other_names_are_read_if_named(tmp_path):
     root = make_folder(tmp_path, **{"fold1/a": 2, "fold1/b": 2, "fold2/a": 2, "fold2/b": 2, "train": 0})
     for place in (root, root / "missing"):
-        with pytest.raises(DataError, match=r"has no split: no folder like 'train'.*splits="):
-            read_splits(place)
+        refuse(DataError, r"has no split: no folder like 'train'.*splits=", read_splits, place)
     assert list(read_splits(root, splits=["fold2", "fold1"])) == ["fold2", "fold1"]
-    with pytest.raises(UsageError, match="no split 'fold3'"):
-        read_splits(root, splits=["fold1", "fold3"])
+    refuse(UsageError, "no split 'fold3'", read_splits, root, splits=["fold1", "fold3"])

@@ -1,6 +1,5 @@
 """A Hugging Face dataset becomes a task: from an object, a folder, a file or the cache, and never from the network."""
 
-import io
 import shutil
 import socket
 from pathlib import Path
@@ -13,7 +12,8 @@ from task2vec import errors
 from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks import read_folder
 from task2vec.tasks.huggingface import from_huggingface
-from tests.tasks.pictures import make_folder
+from tests.library.making import refuse
+from tests.tasks.pictures import encode, make_folder, paint
 
 hf = pytest.importorskip("datasets", reason="the datasets package is not installed: pip install 'task2vec[hf]'")
 
@@ -29,21 +29,18 @@ def own_cache(tmp_path, monkeypatch):
     assert not network.called
 
 
-def encode(shade: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (6, 6), (shade, 0, 255 - shade)).save(file, "PNG")
-    return file.getvalue()
+def make_cell(shade: int) -> dict:
+    return {"bytes": encode(Image.new("RGB", (6, 6), (shade, 0, 255 - shade))), "path": f"{shade}.png"}
 
 
 def make_dataset(features=None, *, shades=range(4), cells=None, **columns):
     """A dataset of encoded images; one label column of two classes unless others are given."""
     columns = columns or {"label": [0, 1, 1, 0]}
-    if features is None:
-        features = {"label": hf.ClassLabel(names=["cat", "dog"])}
-    cells = cells or [{"bytes": encode(shade), "path": f"{shade}.png"} for shade in shades]
-    return hf.Dataset.from_dict(
-        {"image": cells, **columns}, features=hf.Features({"image": hf.Image(decode=False), **features})
-    ).cast_column("image", hf.Image())
+    dataset = hf.Dataset.from_dict({"image": cells or [*map(make_cell, shades)], **columns})
+    types = {"image": hf.Image(), **({"label": hf.ClassLabel(names=["cat", "dog"])} if "label" in columns else {})}
+    for column, feature in {**types, **(features or {})}.items():
+        dataset = dataset.cast_column(column, feature)
+    return dataset
 
 
 def save(root: Path, **splits) -> Path:
@@ -54,16 +51,14 @@ def save(root: Path, **splits) -> Path:
     return root
 
 
-def fill_cache(cache: Path, work: Path, *, config: str = "default"):
-    """What `load_dataset` leaves in the cache for a dataset of the hub with the splits train and test."""
-    folder = save(work / "pets", train=make_dataset(), test=make_dataset(shades=range(10, 14)))
+def fill_cache(cache: Path, folder: Path, *, config: str = "default") -> Path:
+    """What `load_dataset` leaves in the cache for a dataset of the hub with the files of this folder."""
     builder = hf.load_dataset_builder(str(folder))
     builder.download_and_prepare()
     place = cache / "someone___pets" / config / "0.0.0" / ("0123456789abcdef" * 3)[:40]
     shutil.copytree(builder.cache_dir, place)
     info = (place / "dataset_info.json").read_text()
     (place / "dataset_info.json").write_text(info.replace('"config_name": "default"', f'"config_name": "{config}"'))
-    shutil.rmtree(folder)
     return place
 
 
@@ -92,31 +87,26 @@ def test_the_same_files_make_the_same_task_as_a_folder(tmp_path, capfd):
     assert (train.name, train.classes, train.source) == ("pets (train)", ("cats", "dogs"), str(root))
 
 
-def test_parquet_files_and_saved_datasets_are_read(tmp_path):
-    save(tmp_path / "pets", train=make_dataset(), test=make_dataset(shades=range(10, 14)))
-    assert from_huggingface(str(tmp_path / "pets"), "test").images.load(0).getpixel((0, 0))[0] == 10
-    hf.DatasetDict(train=make_dataset()).save_to_disk(str(tmp_path / "saved"))
-    for place in (tmp_path / "pets" / "train-00000-of-00001.parquet", tmp_path / "saved"):
-        assert from_huggingface(place).fingerprint == from_huggingface(make_dataset()).fingerprint
-
-
-def test_a_name_is_found_in_the_cache(own_cache, tmp_path):
-    place = fill_cache(own_cache, tmp_path)
-    task = from_huggingface("someone/pets", "train")
-    assert (task.name, task.fingerprint) == ("someone/pets (train)", from_huggingface(make_dataset()).fingerprint)
-    assert from_huggingface("someone/pets", "test").images.load(1).getpixel((0, 0))[0] == 11
-    fill_cache(own_cache, tmp_path, config="large")
-    with pytest.raises(UsageError, match=r"multiple .* configurations.*config="):
-        from_huggingface("someone/pets", "train")
+def test_wherever_it_is_stored_it_is_the_same_task(own_cache, tmp_path):
+    splits = hf.DatasetDict(train=make_dataset(), test=make_dataset(shades=range(10, 14)))
+    splits.save_to_disk(tmp_path / "saved")
+    pets = save(tmp_path / "pets", **splits)
+    cached = fill_cache(own_cache, pets)
+    tasks = {split: from_huggingface(dataset) for split, dataset in splits.items()}
+    assert from_huggingface(pets / "train-00000-of-00001.parquet").fingerprint == tasks["train"].fingerprint
+    for split, task in tasks.items():
+        for place in (splits, str(pets), tmp_path / "saved", "someone/pets"):
+            assert from_huggingface(place, split).fingerprint == task.fingerprint
+    assert from_huggingface("someone/pets", "train").name == "someone/pets (train)"
+    fill_cache(own_cache, pets, config="large")
+    refuse(UsageError, r"multiple .* configurations.*config=", from_huggingface, "someone/pets", "train")
     assert len(from_huggingface("someone/pets", "train", config="large")) == 4
-    next(place.glob("*-test.arrow")).unlink()
-    with pytest.raises(DataError, match="cannot be opened"):
-        from_huggingface("someone/pets", "train", config="default")
+    next(cached.glob("*-test.arrow")).unlink()
+    refuse(DataError, "cannot be opened", from_huggingface, "someone/pets", "train", config="default")
 
 
 def test_nothing_is_fetched_without_being_asked(monkeypatch):
-    with pytest.raises(errors.DatasetNotFoundError, match=r"'mnist' is not on this machine.*download=True"):
-        from_huggingface("mnist")
+    refuse(errors.DatasetNotFoundError, r"'mnist' is not on this machine.*download=True", from_huggingface, "mnist")
     load = Mock(return_value=hf.DatasetDict(train=make_dataset()))
     monkeypatch.setattr(hf, "load_dataset", load)
     assert len(from_huggingface("someone/pets", "train", config="small", download=True)) == 4
@@ -127,21 +117,17 @@ def test_a_folder_that_points_elsewhere_is_refused(tmp_path):
     folder = save(tmp_path / "pets", train=make_dataset())
     card = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
     (folder / "README.md").write_text(card.format("https://example.com/train.parquet"))
-    with pytest.raises(DataError, match="remote data files"):
-        from_huggingface(folder)
+    refuse(DataError, "remote data files", from_huggingface, folder)
     save(tmp_path / "private", train=make_dataset())
     (folder / "README.md").write_text(card.format("../private/train-00000-of-00001.parquet"))
-    with pytest.raises(DataError, match=r"outside of it|cannot be opened"):
-        from_huggingface(folder)
+    refuse(DataError, r"outside of it|cannot be opened", from_huggingface, folder)
     (folder / "README.md").write_text("---\nlicense_link: https://example.com\n---\n")
     assert len(from_huggingface(folder)) == 4
     (folder / ".huggingface.yaml").write_text("configs: [{data_files: 'hf://datasets/a/b/x.parquet'}]")
-    with pytest.raises(DataError, match="remote data files"):
-        from_huggingface(folder)
+    refuse(DataError, "remote data files", from_huggingface, folder)
     shard = tmp_path / "private" / "train-00000-of-00001.parquet"
     shard.rename(shard.with_name("train-00000-of-00003.parquet"))
-    with pytest.raises(DataError, match=r"has 1 of 3 shards 'train-\*-of-00003"):
-        from_huggingface(tmp_path / "private")
+    refuse(DataError, r"has 1 of 3 shards 'train-\*-of-00003", from_huggingface, tmp_path / "private")
 
 
 def test_files_that_could_run_code_or_hold_no_images_are_refused(tmp_path):
@@ -153,32 +139,28 @@ def test_files_that_could_run_code_or_hold_no_images_are_refused(tmp_path):
     ):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text)
-        with pytest.raises((DataError, UsageError), match=message):
-            from_huggingface(tmp_path / place)
+        refuse((DataError, UsageError), message, from_huggingface, tmp_path / place)
     assert not (tmp_path / "ran").exists()
 
 
 def test_files_named_by_a_stored_dataset_stay_in_its_folder(tmp_path):
-    (tmp_path / "secret.png").write_bytes(encode(9))
-    dataset = make_dataset(cells=[{"path": str(tmp_path / "secret.png"), "bytes": None}] * 4)
+    dataset = make_dataset(cells=[{"path": str(paint(tmp_path / "secret.png", 9)), "bytes": None}] * 4)
     assert len(from_huggingface(dataset)) == 4  # the caller's own object may refer to any local file
     save(tmp_path / "pets", train=dataset)
-    with pytest.raises(BadImagesError, match=r"row 0 .*outside of the dataset's folder"):
-        from_huggingface(tmp_path / "pets")
+    refuse(BadImagesError, r"row 0 .*outside of the dataset's folder", from_huggingface, tmp_path / "pets")
     make_dataset().save_to_disk(str(tmp_path / "private"))
     make_dataset().save_to_disk(str(tmp_path / "v1.2"))
     assert from_huggingface(tmp_path / "v1.2").name == "v1.2"
     (arrow,) = (tmp_path / "v1.2").glob("*.arrow")
     state = tmp_path / "v1.2" / "state.json"
     state.write_text(state.read_text().replace(arrow.name, f"../private/{arrow.name}"))
-    with pytest.raises(DataError, match="data files outside of it"):
-        from_huggingface(tmp_path / "v1.2")
+    refuse(DataError, "data files outside of it", from_huggingface, tmp_path / "v1.2")
 
 
 def test_bad_and_remote_images_are_named_by_row_and_path_and_keep_the_labels_of_others():
-    cells = [{"bytes": encode(shade), "path": f"{shade}.png"} for shade in range(80)]
+    cells = [*map(make_cell, range(80))]
     cells[0] = {"bytes": b"no image", "path": "broken.png"}
-    cells[30] = {"bytes": encode(30)[:40], "path": None}
+    cells[30] = {"bytes": cells[30]["bytes"][:40], "path": None}
     cells[50] = {"bytes": None, "path": "https://example.com/7.png"}
     cells[79] = None
     labels = [shade % 2 for shade in range(80)]
@@ -193,21 +175,6 @@ def test_bad_and_remote_images_are_named_by_row_and_path_and_keep_the_labels_of_
     assert len(from_huggingface(make_dataset(cells=cells, label=labels), allow_bad=True)) == 75
 
 
-def test_splits_are_chosen_and_never_guessed():
-    splits = hf.DatasetDict(train=make_dataset(), test=make_dataset(shades=range(9, 13)))
-    assert from_huggingface(splits, "test").images.load(0).getpixel((0, 0))[0] == 9
-    assert len(from_huggingface(hf.DatasetDict(train=make_dataset()))) == 4
-    for dataset, options, message in (
-        (splits, {}, r"several splits.*'train', 'test'"),
-        (splits, {"split": "val"}, "no split 'val'"),
-        (make_dataset(), {"split": "train"}, "has no split 'train'. Leave split out"),
-        (make_dataset(), {"config": "large"}, "open already"),
-        (make_dataset().to_iterable_dataset(), {}, "IterableDataset is neither.*streaming"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            from_huggingface(dataset, **options)
-
-
 LISTS = hf.Sequence(hf.ClassLabel(names=["red", "round", "never"]))
 BOOLS = {"red": [True, False, True, False], "round": [True, True, False, False]}
 
@@ -217,13 +184,12 @@ def test_several_labels_come_from_lists_of_classes_or_from_flags():
     assert (lists.classes, lists.is_multilabel) == (("red", "round"), True)
     assert lists.targets.tolist() == [[1, 1], [0, 1], [1, 0], [0, 0]]
     assert "attributes with one value for all images, left out: 'never'" in lists.warnings
-    flags = from_huggingface(make_dataset({name: hf.Value("bool") for name in BOOLS}, **BOOLS))
+    flags = from_huggingface(make_dataset(**BOOLS))
     assert (flags.classes, flags.fingerprint) == (("red", "round"), lists.fingerprint)
     numbers = make_dataset({name: hf.Value("int8") for name in BOOLS}, **BOOLS)
     assert from_huggingface(numbers, label_columns=["red", "round"]).fingerprint == lists.fingerprint
-    wrong = make_dataset({name: hf.Value("int8") for name in BOOLS}, red=[0, 1, 0, 1], round=[0, 2, 1, 1])
-    with pytest.raises(DataError, match=r"'round', row 1: 2 is not 0 or 1"):
-        from_huggingface(wrong, label_columns=["red", "round"])
+    wrong = make_dataset(red=[0, 1, 0, 1], round=[0, 2, 1, 1])
+    refuse(DataError, r"'round', row 1: 2 is not 0 or 1", from_huggingface, wrong, label_columns=["red", "round"])
 
 
 def test_one_column_may_be_named_whatever_its_type_if_its_cells_name_classes():
@@ -241,28 +207,30 @@ def test_one_column_may_be_named_whatever_its_type_if_its_cells_name_classes():
         (hf.Value("binary"), [b"a", b"b", b"a", b"b"], "is no class"),
         (LISTS, [[0, 1], [1], None, [0]], "row 2: None is no class"),
     ):
-        with pytest.raises(DataError, match=message):
-            from_huggingface(make_dataset({"kind": feature}, kind=values), label_columns="kind")
+        refuse(DataError, message, from_huggingface, make_dataset({"kind": feature}, kind=values), label_columns="kind")
 
 
-def test_columns_are_found_by_type_or_refused_with_the_candidates():
+def test_columns_are_found_by_type_and_splits_by_name_or_refused_with_the_candidates():
     two = {"fine": hf.ClassLabel(num_classes=3), "coarse": hf.ClassLabel(num_classes=2)}
     dataset = make_dataset(two, fine=[0, 1, 2, 0], coarse=[0, 0, 1, 1])
     assert from_huggingface(dataset, label_columns="coarse").targets.tolist() == [0, 0, 1, 1]
-    mixed = {"kind": hf.ClassLabel(num_classes=2), "red": hf.Value("bool"), "round": hf.Value("bool")}
-    pairs = make_dataset().add_column("mask", make_dataset().cast_column("image", hf.Image(decode=False))["image"][:])
-    pairs = pairs.cast_column("mask", hf.Image())
+    mixed = make_dataset({"kind": hf.ClassLabel(num_classes=2)}, kind=[0, 1, 0, 1], **BOOLS)
+    pairs = make_dataset({"mask": hf.Image()}, label=[0, 1, 1, 0], mask=[*map(make_cell, range(4))])
     assert len(from_huggingface(pairs, image_column="mask")) == 4
-    captions = make_dataset({"caption": hf.Value("string")}, caption=["a", "b", "c", "d"])
+    splits = hf.DatasetDict(train=make_dataset(), test=make_dataset())
     for unclear, options, message in (
         (dataset, {}, r"'fine'; or 'coarse'.*label_columns="),
-        (make_dataset(mixed, kind=[0, 1, 0, 1], **BOOLS), {}, r"'kind'; or 'red', 'round'"),
-        (captions, {}, r"no column is of the type ClassLabel.*'caption'.*label_columns="),
+        (mixed, {}, r"'kind'; or 'red', 'round'"),
+        (make_dataset(caption=[*"abcd"]), {}, r"no column is of the type ClassLabel.*'caption'.*label_columns="),
         (pairs, {}, r"several columns hold images \('image', 'mask'\).*image_column="),
         (make_dataset().remove_columns("image"), {}, "no column is of the type Image"),
         (make_dataset(), {"label_columns": "lable"}, r"there is no column 'lable'.*'label'"),
         (dataset, {"image_column": "fine", "label_columns": "coarse"}, "column fine' cannot be opened"),
         (pairs, {"image_column": "image", "label_columns": "mask"}, "column 'mask' is Image.*is no class"),
+        (splits, {}, r"several splits.*'train', 'test'"),
+        (splits, {"split": "val"}, "no split 'val'"),
+        (make_dataset(), {"split": "train"}, "has no split 'train'. Leave split out"),
+        (make_dataset(), {"config": "large"}, "open already"),
+        (make_dataset().to_iterable_dataset(), {}, "IterableDataset is neither.*streaming"),
     ):
-        with pytest.raises((UsageError, DataError), match=message):
-            from_huggingface(unclear, **options)
+        refuse((UsageError, DataError), message, from_huggingface, unclear, **options)

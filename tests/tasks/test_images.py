@@ -1,7 +1,6 @@
 """One defined result for every kind of image."""
 
 import hashlib
-import io
 import struct
 from unittest.mock import Mock
 
@@ -13,15 +12,10 @@ from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.tasks import images as images_module
 from task2vec.tasks import read_folder
 from task2vec.tasks.images import FORMATS, decode, digest_pixels, to_rgb
-from tests.tasks.pictures import make_folder, paint
+from tests.library.making import refuse
+from tests.tasks.pictures import encode, make_folder, paint
 
 NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8))
-
-
-def encode(image: Image.Image, form: str = "PNG", **options) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form, **options)
-    return buffer.getvalue()
 
 
 def pixels(data: bytes) -> np.ndarray:
@@ -43,8 +37,7 @@ def test_numbers_of_unknown_scale_are_refused():
     for value in (-0.1, 1.5, np.nan, np.inf):
         with pytest.raises(DataError, match=r"\[0, 1\]"):
             decode(encode(Image.fromarray(np.array([[0.5, value]], dtype=np.float32)), "TIFF"))
-    with pytest.raises(DataError, match="32-bit integers"):
-        decode(encode(Image.fromarray(np.array([[1, 2]], dtype=np.int32)), "TIFF"))
+    refuse(DataError, "32-bit integers", decode, encode(Image.fromarray(np.array([[1, 2]], dtype=np.int32)), "TIFF"))
 
 
 def test_transparency_is_laid_on_white_and_other_modes_are_converted():
@@ -87,15 +80,11 @@ def test_a_digest_is_that_of_size_and_pixels_however_many_are_hashed_at_a_time(m
 def test_truncated_files_and_uninvited_formats_are_refused(monkeypatch):
     for form in FORMATS:
         data = encode(NOISE, form)
-        with pytest.raises(DataError, match=r"truncated|damaged"):
-            decode(data[: len(data) // 2])
-    with pytest.raises(DataError, match="not a JPEG"):
-        decode(encode(NOISE, "ICO"))
-    with pytest.raises(DataError, match="empty"):
-        decode(b"")
+        refuse(DataError, r"truncated|damaged", decode, data[: len(data) // 2])
+    refuse(DataError, "not a JPEG", decode, encode(NOISE, "ICO"))
+    refuse(DataError, "empty", decode, b"")
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
-    with pytest.raises(UsageError, match="LOAD_TRUNCATED_IMAGES"):
-        decode(encode(NOISE))
+    refuse(UsageError, "LOAD_TRUNCATED_IMAGES", decode, encode(NOISE))
 
 
 def claim_size(data: bytes, width: int, height: int) -> bytes:
@@ -122,8 +111,7 @@ def test_a_larger_one_or_one_that_takes_all_memory_is_refused_by_its_header():
     apart = data[:start] + b"\xff\xda\0\x08\x01\x01\0\0\x3f\0" + data[start + 14 :]
     assert decode(claim_size(data, 9000, 10_000)).size == (4500, 5000)  # Pillow would warn of it
     for large, side in ((data, 16_000), (progressive, 16_000), (progressive, 9000), (apart, 9000)):
-        with pytest.raises(DataError, match=f"{side} x {side} pixels, more than"):
-            decode(claim_size(large, side, side))
+        refuse(DataError, f"{side} x {side} pixels, more than", decode, claim_size(large, side, side))
 
 
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF")
@@ -134,8 +122,7 @@ def test_avif_is_read_where_pillow_can():
 
 def test_heif_is_read_where_a_package_has_registered_it(monkeypatch):
     data = b"\0\0\0\x18ftypheic" + bytes(40)
-    with pytest.raises(DataError, match="not a JPEG"):
-        decode(data)
+    refuse(DataError, "not a JPEG", decode, data)
     monkeypatch.setitem(Image.OPEN, "HEIF", (lambda file, name: NOISE.copy(), lambda start: start[4:12] == b"ftypheic"))
     assert np.array_equal(pixels(data), np.asarray(NOISE))
 
@@ -159,8 +146,7 @@ def test_an_inspected_image_is_decoded_once_and_a_changed_file_is_read_again(tmp
     other = read_folder(tmp_path)
     paint(tmp_path / "cats" / "000.png", 77)
     renewed = read_folder(tmp_path)  # knows the changed image, which is none of the others' business
-    with pytest.raises(DataChangedError, match=r"000\.png changed"):
-        other.images.load(0)
+    refuse(DataChangedError, r"000\.png changed", other.images.load, 0)
     assert np.asarray(renewed.images.load(0))[0, 0, 0] == 77
 
 

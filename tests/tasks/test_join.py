@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import BadImage, join_tasks
+from tests.library.making import refuse
 from tests.tasks.shades import contents, few, make_task
 
 
@@ -75,5 +76,4 @@ def test_attributes_are_joined_by_name():
     ],
 )
 def test_what_cannot_be_joined_is_refused(tasks, merge, error, message):
-    with pytest.raises(error, match=message):
-        join_tasks(tasks, merge_classes=merge)
+    refuse(error, message, join_tasks, tasks, merge_classes=merge)

@@ -1,12 +1,11 @@
 """Planted copies of painted images are found, and images that only look alike are not."""
 
-import io
-
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 
-from task2vec.tasks.images import find_near_copies, make_signature
+from task2vec.tasks.images import decode, find_near_copies, make_signature
+from tests.tasks.pictures import encode
 
 
 def paint(seed, *, shapes=25, base=None):
@@ -22,9 +21,7 @@ def paint(seed, *, shapes=25, base=None):
 
 def compress(image, quality):
     """`image` as a JPEG file shows it."""
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=quality)
-    return Image.open(file).convert("RGB")
+    return decode(encode(image, "JPEG", quality=quality))
 
 
 def resize(image, factor):

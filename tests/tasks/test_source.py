@@ -7,6 +7,7 @@ from PIL import Image
 import task2vec as t2v
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import read_folder, to_task
+from tests.library.making import refuse
 from tests.tasks.pictures import make_folder
 from tests.tiny_probe import make_tiny
 
@@ -81,11 +82,9 @@ def test_rows_of_labels_are_attributes(folder):
     ],
 )
 def test_what_is_no_task_is_named_with_what_is(tmp_path, source, words):
-    with pytest.raises((UsageError, DataError), match=words):
-        to_task(source)
+    refuse((UsageError, DataError), words, to_task, source)
     (tmp_path / "image_class_labels.txt").write_text("1 1")
-    with pytest.raises(UsageError, match=r"is cub200, a dataset of many tasks.*read_catalog\(.*\)\.task\(NAME\)"):
-        to_task(tmp_path)
+    refuse(UsageError, r"is cub200, a dataset of many tasks.*read_catalog\(.*\)\.task\(NAME\)", to_task, tmp_path)
 
 
 def test_every_public_function_that_takes_a_task_takes_a_folder(folder, tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from task2vec.errors import UsageError
 from task2vec.tasks import sample_tasks, toy_tasks
 from task2vec.tasks.synthetic import MAX_CLUSTERS, MIN_CLUSTERS, draw_partitions
+from tests.library.making import refuse
 
 SIDE = 12
 
@@ -63,11 +64,8 @@ def test_the_same_seed_gives_the_same_tasks_and_another_gives_others(tasks, toys
 
 def test_impossible_numbers_are_refused_with_their_value(monkeypatch):
     for count in (19, 1741):
-        with pytest.raises(UsageError, match=f"images_per_task={count}"):
-            sample_tasks(images_per_task=count)
+        refuse(UsageError, f"images_per_task={count}", sample_tasks, images_per_task=count)
     for name, value in (("count", 0), ("side", 7), ("side", 257), ("seed", -1)):
-        with pytest.raises(UsageError, match=f"{name}={value}"):
-            toy_tasks(**{name: value})
+        refuse(UsageError, f"{name}={value}", toy_tasks, **{name: value})
     monkeypatch.setattr("task2vec.tasks.synthetic._PATIENCE", 1)
-    with pytest.raises(UsageError, match="larger side"):
-        toy_tasks(count=2000, side=8)
+    refuse(UsageError, "larger side", toy_tasks, count=2000, side=8)

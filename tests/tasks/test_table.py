@@ -6,6 +6,7 @@ import pytest
 
 from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks import read_table
+from tests.library.making import refuse
 from tests.tasks.pictures import paint
 
 
@@ -81,17 +82,10 @@ def test_frames_and_dicts_of_columns(tmp_path, monkeypatch):
     assert made[0].name == "dict" and made[0].images.name(0) == "0.png"
     task = read_table(pytest.importorskip("pandas").DataFrame(columns))
     assert (task.name, task.fingerprint) == ("DataFrame", made[0].fingerprint)
-    for wrong, options, words in (
-        (
-            {"path": ["../0.png", "../1.png"], "label": ["a", "b"]},
-            {"root": make_images(tmp_path / "in")},
-            "of the root",
-        ),
-        ({**columns, "label": ["a", "b"]}, {}, "have '2', '3' cells"),
-        ({"x": [1], "y": [2]}, {}, r"the dict has no column 'path'.*'x', 'y'"),
-    ):
-        with pytest.raises((DataError, UsageError), match=words):
-            read_table(wrong, **options)
+    outside, inside = {"path": ["../0.png", "../1.png"], "label": ["a", "b"]}, make_images(tmp_path / "in")
+    refuse((DataError, UsageError), "of the root", read_table, outside, root=inside)
+    refuse(UsageError, "have '2', '3' cells", read_table, {**columns, "label": ["a", "b"]})
+    refuse(DataError, r"the dict has no column 'path'.*'x', 'y'", read_table, {"x": [1], "y": [2]})
 
 
 def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
@@ -100,10 +94,9 @@ def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
     table.write_text("\ufefffile;x,kind\n0.png,a\n1.png,b\n", encoding="utf-8")
     task = read_table(table, root=tmp_path / "images", path_column="file;x", label_columns="kind", name="mine")
     assert repr(task) == "Task(mine, 2 images, 2 classes)"
-    with pytest.raises(BadImagesError, match="no such file"):
-        read_table(table, path_column="file;x")
-    with pytest.raises(UsageError, match=r"root .*nowhere is not a folder.*--root"):
-        read_table(table, root=tmp_path / "nowhere", path_column="file;x")
+    refuse(BadImagesError, "no such file", read_table, table, path_column="file;x")
+    words = r"root .*nowhere is not a folder.*--root"
+    refuse(UsageError, words, read_table, table, root=tmp_path / "nowhere", path_column="file;x")
 
 
 NAMED = "path,x,y\n0.png,0,1\n"
@@ -136,11 +129,9 @@ NAMED = "path,x,y\n0.png,0,1\n"
     ],
 )
 def test_a_table_that_is_no_task_is_refused_where_it_is_wrong(tmp_path, text, options, message):
-    with pytest.raises((DataError, UsageError), match=message):
-        read_table(make_table(tmp_path, text), **options)
+    refuse((DataError, UsageError), message, read_table, make_table(tmp_path, text), **options)
     for name, words in (("table.xlsx", r"\.xlsx"), ("absent.csv", "not a file")):
-        with pytest.raises((DataError, UsageError), match=words):
-            read_table(tmp_path / name)
+        refuse((DataError, UsageError), words, read_table, tmp_path / name)
 
 
 def write_parquet(root: Path, **columns) -> Path:
@@ -163,19 +154,16 @@ def test_parquet_is_read_like_csv(tmp_path):
         ([float("nan"), 1.0, 2.0], "row 1, column 'y'"),
         ([0.0, 1.5, 1.0], "row 1, column 'y' holds decimal numbers.*regression is not supported"),
     ):
-        with pytest.raises(DataError, match=message):
-            read_table(write_parquet(tmp_path, path=paths, y=column))
+        refuse(DataError, message, read_table, write_parquet(tmp_path, path=paths, y=column))
     table = write_parquet(tmp_path, path=paths, kind=["a", "b", "b"])
     table.write_bytes(table.read_bytes()[:-20])
-    with pytest.raises(DataError, match="cannot be read as Parquet"):
-        read_table(table)
+    refuse(DataError, "cannot be read as Parquet", read_table, table)
 
 
 @pytest.mark.parametrize("column", ["image", "path"])
 def test_a_table_that_holds_images_is_called_what_it_is(tmp_path, column):
     images = [{"bytes": b"...", "path": f"{number}.png"} for number in range(2)]
     table = write_parquet(tmp_path, **{column: images, "label": [0, 1]})
-    with pytest.raises(DataError, match=rf"Hugging Face.*column '{column}' holds.*from_huggingface\('{table}'\)"):
-        read_table(table)
+    refuse(DataError, rf"Hugging Face.*column '{column}' holds.*from_huggingface\('{table}'\)", read_table, table)
     beside = write_parquet(tmp_path, path=["0.png", "1.png"], thumbnail=images, label=["a", "b"])
     assert read_table(beside, label_columns="label").classes == ("a", "b")

@@ -5,6 +5,7 @@ import pytest
 from task2vec.distance import taxonomic_matrix
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import Taxonomy, read_taxonomy
+from tests.library.making import refuse
 
 BIRD, RAVENS = ("Animalia", "Passeriformes"), ("Passeriformes", "Corvidae")
 LIFE = Taxonomy(
@@ -68,10 +69,8 @@ def test_joined_trees():
     ],
 )
 def test_what_is_no_taxonomy_is_refused(ranks, lineages, message):
-    with pytest.raises(DataError, match=message):
-        Taxonomy(ranks, lineages)
-    with pytest.raises(DataError, match=r"2 of 3 classes .*'dodo', 'moa'.*like 'wheat"):
-        LIFE.ancestors(["raven", "dodo", "moa"])
+    refuse(DataError, message, Taxonomy, ranks, lineages)
+    refuse(DataError, r"2 of 3 classes .*'dodo', 'moa'.*like 'wheat", LIFE.ancestors, ["raven", "dodo", "moa"])
 
 
 @pytest.mark.parametrize(
@@ -84,8 +83,7 @@ def test_what_is_no_taxonomy_is_refused(ranks, lineages, message):
     ],
 )
 def test_what_cannot_be_joined_is_refused(other, above, message):
-    with pytest.raises((DataError, UsageError), match=message):
-        Taxonomy.join({"birds": BIRDS, "other": other}, above=above)
+    refuse((DataError, UsageError), message, Taxonomy.join, {"birds": BIRDS, "other": other}, above=above)
 
 
 def test_ranks_are_known_by_the_names_of_columns(tmp_path):
@@ -112,5 +110,4 @@ def test_ranks_are_known_by_the_names_of_columns(tmp_path):
 )
 def test_tables_that_are_no_taxonomy(tmp_path, text, ranks, error, message):
     (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(error, match=message):
-        read_taxonomy(tmp_path / "t.csv", "bird", ranks=ranks)
+    refuse(error, message, read_taxonomy, tmp_path / "t.csv", "bird", ranks=ranks)
