@@ -34,17 +34,8 @@ def test_the_correlation_is_spearmans_over_pairs_and_permutations_are_those_of_t
     slow = permute_tasks(space, taxa, np.array(list(permutations(range(4)))))
     found = agree([space], taxa, permutations=3000, seed=0)
     assert sorted(set(np.round(found.null[:, 0], 9))) == sorted(set(np.round(slow, 9)))
+    assert found.null.mean() == pytest.approx(np.mean(slow), abs=0.04)
     assert found.p[0] == (1 + (found.null[:, 0] >= found.rho[0] - 1e-12).sum()) / 3001
-
-
-def test_p_is_uniform_where_there_is_nothing_and_tiny_where_all_is_the_same():
-    pairs = [(random_distances(8, seed=seed), random_distances(8, seed=seed + 999)) for seed in range(80)]
-    ps = np.array([agree([a], b, permutations=99, seed=n).p[0] for n, (a, b) in enumerate(pairs)])
-    for level in (0.25, 0.5, 0.75):
-        assert np.mean(ps <= level) == pytest.approx(level, abs=0.15)
-    taxa = random_taxa(14, seed=3)
-    same = agree([taxa.astype(float), -taxa.astype(float)], taxa, permutations=999, seed=0)
-    assert same.p[0] == 1 / 1000 and same.p[1] > 0.99
 
 
 def test_within_permutes_each_dataset_skips_those_without_ranks_and_pools_by_pairs():

@@ -6,16 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.zoo import (
-    find_pretraining,
-    fit_variances,
-    lora_cells,
-    measured_cells,
-    merge_cells,
-    name_model,
-    read_cells,
-    weigh,
-)
+from experiments import zoo as room
 from task2vec.select import CELL_COLUMNS
 from task2vec.select.zoo import Variances, load_zoo
 from tests.oracles.zoo import weigh_densely
@@ -43,14 +34,14 @@ HEAD = "source,model,timm,dataset,protocol,metric,value\n"
     ],
 )  # fmt: skip
 def test_models_get_the_name_that_loads_them(source, model, timm, name):
-    assert name_model({"source": source, "model": model, "timm": timm}, KNOWN) == name
+    assert room.name_model({"source": source, "model": model, "timm": timm}, KNOWN) == name
 
 
 def test_the_kind_of_pretraining_is_in_the_name():
     kinds = {"resnet50.a1_in1k": "in1k", "convnext_base.fb_in22k_ft_in1k": "in21k", "odd": ""}
     kinds |= {"vit_base_patch14_dinov2.lvd142m": "self-supervised", "beit_base_patch16_224.in22k": "masked images"}
     kinds |= {"vit_base_patch16_clip_224.openai_ft_in1k": "image-text"}
-    assert {name: find_pretraining(name) for name in kinds} == kinds
+    assert {name: room.find_pretraining(name) for name in kinds} == kinds
 
 
 def test_nonsense_is_dropped_and_counted(tmp_path):
@@ -68,7 +59,7 @@ def test_nonsense_is_dropped_and_counted(tmp_path):
     path = tmp_path / "cells.csv"
     path.write_text(HEAD + "\n".join(rows) + "\n")
     dropped = Counter()
-    merged = merge_cells(list(read_cells(path, KNOWN, dropped)), dropped)
+    merged = room.merge_cells(list(room.read_cells(path, KNOWN, dropped)), dropped)
     assert merged == [
         {"source": "MIEB", "protocol": "linear", "dataset": "pets", "model": "resnet50.a1_in1k", "error": "0.1500"}
     ]
@@ -76,7 +67,7 @@ def test_nonsense_is_dropped_and_counted(tmp_path):
 
 
 def test_our_own_errors_on_whole_datasets_are_the_cells_of_the_zoo_that_were_made_of_them():
-    found = {tuple(cell[key] for key in CELL_COLUMNS[:-1]): cell["error"] for cell in measured_cells()}
+    found = {tuple(cell[key] for key in CELL_COLUMNS[:-1]): cell["error"] for cell in room.measured_cells()}
     zoo = {tuple(getattr(one, key) for key in CELL_COLUMNS[:-1]): one.error for one in load_zoo().cells}
     assert found == {key: pytest.approx(error, abs=6e-5) for key, error in zoo.items() if key[0] == "task2vec"}
 
@@ -89,7 +80,7 @@ def test_the_likelihood_is_that_of_a_dense_gaussian_model_and_its_gradient_is_ri
         values = np.exp(logs).tolist()
         return replace(small, variances=Variances(*values[:5], noise=dict(zip(tables, values[5:], strict=True))))
 
-    cost, gradient = weigh(make(logs).posterior)
+    cost, gradient = room.weigh(make(logs).posterior)
     assert cost == pytest.approx(weigh_densely(make(logs)), abs=1e-8)
     for at, step in enumerate(1e-5 * np.eye(len(logs))):
         slope = (weigh_densely(make(logs + step)) - weigh_densely(make(logs - step))) / 2e-5
@@ -98,12 +89,12 @@ def test_the_likelihood_is_that_of_a_dense_gaussian_model_and_its_gradient_is_ri
 
 def test_the_fit_goes_downhill_and_the_variances_of_the_package_are_at_the_bottom(small):  # noqa: F811
     first = Variances(0.03, 0.003, 0.01, 0.05, 0.005, dict.fromkeys(small.posterior.tables, 0.05))
-    costs = [weigh(replace(small, variances=each).posterior)[0] for each in (fit_variances(small), first)]
+    costs = [room.weigh(replace(small, variances=each).posterior)[0] for each in (room.fit_variances(small), first)]
     assert costs[0] < costs[1]
     zoo = load_zoo()
-    before, gradient = weigh(zoo.posterior)
-    again = replace(zoo, variances=fit_variances(zoo, zoo.variances, steps=5))
-    assert before - weigh(again.posterior)[0] < 0.5 and np.abs(gradient).max() < 5
+    before, gradient = room.weigh(zoo.posterior)
+    again = replace(zoo, variances=room.fit_variances(zoo, zoo.variances, steps=5))
+    assert before - room.weigh(again.posterior)[0] < 0.5 and np.abs(gradient).max() < 5
 
 
 def test_lora_is_compared_with_all_weights_where_both_are_known(tmp_path):
@@ -111,7 +102,7 @@ def test_lora_is_compared_with_all_weights_where_both_are_known(tmp_path):
     rows += ["V-PETL,LoRA,,Pets,t,accuracy,0.75", "V-PETL,Full fine-tuning,,Pets,t,accuracy,0.5"]
     rows += ["V-PETL,LoRA,,KITTI,t,accuracy,0.7", "MIEB,LoRA,,DTD,t,accuracy,0.7", "V-PETL,BitFit,,Pets,t,accuracy,0.1"]
     (tmp_path / "cells.csv").write_text(HEAD + "\n".join(rows))
-    assert lora_cells(tmp_path / "cells.csv") == [
+    assert room.lora_cells(tmp_path / "cells.csv") == [
         {"dataset": "CUB-200-2011", "images": "all", "full": 0.1, "lora": 0.2},
         {"dataset": "Pets", "images": "1000", "full": 0.5, "lora": 0.25},
     ]

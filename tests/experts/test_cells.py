@@ -7,17 +7,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from task2vec import experts
 from task2vec.errors import NotFiniteError, UsageError
-from task2vec.experts import (
-    ErrorProtocol,
-    choose_test_half,
-    choose_training,
-    error_matrix,
-    measure_cells,
-    plan_cells,
-    predict_cells,
-    score_cell,
-)
+from task2vec.experts import ErrorProtocol, measure_cells, plan_cells
 from task2vec.head.fit import SPLIT_L2_GRID
 from tests.experts.material import make_attributes, make_task
 
@@ -37,7 +29,7 @@ def features_of(task, *, width=7, noise=1.0, seed=0):
 
 @pytest.fixture(autouse=True)
 def _one_epoch(monkeypatch):
-    monkeypatch.setattr(error_matrix, "EPOCHS", 1)
+    monkeypatch.setattr(experts.error_matrix, "EPOCHS", 1)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +43,8 @@ def test_scikit_learn_finds_the_same_error_by_a_plain_loop(task, protocol):
     found = measure_cells(features, plan_cells(task, [protocol], (0, 1, 2)), model="x")
     x, targets = features.numpy(), task.targets
     for error in found:
-        is_test = choose_test_half(task, error.seed)
-        train = choose_training(task, is_test, shots=protocol.shots, seed=error.seed)
+        is_test = experts.choose_test_half(task, error.seed)
+        train = experts.choose_training(task, is_test, shots=protocol.shots, seed=error.seed)
         sizes = np.bincount(targets[train])
         omega = 1 / sizes[targets[train]] / len(sizes)
         mean = omega @ x[train]
@@ -91,7 +83,7 @@ def test_what_else_is_measured_does_not_matter(task):
 
 def test_labels_of_test_images_are_not_used(task):
     features = features_of(task)
-    is_test = choose_test_half(task, 0)
+    is_test = experts.choose_test_half(task, 0)
     noise = torch.randn(features.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     plan = plan_cells(task, [HALF, PAPER], (0,))
     hidden = torch.where(torch.from_numpy(is_test)[:, None], noise, features)
@@ -121,8 +113,8 @@ def test_what_cannot_be_measured_is_refused(task):
 
 def test_errors_on_parts_of_the_test_images_make_up_the_whole():
     plan = plan_cells(make_task((20, 20, 20)).canonical(), [HALF])
-    ((_, _, answer),) = predict_cells(torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), plan)
+    ((_, _, answer),) = experts.predict_cells(torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), plan)
     masks = [np.arange(60) % 3 == 0, np.arange(60) % 3 > 0]
-    whole, *parts = (score_cell(answer, plan, HALF, 0, among=mask).error for mask in (None, *masks))
+    whole, *parts = (experts.score_cell(answer, plan, HALF, 0, among=mask).error for mask in (None, *masks))
     assert whole > 0.3 and parts[0] != parts[1]
     assert whole == pytest.approx(np.average(parts, weights=[(plan.tests[0] & mask).sum() for mask in masks]))

@@ -13,7 +13,7 @@ def cover(cells, scales, new):
     same = np.block([[cells.is_same, new["is_same"][:, None]], [new["is_same"][None], np.ones((1, 1))]])
     drifts = np.concatenate([cells.drifts, new["drifts"][:, None]], axis=1)
     models, tasks, _ = drifts.shape
-    near = np.exp(-distances / scales.width)
+    near = np.exp(-distances / scales.width) + new.get("lift", 0) * np.eye(tasks)
     hard = LEVEL + CLASSES * np.outer(classes, classes) + scales.near * near
     hard += scales.own * np.eye(tasks) + scales.dataset * same
     rows = drifts.swapaxes(0, 1).reshape(tasks * models, -1)

@@ -35,6 +35,12 @@ def draw(tasks=8, models=5, seeds=3, *, missing=0.25, seen=0.2, seed=0):
     return build(errors, **known, distances={"symmetric": distances}, scores=scores)
 
 
+def draw_distances(count):
+    """Distances of no space."""
+    random = np.random.default_rng(1).random((count, count)) * 3
+    return (random + random.T) * (1 - np.eye(count))
+
+
 def ask(metatask, row, **options):
     others = np.delete(np.arange(len(metatask.tasks)), row)
     return fit_combined(metatask.only(others), **options), metatask.query(row, known=others)
@@ -61,14 +67,17 @@ def describe(fitted, query):
         "classes": np.log(query.classes) - fitted.classes,
         "is_same": np.array([float(one == query.dataset) for one in fitted.metatask.datasets]),
         "drifts": drifts,
+        "lift": fitted.solution.lift,
     }
 
 
-@pytest.mark.parametrize("score", [None, "logme"])
-def test_predictions_and_likelihood_are_those_of_one_dense_solve(score):
-    fitted, query = ask(draw(), 3, score=score, scales=scales())
+@pytest.mark.parametrize(("score", "is_euclidean"), [(None, True), ("logme", True), (None, False)])
+def test_predictions_and_likelihood_are_those_of_one_dense_solve(score, is_euclidean):
+    """Where distances are of no Euclidean space, tasks are lifted apart until their similarities are covariances."""
+    metatask = draw() if is_euclidean else replace(draw(12), distances={"symmetric": draw_distances(12)})
+    fitted, query = ask(metatask, 3, score=score, scales=scales(width=2.0 if is_euclidean else 4.0))
     cells, posterior = fitted.cells, fitted.posterior(query)
-    assert fitted.solution.lift == 0 and cells.seen.any() and not cells.known.all()
+    assert (fitted.solution.lift == 0) == is_euclidean and cells.seen.any() and not cells.known.all()
     np.testing.assert_array_equal(cells.seen, fitted.metatask.has_seen & cells.known)
     mean, spread, cost = oracle.predict(cells, fitted.scales, describe(fitted, query))
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-9)
@@ -143,8 +152,7 @@ def test_a_dataset_keeps_its_share_of_what_is_left_unknown():
 def test_the_gradient_is_that_of_differences(is_euclidean):
     cells = ask(draw(12, 6), 0, score="logme")[0].cells
     if not is_euclidean:
-        random = np.random.default_rng(1).random((11, 11)) * 3
-        cells = replace(cells, distances=(random + random.T) * (1 - np.eye(11)))
+        cells = replace(cells, distances=draw_distances(11))
         found = combined.solve(cells, scales(width=4.0))
         assert found.lift > 0.1 and np.linalg.eigvalsh(found.similarity)[0] > -1e-9
     logs = combined._STARTS + np.random.default_rng(2).normal(size=8) * 0.3
@@ -301,20 +309,6 @@ def test_the_noise_of_measured_errors_is_that_of_splits_with_common_images_and_o
     reach = np.diff(scale_errors(np.array([0.3, 0.5])))[0] / norm.ppf(0.975)
     assert estimate(none, [few[:1], few]) == pytest.approx(reach**2 * np.array([1, 2 / 3]))
     assert estimate(usual, [few]) == pytest.approx(reach**2 * 2 / 3)  # other tasks have more images
-
-
-def test_a_new_task_is_lifted_as_the_known_ones_are():
-    random = np.random.default_rng(1).random((12, 12)) * 3
-    metatask = replace(draw(12, 6), distances={"symmetric": (random + random.T) * (1 - np.eye(12))})
-    fitted, query = ask(metatask, 3, scales=scales(width=4.0))
-    far = replace(query, distances={"symmetric": np.full(11, np.inf)})
-    posterior, given, solution = fitted.posterior(far), fitted.scales, fitted.solution
-    alone = given.good + given.suit * (1 + solution.lift) + given.rest
-    taken = np.einsum("eij->e", solution.inverses) * given.good**2
-    assert solution.lift > 0.1
-    np.testing.assert_allclose(posterior.own, alone - taken, atol=1e-12)
-    flat = ask(metatask, 3, scales=scales(width=4.0, near=0.0))[0].posterior(far)
-    assert posterior.common > flat.common + given.near * (1 + solution.lift) / 2
 
 
 def test_the_scales_that_ship_are_those_learned_on_the_bundle():

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import task2vec as t2v
-from task2vec.errors import UndefinedScoreError, UsageError
+from task2vec.errors import UsageError
 from task2vec.experts import ModelInfo
 from task2vec.select import Prediction
 from task2vec.select import evaluate as room
@@ -93,14 +93,6 @@ def test_strategies_that_cannot_be_fitted_are_left_out_with_their_reason():
     many = str(evaluate(metatask, ["average_best", "logme", "combined domain", "combined + logme"], resamples=9))
     assert "Left out: 3 strategies, 'logme' and others, for the meta-task lacks what they need" in many
 
-    class Broken(Watching):
-        def predict(self, query):
-            if query.name == "task 5":
-                raise UndefinedScoreError("not this one. Ask another.")
-            return super().predict(query)
-
-    assert "watching" in evaluate(metatask, ["average_best", Broken()]).left_out
-
 
 def test_what_cannot_be_meant_is_refused():
     alike = make_metatask(datasets=1)
@@ -155,13 +147,6 @@ def test_measured_on_one_half_is_judged_on_the_other(name):
     assert found.rows[1]["measured"] == count and found.rows[0]["measured"] == 0
     assert f"Models measured per task: {name} {count}. They are measured on one half" in str(found)
     assert outcome.covered is None
-
-
-def test_what_is_measured_never_judges():
-    errors = np.full((2, 2, 1), 0.5)
-    halves = np.array([[[0.0, 0.9], [0.5, 0.5]]] * 2)[:, :, None, None]
-    found = evaluate(build(errors, halves=halves), ["measured"], resamples=5)
-    assert found.outcomes["measured"].errors.tolist() == pytest.approx([0.7, 0.7])  # (0.9 + 0.5) / 2, not 0.25
 
 
 def test_without_halves_nothing_is_measured():
