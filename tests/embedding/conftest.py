@@ -27,11 +27,11 @@ class Tiny(nn.Module):
         return self.fc(torch.relu(self.second(torch.relu(self.norm(self.first(x))))).mean((2, 3)))
 
 
-def make_tiny(**options):
+def make_tiny(*, size=8, kind=Tiny, **options):
     torch.manual_seed(0)
-    module = Tiny(**options).eval()
+    module = kind(**options).eval()
     module.norm.running_var.fill_(0.5)
-    return make_probe("tiny", module, ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
+    return make_probe("tiny", module, ("fc",), Preprocess(size=(size, size), resize=size), source="test")
 
 
 @pytest.fixture(scope="session")
@@ -53,10 +53,14 @@ def pictures(counts=(9, 7, 6), *, seed=0, side=10):
     return paint(128 + 50 * noise + 25 * colours[labels]), labels.tolist()
 
 
-def make_task(counts=(9, 7, 6), *, seed=0, **options) -> Task:
-    """A task of such pictures."""
-    images, labels = pictures(counts, seed=seed)
-    return from_dataset(list(zip(images, labels, strict=True)), **{"name": "colours", **options})
+def ask(images, labels, name, **options) -> Task:
+    """A task of pictures and whatever labels."""
+    return from_dataset(list(zip(images, labels, strict=True)), name=name, **options)
+
+
+def make_task(counts=(9, 7, 6), *, seed=0, name="colours") -> Task:
+    """A task of pictures whose classes differ in colour."""
+    return ask(*pictures(counts, seed=seed), name)
 
 
 def write_folder(root, images, labels, *, suffix="png") -> Task:
@@ -74,7 +78,7 @@ def make_attributes(count=20, *, seed=1) -> Task:
     rows = (rng.random((count, 3)) < 0.4).astype(int)
     rows[:2] = [[0, 0, 0], [1, 1, 1]]
     pixels = 110 + 40 * rng.normal(size=(count, 10, 10, 3)) + 30 * rows[:, None, None, :]
-    return from_dataset(list(zip(paint(pixels), map(torch.tensor, rows), strict=True)), name="attributes")
+    return ask(paint(pixels), map(torch.tensor, rows), "attributes")
 
 
 @pytest.fixture(scope="session")

@@ -1,21 +1,18 @@
 """Families of tasks on common pictures, and how embeddings are compared number by number."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 
-from task2vec.embedding import Embedding, EmbedSettings, TaskResult, embed_many
+from task2vec.embedding import Embedding, EmbedSettings, TaskResult, VariationalSettings, embed_many
 from task2vec.errors import Task2VecError
-from task2vec.tasks import Images, Task, from_dataset
-from tests.embedding.conftest import make_attributes, pictures
+from task2vec.tasks import Images, Task
+from tests.embedding.conftest import ask, make_attributes, pictures
 
 FINE = EmbedSettings(max_samples=30, dtype="float64", l2=0.05)
-
-
-def ask(images, labels, name) -> Task:
-    """A task of pictures and whatever labels."""
-    return from_dataset(list(zip(images, labels, strict=True)), name=name)
+TRAINING = VariationalSettings(epochs=2, head_epochs=1, draws=32, batch=16, rate=0.3, head_rate=0.05)
 
 
 def ask_binary(count, *, images=12, seed=0) -> list[Task]:
@@ -77,10 +74,13 @@ FAMILIES = {
 }
 
 
-def mixed_family() -> list[Task]:
-    """All of them, shuffled."""
-    tasks = [task for make in FAMILIES.values() for task in make()]
-    return [tasks[i] for i in np.random.default_rng(7).permutation(len(tasks))]
+@cache
+def make_family(name: str) -> tuple[Task, ...]:
+    """The tasks of a family; "mixed" are those of all, shuffled."""
+    if name != "mixed":
+        return tuple(FAMILIES[name]())
+    tasks = [task for family in FAMILIES for task in make_family(family)]
+    return tuple(tasks[i] for i in np.random.default_rng(7).permutation(len(tasks)))
 
 
 def run_many(tasks, probe, *, settings=FINE, **options) -> list[TaskResult]:

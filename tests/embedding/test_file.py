@@ -5,7 +5,7 @@ import json
 import os
 import time
 from dataclasses import replace
-from unittest.mock import Mock
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageE
 from task2vec.probe import FilterLayer
 from tests.embedding.conftest import make_task, make_tiny
 from tests.embedding.families import FINE, ask_binary, is_close, run_many
+from tests.library.making import fail, refuse
 
 LAYERS = (FilterLayer("conv", "convolution", 2, 9, 0.1), FilterLayer("fc", "linear", 1, 4, 0.25))
 NAMES = ("fisher", "prior", "stderr")
@@ -73,43 +74,32 @@ def test_every_changed_byte_is_noticed(tmp_path):
     cut = (content[:length] for length in range(0, len(content), 19))
     for damaged in (*flipped, *cut, content + b"\0" * 8):
         (tmp_path / "y").write_bytes(damaged)
-        with pytest.raises(EmbeddingFileError, match="y'"):
-            load_embedding(tmp_path / "y")
+        refuse(EmbeddingFileError, "y'", load_embedding, tmp_path / "y")
 
 
 def test_other_schemas_are_named_with_the_remedy(tmp_path):
     remedies = {99: r"schema 99, and this version reads 1.*pip install -U", None: r"schema None.*embed the task again"}
     for schema, words in remedies.items():
-        with pytest.raises(EmbeddingFileError, match=words):
-            load_embedding(write(tmp_path / "x", schema=schema))
+        refuse(EmbeddingFileError, words, load_embedding, write(tmp_path / "x", schema=schema))
 
 
-WRONG = {
-    "nan": ("stderr", [1, np.nan, 1]),
-    "negative": ("fisher", [1, -1, 1]),
-    "no prior": ("prior", [1, 0, 1]),
-    "one filter less": ("fisher", [1, 1]),
-    "one row of halves": ("halves", np.ones((1, 3))),
-    "negative halves": ("halves", [[1, 1, 1], [1, -1e-9, 1]]),
-}
-
-
-@pytest.mark.parametrize(("name", "values"), WRONG.values(), ids=WRONG)
-def test_values_that_no_fisher_can_have_are_refused_even_with_a_fitting_hash(tmp_path, name, values):
-    values = np.array(values, dtype=float)
-    with pytest.raises(DataError, match=f"'{name}'"):
-        replace(make(), **{name: values})
-    with pytest.raises(EmbeddingFileError, match=rf"valid.*'{name}'"):
-        load_embedding(write(tmp_path / "x", arrays=arrays_of(make(), **{name: values})))
-
-
-def test_contents_that_do_not_fit_together_are_refused(tmp_path):
+def test_contents_that_no_embedding_has_are_refused_even_with_a_fitting_hash(tmp_path):
+    for name, values in (
+        ("stderr", [1, np.nan, 1]),
+        ("fisher", [1, -1, 1]),
+        ("prior", [1, 0, 1]),
+        ("fisher", [1, 1]),
+        ("halves", [[1, 1, 1]]),
+        ("halves", [[1, 1, 1], [1, -1e-9, 1]]),
+    ):
+        values = np.array(values, dtype=float)
+        refuse(DataError, f"'{name}'", replace, make(), **{name: values})
+        write(tmp_path / "x", arrays=arrays_of(make(), **{name: values}))
+        refuse(EmbeddingFileError, rf"valid.*'{name}'", load_embedding, tmp_path / "x")
     for layers in ([["conv"]], 3, [["conv", "convolution", "2", 9, 0.1]]):
-        with pytest.raises(EmbeddingFileError):
-            load_embedding(write(tmp_path / "x", story={"layers": layers}))
+        refuse(EmbeddingFileError, None, load_embedding, write(tmp_path / "x", story={"layers": layers}))
     for broken in ({"fisher": np.ones(3)}, arrays_of(make(), quarters=np.ones(3))):
-        with pytest.raises(EmbeddingFileError, match="does not hold a valid embedding"):
-            load_embedding(write(tmp_path / "x", arrays=broken))
+        refuse(EmbeddingFileError, "not hold a valid embedding", load_embedding, write(tmp_path / "x", arrays=broken))
 
 
 def test_what_is_no_embedding_is_refused(tmp_path):
@@ -119,20 +109,17 @@ def test_what_is_no_embedding_is_refused(tmp_path):
     too_long = (1 << 40).to_bytes(8, "little") + b"{}"
     for content in (foreign, b"", b"hello", b"\x89PNG\r\n\x1a\n" + b"\0" * 40, b"{}", b"\xff" * 64, too_long):
         file.write_bytes(content)
-        with pytest.raises(EmbeddingFileError, match="not a task2vec embedding"):
-            load_embedding(file)
+        refuse(EmbeddingFileError, "not a task2vec embedding", load_embedding, file)
     for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(EmbeddingFileError, match="cannot read"):
-            load_embedding(path)
+        refuse(EmbeddingFileError, "cannot read", load_embedding, path)
 
 
 @pytest.mark.parametrize("name", ["replace", "fsync"])
 def test_a_failing_disk_leaves_the_old_file(tmp_path, monkeypatch, name):
     path = make("old").save(tmp_path / "x")
     with monkeypatch.context() as patch:
-        patch.setattr(os, name, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
-        with pytest.raises(ResourceError, match=r"No space left.*unchanged.*choose a folder"):
-            make("new", 5.0).save(path)
+        patch.setattr(os, name, fail(OSError(errno.ENOSPC, "No space left on device")))
+        refuse(ResourceError, r"No space left.*unchanged.*choose a folder", make("new", 5.0).save, path)
     assert load_embedding(path).task == "old" and os.listdir(tmp_path) == ["x"]
 
 
@@ -215,8 +202,8 @@ def test_a_file_that_is_no_such_embedding_stays(tmp_path, foreign):
 
 def test_two_tasks_of_one_name_are_refused_at_the_call_unless_they_are_the_same(tmp_path):
     task = make_task()
-    with pytest.raises(UsageError, match=r"2 tasks would be saved in one file, 'colours.*its own name"):
-        embed_many([task, make_task(seed=1)], TINY, folder=tmp_path)
+    words = r"2 tasks would be saved in one file, 'colours.*its own name"
+    refuse(UsageError, words, embed_many, [task, make_task(seed=1)], TINY, folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert len(run([task, task], tmp_path)) == 2
     assert len(list(embed_many([task, make_task(seed=1)], TINY, settings=FINE))) == 2  # without a folder nobody minds
@@ -245,40 +232,34 @@ def test_old_leftovers_are_swept_and_young_ones_may_be_in_use(tmp_path):
     assert not old.exists() and young.exists() and mine.exists()
 
 
-class Memory:
-    """A library in memory."""
+@pytest.fixture
+def store(library):
+    """The library as a run sees it."""
 
-    def __init__(self):
-        self.kept, self.sources = {}, {}
+    def keep(embedding, *, source):
+        (added,) = library.add(embedding, source=source)
+        assert added.is_new
 
-    def find(self, task, probe, *, settings):
-        assert (probe, settings) == (TINY, FINE)
-        return self.kept.get(task.fingerprint)
-
-    def keep(self, embedding, *, source):
-        assert embedding.provenance["task_fingerprint"] not in self.kept
-        self.kept[embedding.provenance["task_fingerprint"]] = embedding
-        self.sources[embedding.task] = source
+    return SimpleNamespace(find=library.find, keep=keep)
 
 
-def test_what_is_made_is_kept_and_found_again_under_the_name_that_is_given():
-    tasks, library = [replace(task, source=f"from {n}") for n, task in enumerate(ask_binary(3))], Memory()
-    first = run_many([*tasks[:2], tasks[0]], TINY, library=library)
+def test_what_is_made_is_kept_and_found_again_under_the_name_that_is_given(library, store):
+    tasks = [replace(task, source=f"from {n}") for n, task in enumerate(ask_binary(3))]
+    first = run_many([*tasks[:2], tasks[0]], TINY, library=store)
     assert not any(result.is_found for result in first)
-    assert library.sources == {task.name: task.source for task in tasks[:2]}
-    again = run_many([replace(tasks[0], name="other"), *tasks[1:]], TINY, library=library)
-    assert [result.is_found for result in again] == [True, True, False] and len(library.kept) == 3
+    assert {task.name: task.source for task in library.tasks()} == {task.name: task.source for task in tasks[:2]}
+    again = run_many([replace(tasks[0], name="other"), *tasks[1:]], TINY, library=store)
+    assert [result.is_found for result in again] == [True, True, False] and len(library) == 3
     assert again[0].embedding.task == "other"
     for one, other in zip(first[:2], again[:2], strict=True):
         np.testing.assert_array_equal(one.embedding.fisher, other.embedding.fisher)
 
 
-def test_what_one_place_has_the_other_gets(tmp_path):
-    tasks, library = ask_binary(2), Memory()
-    first = run_many(tasks, TINY, folder=tmp_path)
-    before = content(tmp_path)
-    for place in (tmp_path, tmp_path / "new"):  # from the folder to the library, and from there to a new folder
-        found = run_many(tasks, TINY, folder=place, library=library)
-        assert all(result.is_found for result in found) and len(library.kept) == 2
-        assert content(place) == before
+def test_what_one_place_has_the_other_gets(tmp_path, library, store):
+    tasks, old, new = ask_binary(2), tmp_path / "old", tmp_path / "new"
+    first = run_many(tasks, TINY, folder=old)
+    for place in (old, new):  # from the folder to the library, and from there to a new folder
+        found = run_many(tasks, TINY, folder=place, library=store)
+        assert all(result.is_found for result in found) and len(library) == 2
+        assert content(place) == content(old)
     np.testing.assert_array_equal(found[0].embedding.fisher, first[0].embedding.fisher)

@@ -11,9 +11,9 @@ from PIL import Image
 from scipy.sparse.csgraph import connected_components
 from timm.layers.std_conv import StdConv2d
 
-from task2vec.embedding import EmbedSettings, VariationalSettings, embed, embed_many, many
+from task2vec.embedding import EmbedSettings, embed, embed_many, many
 from task2vec.embedding.batching import Passes
-from task2vec.embedding.many import _merge, gather_images, group_tasks
+from task2vec.embedding.many import _merge, group_tasks
 from task2vec.embedding.single import prepare_job
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, ProbeError, ResourceError, UsageError
 from task2vec.fisher import Ledger, PerSampleFisher
@@ -21,22 +21,10 @@ from task2vec.head import fit_heads
 from task2vec.progress import silent
 from task2vec.tasks import Task, from_dataset
 from tests.cases import make_case
-from tests.embedding.conftest import Counts, make_task, make_tiny, pictures, write_folder
-from tests.embedding.families import (
-    FAMILIES,
-    FINE,
-    Spoiled,
-    ask,
-    ask_binary,
-    is_close,
-    mixed_family,
-    out_of_memory,
-    run_many,
-)
+from tests.embedding.conftest import Counts, ask, make_task, make_tiny, pictures, write_folder
+from tests.embedding.families import FINE, TRAINING, Spoiled, ask_binary, is_close, make_family, out_of_memory, run_many
 
-TRAINING = VariationalSettings(epochs=2, head_epochs=1, draws=32, batch=16, rate=0.3, head_rate=0.05)
 tiny = cache(make_tiny)
-make_family = cache(lambda name: tuple((FAMILIES | {"mixed": mixed_family})[name]()))
 
 
 @cache
@@ -229,13 +217,7 @@ def test_results_come_before_later_groups_are_touched(monkeypatch):
     assert list(results) == []
 
 
-@pytest.mark.parametrize("options", [{"gigabytes": 0}, {"gigabytes": float("nan")}, {"num_workers": 0}], ids=str)
-def test_arguments_are_refused_at_the_call(options):
-    with pytest.raises(UsageError, match=next(f"{name}={value}" for name, value in options.items())):
-        embed_many(make_family("classes"), tiny(), **options)
-
-
-def test_tasks_probes_and_folders_are_refused_at_the_call(tmp_path):
+def test_arguments_are_refused_at_the_call(tmp_path):
     task, file = make_task(), tmp_path / "file"
     file.write_text("mine")
     noisy = {"settings": EmbedSettings(method="variational")}
@@ -244,6 +226,9 @@ def test_tasks_probes_and_folders_are_refused_at_the_call(tmp_path):
         ([task, 3], tiny(), {}, UsageError, "a int holds no labelled images"),
         ([task], make_tiny(second=StdConv2d), noisy, ProbeError, "StdConv2d"),
         ([task], tiny(), {"folder": file}, ResourceError, "cannot be written to.*Choose another folder"),
+        ([task], tiny(), {"gigabytes": 0}, UsageError, "gigabytes=0"),
+        ([task], tiny(), {"gigabytes": float("nan")}, UsageError, "gigabytes=nan"),
+        ([task], tiny(), {"num_workers": 0}, UsageError, "num_workers=0"),
     ):
         with pytest.raises(error, match=words):
             embed_many(tasks, probe, **options)
@@ -385,15 +370,3 @@ def test_groups_are_filled_before_another_is_begun_and_a_gpu_takes_small_ones_to
     assert group_tasks([], most=7) == []
     groups = [[(number, make_named("", range(size)))] for number, size in enumerate([10, 20, 30, 90, 5])]
     assert [[number for number, _ in group] for group in _merge(groups, 60)] == [[0, 1, 2], [3], [4]]
-
-
-def test_every_task_finds_its_own_images_among_the_common_ones():
-    tasks = [task.canonical() for task in make_family("mixed")]
-    common, digests, places = gather_images(tasks)
-    for task, own in zip(tasks, places, strict=True):
-        assert tuple(digests[place] for place in own) == task.digests
-        assert own.tolist() == sorted(set(own.tolist()))  # in the order that the task has alone; copies are their own
-        for number, place in enumerate(own.tolist()):
-            assert common.load(place).tobytes() == task.images.load(number).tobytes()
-    copies = {d: max(task.digests.count(d) for task in tasks) for task in tasks for d in task.digests}
-    assert len(common) == sum(copies.values()) and list(digests) == sorted(digests)

@@ -10,8 +10,8 @@ from task2vec.embedding import EmbedSettings
 from task2vec.errors import DataError, UsageError, WorkError
 from task2vec.parallel import Failure, Result, open_backend
 from task2vec.tasks import Task
-from tests.embedding.conftest import make_tiny, pictures
-from tests.embedding.families import FAMILIES, Spoiled, ask, ask_binary, run_many
+from tests.embedding.conftest import ask, make_tiny, pictures
+from tests.embedding.families import Spoiled, ask_binary, make_family, run_many
 from tests.parallel_work import to_bytes
 
 SETTINGS = EmbedSettings(max_samples=20, l2=0.1)
@@ -29,7 +29,7 @@ def run(tasks, backend, **options):
 
 
 SPOILED = {1: "raise", 2: "lock", 3: "damage"}
-TASKS = [*(make_task(number) for number in range(5)), *FAMILIES["copies"](), *FAMILIES["attributes"]()]
+TASKS = [*(make_task(number) for number in range(5)), *make_family("copies"), *make_family("attributes")]
 
 
 @pytest.fixture(scope="module")
