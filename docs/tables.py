@@ -13,7 +13,7 @@ ROWS = {
     "generic": "the generic ImageNet model",
     "average_best": "**average-best baseline**",
     "asymmetric": "nearest source task, asymmetric (the paper)",
-    "kernel dataset": "errors of tasks of the same dataset, by its name alone",
+    "kernel dataset": "errors on tasks of the same dataset, matched by name",
     "model space": "model space (the paper's model2vec)",
     "logme": "LogME",
     "combined": "`combined`",

@@ -40,12 +40,12 @@ class Agreement:
         return (1 + (self.null >= self.rho - 1e-12).sum(axis=0)) / (1 + len(self.null))
 
     def interval(self, space: int, *, minus: int | None = None) -> tuple[float, float]:
-        """95 % of the draws of one space, or of how much it is above another."""
+        """95% of the draws of one space, or of how much it is above another."""
         return find_interval(self.draws[:, space] - (0 if minus is None else self.draws[:, minus]))
 
 
 def find_interval(draws: np.ndarray) -> tuple[float, float]:
-    """The 95 % interval of the draws that are known."""
+    """The 95% interval of the draws that are known."""
     draws = draws[np.isfinite(draws)]
     low, high = np.quantile(draws, [0.025, 0.975]) if len(draws) else (np.nan, np.nan)
     return float(low), float(high)
@@ -171,7 +171,7 @@ def neighbour_shares(
 
 
 def resample_mean(values: np.ndarray, *, seed: int) -> tuple[float, float]:
-    """The 95 % interval of the mean, by drawing with replacement."""
+    """The 95% interval of the mean, by drawing with replacement."""
     draws = np.random.default_rng([seed, 9]).integers(len(values), size=(RESAMPLES, len(values)))
     return find_interval(values[draws].mean(axis=1))
 

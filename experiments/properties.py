@@ -282,7 +282,7 @@ def _claim_shuffling(rows: Sequence[Row]) -> Claim:
     """Of the way from the true labels to the trivial embedding, how much do shuffled labels go?"""
     ends = [summarise(group, "shuffled", "distance") for group in report.split_rows(rows, "task").values()]
     ways = [_way(points[0], points[-1]) for points in ends]
-    measured = f"{100 * np.mean(ways):.0f} % of the way, {pluralize(len(ways), 'task')}"
+    measured = f"{100 * np.mean(ways):.0f}% of the way, {pluralize(len(ways), 'task')}"
     verdict = _judge_ways(ways, is_nearer=all(find_rise(points[0], points[-1]) < 0 for points in ends))
     return Claim("labels", "shuffled labels are trivial", measured, verdict)
 
@@ -298,14 +298,14 @@ def _claim_sample_size(rows: Sequence[Row]) -> list[Claim]:
     verdict, measured = FAILS if falls else HOLDS if rises else UNCLEAR, f"no fall at {steps - falls} of "
     found = [("fewer images, nearer to trivial", measured + pluralize(steps, "step"), verdict)]
     ways = [_way(points[-1], points[0]) for points in curves]
-    measured = f"{100 * np.mean(ways):.0f} % of the way, {pluralize(len(ways), 'task')}"
+    measured = f"{100 * np.mean(ways):.0f}% of the way, {pluralize(len(ways), 'task')}"
     verdict = _judge_ways(ways, is_nearer=rises) if steps else UNCLEAR
     found.append((f"{pluralize(int(curves[0][0].at), 'image')} per class is trivial", measured, verdict))
     whole, empty = curves[0][-1], [row for row in rows if row["labels"] != TRUE]
     ends = [p for group in report.split_rows(empty, "labels").values() for p in summarise(group, *columns)]
     ways = [_way(whole, end) for end in ends]
     verdict = _judge_ways(ways, is_nearer=all(p.mean + STANDARD_ERRORS * p.stderr < whole.mean for p in ends))
-    measured = f"{100 * min(ways):.0f} to {100 * max(ways):.0f} % of the way"
+    measured = f"{100 * min(ways):.0f} to {100 * max(ways):.0f}% of the way"
     found.append(("few empty labels are trivial", measured, verdict))
     return [Claim("sample_size", *each) for each in found]
 
@@ -350,7 +350,7 @@ def properties(
     rows = run_experiments(collection, plan, partial(t2v.embed, probe=network, settings=settings, device=device))
     claims = make_claims(rows)
     files = write_properties(rows, claims, folder)
-    report.print_claims(claims, files, "100 % of the way is on the embedding of a task without information.")
+    report.print_claims(claims, files, "100% of the way is on the embedding of a task without information.")
 
 
 app = report.make_app(properties)

@@ -39,7 +39,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Correlation:
-    """Spearman's rank correlation with a 95 % bootstrap interval; None where there is too little to rank."""
+    """Spearman's rank correlation with a 95% bootstrap interval; None where there is too little to rank."""
 
     count: int
     rho: float | None = None

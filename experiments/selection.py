@@ -2,7 +2,7 @@
 
 All of it is made from errors that were measured before and come with the package: no images, no weights, no network. A
 strategy learns from the errors of all other tasks (or of all tasks of other datasets) and ranks the experts for the one
-that is left out. The optimum is chosen on other images or splits than it is measured on. Intervals are of 95 %, over
+that is left out. The optimum is chosen on other images or splits than it is measured on. Intervals are of 95%, over
 tasks.
 
     python -m experiments.selection --out docs/results/selection
@@ -169,7 +169,7 @@ def format_table1(evaluations: Evaluations) -> str:
             lines.append([format_strategy(name), *(_format_cell(each.get(name)) for each in rows)])
         parts.append(f"**{words}**\n\n{report.format_markdown(['', *own], lines)}")
     note = (
-        "Error over the optimum in percent (ratio of means over tasks) with a 95 % bootstrap interval over tasks. "
+        "Error over the optimum in percent (ratio of means over tasks) with a 95% bootstrap interval over tasks. "
         "* better, ° worse than the average-best baseline (Wilcoxon's signed ranks over tasks, p < 0.05)."
     )
     return "\n\n".join([*parts, note])
@@ -211,8 +211,8 @@ def _judge_goals(name: str, one: Comparison, found: t2v.Evaluation) -> list[Clai
     if one.leave == "task":
         increase = 100 * float(outcome.errors.sum() / np.sum(find_optimum(found)) - 1)
         goal = GOAL if one.shots == "half" else FEW_GOAL
-        words = f"{one.setting}: {name} is at most {goal:+g} % over the optimum"
-        claims.append(Claim("goal", words, f"{increase:+.1f} %", HOLDS if increase <= goal else FAILS))
+        words = f"{one.setting}: {name} is at most {goal:+g}% over the optimum"
+        claims.append(Claim("goal", words, f"{increase:+.1f}%", HOLDS if increase <= goal else FAILS))
         claims.append(_claim_best(name, one, found))
     elif AVERAGE_BEST in found.outcomes:
         gaps = 100 * (outcome.errors - found.outcomes[AVERAGE_BEST].errors)
@@ -222,9 +222,9 @@ def _judge_goals(name: str, one: Comparison, found: t2v.Evaluation) -> list[Clai
         claims.append(Claim("goal", words, f"{gaps.mean():+.1f} points, p = {p:.2g}", verdict))
     if outcome.covered is not None:
         rate = 100 * float(outcome.covered.mean())
-        goal = f"intervals of {name} hold {NOMINAL:g} ± {TOLERANCE:g} % of the errors"
+        goal = f"intervals of {name} hold {NOMINAL:g} ± {TOLERANCE:g}% of the errors"
         verdict = HOLDS if abs(rate - NOMINAL) <= TOLERANCE else FAILS
-        claims.append(Claim("goal", f"{one.setting}, one {one.leave} left out: {goal}", f"{rate:.1f} %", verdict))
+        claims.append(Claim("goal", f"{one.setting}, one {one.leave} left out: {goal}", f"{rate:.1f}%", verdict))
     return claims
 
 
@@ -276,7 +276,7 @@ def make_table2(evaluations: Evaluations, metatask: t2v.MetaTask, folder: Path) 
             own[row["family"], row["shots"], part] = format_bar(row, part)
     header = ["", *(f"{format_setting(*each)}: {part}" for *each, part in columns)]
     lines = [[name, *(own.get(column, "") for column in columns)] for name, own in cells.items()]
-    note = "Error over the optimum in percent with a 95 % bootstrap interval over tasks; leave-one-task-out."
+    note = "Error over the optimum in percent with a 95% bootstrap interval over tasks; leave-one-task-out."
     report.write_text(folder / "table2.md", f"{report.format_markdown(header, lines)}\n\n{note}")
     return claims
 

@@ -184,7 +184,7 @@ def _judge_violins(rows: Sequence[Row], family: str, strategies: Sequence[str]) 
         trend = report.correlate([row["norm"] for row in rows], gains.tolist())
         middle, most = 100 * float(np.median(gains)), 100 * gains.max()
         median = f"the best gains {middle:.1f} points in the median, {most:.1f} at most"
-        worse_than_it = f"{100 * worse:.0f} % of the candidates are worse than it"
+        worse_than_it = f"{100 * worse:.0f}% of the candidates are worse than it"
         summary = (
             ("most experts are no better than the generic one", worse_than_it,
              HOLDS if worse > 0.5 else FAILS),

@@ -339,7 +339,7 @@ def _claim_taxonomy(comparison: Comparison) -> list[Claim]:
     sentences[SAME_GROUP_WITHIN] = "... of the same group, within"
     for row in comparison.measures:
         if row["measure"] in sentences and row["space"] == comparison.methods[0]:
-            measured = f"{100 * row['value']:.0f} %, chance {100 * row['chance']:.0f} %, {row['count']} tasks"
+            measured = f"{100 * row['value']:.0f}%, chance {100 * row['chance']:.0f}%, {row['count']} tasks"
             verdict = HOLDS if row["low"] > row["chance"] else FAILS if row["high"] <= row["chance"] else UNCLEAR
             claims.append(Claim("neighbours", sentences[row["measure"]], measured, verdict))
     norm = report.correlate([row["norm"] for row in comparison.tasks], [row["error"] for row in comparison.tasks])
@@ -364,9 +364,9 @@ def _claim_label_sets(rows: Sequence[Row]) -> list[Claim]:
         verdict = HOLDS if main["auc_beside"] > 0.5 else PARTLY
     elif main["rate"] <= main["chance"]:
         verdict = FAILS
-    measured = f"{100 * main['rate']:.0f} %, chance {100 * main['chance']:.0f} %, p {main['p']:.2g}"
+    measured = f"{100 * main['rate']:.0f}%, chance {100 * main['chance']:.0f}%, p {main['p']:.2g}"
     changed, is_blind = main["domain_features_changed"], math.isclose(rival["rate"], rival["chance"])
-    collapse = f"{changed} features move, found {100 * rival['rate']:.0f} %"
+    collapse = f"{changed} features move, found {100 * rival['rate']:.0f}%"
     blind = HOLDS if is_blind and not changed else PARTLY if is_blind else FAILS
     return [
         Claim("attributes", f"label sets are found again: {family}", measured, verdict),

@@ -131,7 +131,7 @@ def _draw_advice(metatask: t2v.MetaTask, folder: Path) -> Path:
     names = [row.model + (" (average-best)" if row.is_average_best else "") for row in reversed(advice.rows)]
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_xlim(left=0)
-    _label(axes, f"error on {task.name} in percent, with 90 % intervals", "")
+    _label(axes, f"error on {task.name} in percent, with 90% intervals", "")
     axes.legend(fontsize=8, frameon=False)
     return save_picture(figure, folder / "advice.png")
 

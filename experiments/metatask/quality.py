@@ -95,7 +95,7 @@ def count_images(task: Any, protocol: str) -> tuple[float, float]:
 
 
 def count_sure(gains: np.ndarray, parts: Sequence[tuple[float, float]]) -> int:
-    """How many rows of (tasks, seeds) gains are above zero beyond the noise, at a level of 2.5 %.
+    """How many rows of (tasks, seeds) gains are above zero beyond the noise, at a level of 2.5%.
 
     Splits of the same images overlap, so their errors are not independent, and five of them carry less than a plain
     t-test assumes. Nadeau and Bengio (2003) put (1 / seeds + test / train) in the place of 1 / seeds.

@@ -28,7 +28,7 @@ def pluralize(count: int, noun: str) -> str:
 
 def format_percent(share: float | None) -> str:
     """A share as a percentage with one decimal; a dash where there is none."""
-    return "-" if share is None else f"{100 * share:.1f} %"
+    return "-" if share is None else f"{100 * share:.1f}%"
 
 
 def printable(text: object, *, keep_lines: bool = False) -> str:
@@ -92,9 +92,9 @@ def format_table(
         drop: columns that are left out one by one where there is still none.
 
     Example:
-        >>> lines, _ = format_table([{"model": "resnet34", "error": "9.5 %"}], text=["model"])
+        >>> lines, _ = format_table([{"model": "resnet34", "error": "9.5%"}], text=["model"])
         >>> lines
-        ['model     error', 'resnet34  9.5 %']
+        ['model     error', 'resnet34  9.5%']
     """
     from rich.cells import cell_len, set_cell_size
 

@@ -42,7 +42,7 @@ def test_ls_lists_tasks_by_tag_and_probe(call, read, library):
     lines = call("library", "ls").stdout.splitlines()
     assert lines[0].split() == ["task", "images", "classes", "error", "norm", "probe", "added", "tags", "task", "id"]
     assert len(lines) == 10 and lines[8].startswith("6 embeddings, 0 experts, 0 errors;")
-    assert lines[3].split()[:6] == ["task", "2", "102", "2", "25.0", "%"]
+    assert lines[3].split()[:5] == ["task", "2", "102", "2", "25.0%"]
     library.add(make("task 1", 1, probe="other", weights="cd"))
     names = [task["name"] for task in read("library", "ls", "--tag", "even")["tasks"]]
     assert names == ["task 0", "task 2", "task 4"]
@@ -59,7 +59,7 @@ def test_ls_needs_no_torch(library):
 
 def test_show_and_stats(call, read, refuse, measured):
     shown = call("library", "show", "task 1").stdout
-    for words in ("task 1: 101 images", "2: no (60), yes (41)", "2 measured", "net", "25.0 %"):
+    for words in ("task 1: 101 images", "2: no (60), yes (41)", "2 measured", "net", "25.0%"):
         assert words in shown
     report = read("library", "show", "task 1")
     (embedding,) = report["embeddings"]
@@ -108,7 +108,7 @@ def test_experts_and_errors_are_listed(call, read, measured):
     assert "resnet34" in call("library", "experts").stdout
     lines = call("library", "errors").stdout.splitlines()
     assert lines[0].split() == ["task", "expert", "pixels", "error", "splits", "range", "protocol"]
-    assert lines[1].split()[:6] == ["task", "1", "resnet34", "112", "30.0", "%"] and "20.0 % to 40.0 %" in lines[1]
+    assert lines[1].split()[:5] == ["task", "1", "resnet34", "112", "30.0%"] and "20.0% to 40.0%" in lines[1]
     for option, value, number in (("--shots", "half", 2), ("--shots", "5", 0), ("--task", "task 2", 0)):
         assert read("library", "errors", option, value)["count"] == number
     assert "No error matches" in call("library", "errors", "--expert", "none").stdout

@@ -48,7 +48,7 @@ def test_the_floor_is_the_distance_of_two_estimates_and_nothing_is_left_above_it
     if not together:  # and they are where the formula for a normal spread has them
         expected = spread_distance(2 * alone**2)
         assert [value.mean(), floor.mean()] == pytest.approx([expected] * 2, rel=0.02)
-        # Three points stand for a normal distribution: exact for small noise, 2 % low at a relative error of a half.
+        # Three points stand for a normal distribution: exact for small noise, 2% low at a relative error of a half.
         bare = np.mean([find_floor(replace(one, halves=None)) for one, _ in tasks])
         assert bare == pytest.approx(expected, rel=2e-3 + alone**2 / 10)
 

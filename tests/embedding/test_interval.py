@@ -47,7 +47,7 @@ def test_finite_whatever_the_error():
 
 
 def test_holds_for_heavy_tails_where_the_normal_interval_does_not():
-    """Lognormal Fisher, by images of unequal size, in filters that respond to 3 % to all of them."""
+    """Lognormal Fisher, by images of unequal size, in filters that respond to 3% to all of them."""
     rng, often = np.random.default_rng(0), np.geomspace(0.03, 1, 60)
     truth, normal, own = often * np.exp((0.6**2 + 0.8**2) / 2), [], []
     for _ in range(60):

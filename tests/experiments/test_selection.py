@@ -138,7 +138,7 @@ def test_verdicts_of_table_1():
     assert judge(generic=low, chance=high)[0].measured.startswith("-10.0 points")
     outcomes = {"combined": low, "average_best": high, "logme": low}
     goal, best, covered = judge(**outcomes)
-    assert (goal.verdict, best.verdict, covered.verdict) == (HOLDS, PARTLY, HOLDS) and covered.measured == "90.0 %"
+    assert (goal.verdict, best.verdict, covered.verdict) == (HOLDS, PARTLY, HOLDS) and covered.measured == "90.0%"
     assert best.measured == "surely better than 1 of 2; worse than: logme"
     assert judge(**outcomes, optimum=0.19)[0].verdict == FAILS
     for one, other, verdict in ((low, high, HOLDS), (high, low, FAILS)):

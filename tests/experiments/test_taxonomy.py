@@ -102,7 +102,7 @@ def test_verdicts_on_the_taxonomy(whole, pooled, parts, verdicts):
     tasks = [{"norm": n, "error": n / 10} for n in range(1, 9)]
     claims = make_claims(Comparison(spaces, ("robust",), {}, found, tasks, [row]), [])
     assert [claim.verdict for claim in claims] == [*verdicts, HOLDS, HOLDS]
-    assert claims[-2].measured == "90 %, chance 40 %, 8 tasks"
+    assert claims[-2].measured == "90%, chance 40%, 8 tasks"
 
 
 @pytest.mark.parametrize(

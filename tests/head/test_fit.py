@@ -190,7 +190,7 @@ def test_the_only_image_of_a_class_is_not_judged_and_where_none_is_the_head_know
     targets = torch.cat([torch.arange(40) % 2, torch.tensor([2])])
     features = torch.randn(41, 8, generator=generator) + 4 * targets[:, None]
     features[40] = 50 * torch.randn(8, generator=generator)
-    # Its own held-out loss would be huge, and its error 100 %, a third of the balanced error.
+    # Its own held-out loss would be huge, and its error 100%, a third of the balanced error.
     head = fit_head(features, targets, classes=3)
     assert head.cv_loss < math.log(3) and head.cv_error < 0.05
     held_out, _, is_judged = predict_held_out(features, targets, classes=3)

@@ -121,7 +121,7 @@ def test_points_are_drawn_and_hovering_describes_them(opened):
     opened.point("mouseMoved", *find(opened, 0))
     opened.wait_until("!document.getElementById('tip').hidden")
     shown = opened.run("document.getElementById('tip').innerText")
-    assert all(words in shown for words in (NAME, "1,000", "12.5 %", "4.5", "nearest: task"))
+    assert all(words in shown for words in (NAME, "1,000", "12.5%", "4.5", "nearest: task"))
     opened.point("mouseMoved", 5, 300)
     opened.wait_until("document.getElementById('tip').hidden")
     assert opened.run("[taskMap.count, document.title]") == [COUNT, "24 tasks"]

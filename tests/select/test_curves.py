@@ -185,7 +185,7 @@ def test_labels_are_counted_once_the_model_was_measured(world, tmp_path, protoco
             library.add(MeasuredError(fingerprint(53), "small", 0.106, protocol, seed, 0.1, 0.11), replace=True)
         near = recommend(embed("own 3", 53), **options)
         now = min(near.rows[0].error, near.rows[0].measured)
-        assert 0.1 < now < 0.1 / 0.9 and near.labels.target == pytest.approx(now * 2 / 3)  # not 10 %, which is near
+        assert 0.1 < now < 0.1 / 0.9 and near.labels.target == pytest.approx(now * 2 / 3)  # not 10%, which is near
         for seed in range(2):
             library.add(MeasuredError(fingerprint(50), "small", 0.01, protocol, seed, 0.0, 0.02), replace=True)
         easy = recommend(embed("own 0", 50), **options)

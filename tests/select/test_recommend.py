@@ -268,7 +268,7 @@ def test_the_text_fits_the_page_and_shows_odd_names_as_text(world):
     assert "__import__" in text and "  pixels  " in text
     head, verdict, code, table, *_ = ask(world).to_text(width=200).split("\n\n")
     assert head.startswith("mine: 130 images, 2 classes") and verdict.startswith("Start from tf_efficientnet_lite0")
-    assert " %) at 112 pixels" in verdict and "pixels" not in table
+    assert "%) at 112 pixels" in verdict and "pixels" not in table
     assert code.strip() == advice["tf_efficientnet_lite0"].load and "tf_efficientnet_lite1 *" in table
 
 
@@ -561,7 +561,7 @@ def test_measured_errors_beat_the_average_as_far_as_they_are_no_noise(world, lib
     row = advice["mobilenet_v2"]
     assert row.measured == pytest.approx(sum(errors) / 2) and row.measured < row.error
     if is_confident:
-        assert f"The average-best model is {BEST}: measured test error of 30.0 %" in advice.verdict
+        assert f"The average-best model is {BEST}: measured test error of 30.0%" in advice.verdict
 
 
 def test_scores_of_the_measured_features_count_if_all_candidates_have_one(seen_world, task, networks, monkeypatch):

@@ -157,11 +157,11 @@ def test_a_recommendation_has_them_as_text_and_values(world):  # noqa: F811
     lines = advice.to_text(width=120).splitlines()
     first = advice.zoo[0]
     (row,) = [line for line in lines if line.startswith(first.model)]
-    assert f" {100 * first.error:.1f} %" in row and f"{100 * first.low:.0f} to {100 * first.high:.0f} %" in row
+    assert f" {100 * first.error:.1f}%" in row and f"{100 * first.low:.0f} to {100 * first.high:.0f}%" in row
     assert f"    {first.load}" in lines and "ImageNet" not in advice.to_text(width=60)
     vit = next(one for one in advice.zoo if one.lora)
     *_, lora = advice.format_curves()
-    assert f"LoRA on {vit.model}: predicted test error {100 * vit.lora.error:.1f} %" in lora
+    assert f"LoRA on {vit.model}: predicted test error {100 * vit.lora.error:.1f}%" in lora
     assert f"probability {vit.lora.p_better:.2f}" in lora and lora[:30] in advice.to_text(width=120)
     small = recommend(embed("mine", 30), evidence=world, max_params="10M", license="apache-2.0")
     assert small.zoo and all(one.params <= 10e6 and one.license == "apache-2.0" for one in (*small.rows, *small.zoo))

@@ -258,7 +258,7 @@ def test_two_tasks_are_compared_from_the_list_and_the_distance_is_explained(read
     reader.run(f"{rows}.find((one) => one.textContent === {other['name']!r}).click()")
     reader.wait_until("document.querySelectorAll('#layers li').length > 0")
     assert reader.run("task2vec.state.with") == other["id"] and reader.run("document.getElementById('picking').hidden")
-    shares = [float(text.rstrip(" %")) for text in reader.texts("#layers .number")]
+    shares = [float(text.rstrip("%")) for text in reader.texts("#layers .number")]
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100.5
     reader.wait_until("document.getElementById('meaning')?.textContent.endsWith('of all pairs of tasks on this map.')")
     ids = "task2vec.state.points.map(({ id }) => id).join(',')"
@@ -266,7 +266,7 @@ def test_two_tasks_are_compared_from_the_list_and_the_distance_is_explained(read
     table = np.array(reader.run(f"fetch({address}).then((answer) => answer.json()).then(({{ values }}) => values)"))
     pairs = table[np.triu_indices(len(table), 1)]
     farther = float((pairs > float(reader.run("parseFloat(document.querySelector('.figure').textContent)"))).mean())
-    told, words = float(re.findall(r"(\d+) %", said := reader.text("#meaning"))[0]), ("nearer", "farther apart")
+    told, words = float(re.findall(r"(\d+)%", said := reader.text("#meaning"))[0]), ("nearer", "farther apart")
     assert abs(told - 100 * max(farther, 1 - farther)) < 2 and words[farther < 0.5] in said, (said, farther)
     reader.run("history.back()")
     wait_for_task(reader, point["name"])
@@ -329,7 +329,7 @@ def test_models_are_sorted_by_a_click(reader):
     reader.wait_until("document.querySelectorAll('#view-models tbody tr').length > 5")
     for order in ("ascending", "descending"):
         assert reader.run("document.querySelectorAll('#view-models th')[3].getAttribute('aria-sort')") == order
-        means = [float(text.split()[0]) for text in reader.texts("#view-models tbody td:nth-child(4)")]
+        means = [float(text.split("%")[0]) for text in reader.texts("#view-models tbody td:nth-child(4)")]
         assert reader.text("#view-models tbody tr:last-child td") == "lucky", "its mean is of one task"
         assert means[:-1] == sorted(means[:-1], reverse=order == "descending") and means[-1] == 0.1
         reader.click_on("#view-models th:nth-child(4) button")

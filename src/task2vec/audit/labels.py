@@ -12,10 +12,10 @@ the same s says less beside a strong rival; and they are less sure of some class
 correction ranked best or nearly so on 22 real datasets; one in full believes too much in what heads say of hard images.
 u changes no order, but makes r free of how sure the heads of a task are, as the limit `SUSPECTED` needs.
 
-On 16 other datasets (benchmarks/report.py: 5 and 10 % of labels replaced by any other, or by one that the class is
+On 16 other datasets (benchmarks/report.py: 5 and 10% of labels replaced by any other, or by one that the class is
 confused with) the area under the precision-recall curve is 0.010 to 0.014 larger than of cleanlab's default score on
 the same probabilities, with standard errors of 0.003 to 0.004; by dataset it is larger in 32 cases and smaller in none
-of 64, beyond noise. 1.4 % of images with right labels are suspected there, 17 % by cleanlab's default filter.
+of 64, beyond noise. 1.4% of images with right labels are suspected there, 17% by cleanlab's default filter.
 """
 
 from collections.abc import Sequence

@@ -147,7 +147,7 @@ class TaskReport:
     Attributes:
         task: the task, in its canonical order.
         embedding: of the task.
-        error: class-balanced error of heads on images that they were not fitted on, with its 95 % interval; None if no
+        error: class-balanced error of heads on images that they were not fitted on, with its 95% interval; None if no
             image can be judged, because every class has one image, or copies of one.
         label_issues: suspected label errors, the worst first.
         copies: groups of images that show the same, leaks between splits first.
@@ -215,7 +215,7 @@ class TaskReport:
         """The interval of the error in words, or why there is none."""
         if self.error is None:
             return "cannot be measured: every class has one image, or copies of one"
-        return f"95 % interval {100 * self.error.low:.1f} to {format_percent(self.error.high)}"
+        return f"95% interval {100 * self.error.low:.1f} to {format_percent(self.error.high)}"
 
     @property
     def beats_chance(self) -> bool | None:

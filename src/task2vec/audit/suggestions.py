@@ -145,7 +145,7 @@ def _suggest_models(found: "TaskReport") -> Iterator[Suggestion]:
     likely = [row for row in rows if (row.p_best or 0) >= LIKELY][:MEASURED]
     if len(likely) < 2 or any(row.measured is not None for row in likely):
         return
-    names = ", ".join(f"{row.model} {100 * (row.p_best or 0):.0f} %" for row in likely)
+    names = ", ".join(f"{row.model} {100 * (row.p_best or 0):.0f}%" for row in likely)
     source, more = found.task.source, "" if all(row.is_available for row in likely) else " --download"
     yield Suggestion(
         f"Measure {pluralize(len(likely), 'model')} on your images before you choose one.",

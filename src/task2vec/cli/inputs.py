@@ -31,7 +31,7 @@ FIRST = "Add a first task: task2vec embed FOLDER"
 # Why some tasks of a published dataset cannot be read.
 REASONS = {
     errors.TooFewClassesError: "fewer than two of its classes have images. Try more --max-images or another --split.",
-    errors.BadImagesError: "over 5 % of its images are unreadable. Repair or remove them, or pass --allow-bad.",
+    errors.BadImagesError: "over 5% of its images are unreadable. Repair or remove them, or pass --allow-bad.",
 }
 
 

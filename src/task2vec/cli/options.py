@@ -37,7 +37,7 @@ Distance = Annotated[str, Option("--kind", help="Distance: symmetric, asymmetric
 Evidence = Annotated[str | None, Option(metavar="bundle|library|FILE", help=EVIDENCE)]
 
 # Settings that do not.
-AllowBad = Annotated[bool, Option("--allow-bad", help="Continue if over 5 % of the images are unreadable.")]
+AllowBad = Annotated[bool, Option("--allow-bad", help="Continue if over 5% of the images are unreadable.")]
 Offline = Annotated[bool, Option("--offline", help="Only models that are on this machine.")]
 Download = Annotated[bool, Option("--download", help="Download weights that are not on this machine.")]
 

@@ -135,7 +135,7 @@ class EmbedSettings:
         split_half: also embed two halves of the task, each with a head of its own and half of the pairs. It costs
             another Fisher pass and two heads, and shows how far other images would have moved the embedding.
         seed: of every random draw.
-        dtype: arithmetic of the probe. "bfloat16" changes single filters by some 10 %: compare it only with itself.
+        dtype: arithmetic of the probe. "bfloat16" changes single filters by some 10%: compare it only with itself.
         variational: how the variational method trains; the other methods ignore it.
     """
 
@@ -235,7 +235,7 @@ class Embedding:
 
         It is F exp(+-q r) with r = stderr / F and q Student's quantile with n degrees of freedom, where
         n = 1 / (1 / images + r^2) is the number of images that the filter's Fisher comes from. The upper end is at
-        least what images of a kind that did not occur may add, by the rule of three: for 95 %, 3 times the Fisher that
+        least what images of a kind that did not occur may add, by the rule of three: for 95%, 3 times the Fisher that
         one image gives a filter of the layer, the mean of F / n. Filters without Fisher have only this end, and 0.
         It holds for what `stderr` measures: other images, the same head; not for the variational method.
 

@@ -12,7 +12,7 @@ a filter that is dead for two tasks from making their distance 0/0.
 
 The direct method takes v as the mean square of the layer's weights, which is where the robust method's v lies too
 unless the layer tolerates much noise. On 43 real tasks (benchmarks/steadiness.py) the default beta, 1e-7, puts the
-prior at 1 % of the median Fisher of a ResNet-34's layers and 0.03 % of an EfficientNet's; distances then find the
+prior at 1% of the median Fisher of a ResNet-34's layers and 0.03% of an EfficientNet's; distances then find the
 dataset of a task best. From about a tenth of the median Fisher on, the prior blurs them.
 """
 
@@ -276,7 +276,7 @@ class Job:
 def _chance_warning(head: Head) -> str:
     """What an embedding of labels that cannot be predicted is worth."""
     return (
-        f"the head predicts no better than chance (cross-validated error {100 * head.cv_error:.1f} %): the norm then "
+        f"the head predicts no better than chance (cross-validated error {100 * head.cv_error:.1f}%): the norm then "
         "does not measure difficulty, and neighbours mean little. Check the labels, or add images"
     )
 
@@ -413,7 +413,7 @@ def measure_noise(job: Job, features: Tensor, head: Head, report: Report) -> Mea
     warning = (
         "the variational training has not converged: the precisions still changed by a factor of "
         f"{math.exp(found.drift):.2f} from epoch to epoch and of {math.exp(found.trend):.2f} between the halves of "
-        f"what is reported (root mean square over filters), at {100 * found.speed:.0f} % of the optimiser's top "
+        f"what is reported (root mean square over filters), at {100 * found.speed:.0f}% of the optimiser's top "
         "speed: raise epochs= (--epochs)"
     )
     return estimate, prior.cpu(), [] if has_converged else [warning], {"variational": diagnostics}

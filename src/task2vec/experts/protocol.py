@@ -3,7 +3,7 @@
 Splits are decided by the seed and the content of the images, by SHA-256: not by their order, the names and numbers of
 classes, or the version of a random generator.
 
-The 95 % interval of an error covers other test images of the same kind; the spread over seeds covers other training
+The 95% interval of an error covers other test images of the same kind; the spread over seeds covers other training
 images. The bootstrap knows only what it has seen: where nothing is wrong, nothing is wrong in any resample, and its
 interval would be 0 to 0 however few the images. There (and where all is wrong) the other end is Wilson's, for as many
 images as the mean over classes is worth: its variance is that of a share of n images with 1/n = mean of 1/n_c, over the
@@ -28,7 +28,7 @@ MEASURES = ("usual", "balanced", "precision")
 Shots = Literal["half"] | int
 # Raised when the same protocol gives other numbers than before, beyond rounding: kept errors are then measured anew.
 RECIPE = 2
-_Z = 1.959964  # of 95 %
+_Z = 1.959964  # of 95%
 _RESAMPLES = 500
 
 
@@ -208,7 +208,7 @@ def _mean_known(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
 
 
 def _resample(measure: Callable[[np.ndarray], np.ndarray], count: int, *, worth: float) -> Score:
-    """What `measure` makes of the images as they are, and the middle 95 % of what it makes of resamples of them.
+    """What `measure` makes of the images as they are, and the middle 95% of what it makes of resamples of them.
 
     Where these are all 0 or 1, the end that is missing is Wilson's for a share of so many images as it is `worth`.
     """

@@ -260,7 +260,7 @@ def _hold_out(
         folds, is_judged = assign_part_folds(problem.onehot, members, groups=groups, repetitions=REPETITIONS, **kind)
     error_weights = _error_weights(problem.onehot * is_judged[..., None], **kind)
     how = {"together": problem.count_together(), "error_weights": error_weights, "held_out": held_out}
-    # The gradients of a whitened problem have other lengths; either way losses are right to about 1 %.
+    # The gradients of a whitened problem have other lengths; either way losses are right to about 1%.
     stop = _STOP | {"max_steps": 100, "tolerance": 1e-2 if problem.factor is None else 3e-3}
     losses, errors, _ = cross_validate(problem, l2, folds, is_judged, **how, **stop)
     return losses, errors, is_judged, error_weights

@@ -29,13 +29,13 @@ _OFFSET, _WIDTH = 0.03, ndtri((1 + COVERAGE) / 2)
 _TIMES, _FREEDOM = 4, 3
 # Variances of shifts, close to the most probable ones: mean, network, near, task, residual.
 _SHIFTS = (0.5, 0.05, 0.15, 0.03, 0.1)
-# What is known of a curve: training images per class, error, and both ends of its 90 % interval.
+# What is known of a curve: training images per class, error, and both ends of its 90% interval.
 Known = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Training images per class for the error `target`, with a 90 % interval; None stands for more than `limit`."""
+    """Training images per class for the error `target`, with a 90% interval; None stands for more than `limit`."""
 
     target: float
     images: int | None
@@ -47,7 +47,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The error of fine-tuning the whole network, its 90 % interval, and the probability to beat a linear head."""
+    """The error of fine-tuning the whole network, its 90% interval, and the probability to beat a linear head."""
 
     error: float
     low: float

@@ -8,7 +8,7 @@ The columns of `Evaluation.rows`; errors and what is derived from them in percen
 * mean_increase: the same for each task, averaged over tasks ("mean of ratios"); tasks of optimum 0 are left out.
 * smallest_increase, smallest_mean_increase: both against the smallest error, as in the paper, which is biased low.
 * regret, smallest_regret: points above the two optima.
-* ..._low, ..._high: 95 % of samples of tasks; ..._group_low, ..._group_high: of samples of whole datasets, where there
+* ..._low, ..._high: 95% of samples of tasks; ..._group_low, ..._group_high: of samples of whole datasets, where there
   are several.
 * tau, top1, top3, fidelity: see `Outcome`.
 * coverage, width, brier: of strategies that give intervals or probabilities.
@@ -52,15 +52,15 @@ _COARSE = 8
 _COLUMNS = (
     ("strategy", "strategy", "{}"),
     ("error %", "error", "{:.1f}"),
-    ("over optimum", "*increase", "{:+.1f} %"),
-    ("95 %", "ends", "{}"),
-    ("mean of ratios", "*mean_increase", "{:+.1f} %"),
-    ("over smallest", "smallest_increase", "{:+.1f} %"),
+    ("over optimum", "*increase", "{:+.1f}%"),
+    ("95%", "ends", "{}"),
+    ("mean of ratios", "*mean_increase", "{:+.1f}%"),
+    ("over smallest", "smallest_increase", "{:+.1f}%"),
     ("tau", "tau", "{:.2f}"),
     ("top-1", "top1", "{:.2f}"),
     ("top-3", "top3", "{:.2f}"),
     ("fidelity", "fidelity", "{:.2f}"),
-    ("coverage", "coverage", "{:.0f} %"),
+    ("coverage", "coverage", "{:.0f}%"),
     ("over average-best", "gap", "{:+.1f}"),
     ("p", "p", "{:.2g}"),
     ("p datasets", "p_group", "{:.2g}"),
@@ -217,11 +217,11 @@ class Evaluation:
     def explain(self) -> list[str]:
         """What the table's numbers are, in sentences."""
         left = {"domain": "each dataset with the models fine-tuned on it"}.get(self.leave, f"each {self.leave}")
-        count, datasets, smallest = len(self.tasks), len(set(self.datasets)), f"{100 * self.smallest.mean():.1f} %"
+        count, datasets, smallest = len(self.tasks), len(set(self.datasets)), f"{100 * self.smallest.mean():.1f}%"
         optimum = f"the smallest error, {smallest} on average. It is biased low, for there is one split."
         if self.optimum is not None:
             on = "one half of the test images" if self.chosen_on == "halves" else "other splits"
-            optimum = f"{100 * self.optimum.mean():.1f} % on average, selected on {on} and measured on the rest; "
+            optimum = f"{100 * self.optimum.mean():.1f}% on average, selected on {on} and measured on the rest; "
             optimum += f"the smallest error, {smallest}, is biased low."
         lines = [f"{pluralize(count, 'task')}, {left} left out in turn.", f"Optimum: {optimum}"]
         if AVERAGE_BEST in self.outcomes and 1 < datasets < count and len(self.outcomes) > 1:
@@ -492,7 +492,7 @@ def draw_weights(groups: np.ndarray, resamples: int, seed: int) -> np.ndarray:
 
 
 def find_interval(weights: np.ndarray, above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
-    """The middle 95 % of sum(above) / sum(below) over weighted samples of tasks; where `below` is 0 a task is left out.
+    """The middle 95% of sum(above) / sum(below) over weighted samples of tasks; where `below` is 0 a task is left out.
 
     Example:
         >>> find_interval(draw_weights(np.arange(9), 99, 0), np.full(9, 0.5), np.ones(9))

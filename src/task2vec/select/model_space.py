@@ -9,13 +9,13 @@ in cross-entropy: Adam, learning rate 0.05, weight decay 5e-4, 81 epochs of all 
 open and what we do:
 
 * Positive: m_j = F_j exp(b_j), so b_j moves logarithms. Filters differ by orders of magnitude, and one step of Adam is
-  of the same size in all of them: in logarithms 0.05 means 5 % everywhere.
+  of the same size in all of them: in logarithms 0.05 means 5% everywhere.
 * Unknown source task: the paper says F_j = 0. Literally that is the trivial embedding, which is far from every task
   and counts against the model. Here it is the mean of all tasks in logarithms.
 * Mean and standard deviation of the labels are over the candidates of each task: the paper's index is the task's.
 * Weight decay is decoupled, as in AdamW. Added to the gradient, as Adam's own is, it would outweigh a gradient that
   thousands of filters share after a single step, and little would be fitted: of 49 taxa known in full, the best model
-  was first for 18 % and not for over 90 %.
+  was first for 18% and not for over 90%.
 * gamma = exp(g) is learned without decay, and starts where distances within a task have a spread of one.
 * Models that have seen a task, or whose error is not known, are not in its softmax.
 

@@ -63,7 +63,7 @@ SCORE = "logme"
 NEIGHBOURS = 5
 # With fewer images of its median class, the embedding of a task is mostly noise.
 FEWEST = 3
-# The lower error that labels are counted for: a third less, or 10 % if that is a tenth to a third less; none below 3 %.
+# The lower error that labels are counted for: a third less, or 10% if that is a tenth to a third less; none below 3%.
 LESS, NEAR, ROUND, LOWEST = 2 / 3, 0.9, 0.1, 0.03
 # The gain that makes an expert worth training, and the probability of being the best that makes one worth measuring.
 WORTH, LIKELY = 0.01, 0.05

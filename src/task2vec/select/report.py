@@ -24,7 +24,7 @@ class Row:
         rank: its place, the best being 1.
         model: its name.
         error: its predicted test error on the task, given all that was measured there.
-        low: lower end of the 90 % interval.
+        low: lower end of the 90% interval.
         high: upper end of it.
         p_best: probability of being the best among those that can be loaded.
         measured: its measured test error on the task, the mean over the splits; `error` is the better estimate.
@@ -244,14 +244,14 @@ def format_error(row: Row) -> str:
     """The predicted error with its interval, in words."""
     if row.error is None:
         return "its test error cannot be predicted"
-    ends = "" if row.low is None else f" (90 % interval {100 * row.low:.1f} to {format_percent(row.high)})"
+    ends = "" if row.low is None else f" (90% interval {100 * row.low:.1f} to {format_percent(row.high)})"
     return f"predicted test error {format_percent(row.error)}{ends}{f' at {row.size} pixels' if row.size else ''}"
 
 
 def format_measured(row: Row) -> str:
     """The measured error with its interval, in words."""
     low = None if row.measured_low is None else f"{100 * row.measured_low:.1f}"
-    ends = "" if low is None else f"95 % interval {low} to {format_percent(row.measured_high)}, "
+    ends = "" if low is None else f"95% interval {low} to {format_percent(row.measured_high)}, "
     return f"measured test error of {format_percent(row.measured)} ({ends}{pluralize(row.splits, 'split')})"
 
 
@@ -260,10 +260,10 @@ def format_labels(labels: Labels) -> str:
 
     Example:
         >>> format_labels(Labels(target=0.1, images=33, low=None, high=None, present=10, limit=80))
-        'Labels: an error of 10.0 % takes about 33 training images per class; there are 10 now.'
+        'Labels: an error of 10.0% takes about 33 training images per class; there are 10 now.'
     """
     more = f"more than {labels.limit}"
-    ends = "" if labels.low is None else f" (90 % interval {labels.low} to {labels.high or more})"
+    ends = "" if labels.low is None else f" (90% interval {labels.low} to {labels.high or more})"
     number = more if labels.images is None else f"about {labels.images}"
     target = format_percent(labels.target)
     words = f"Labels: an error of {target} takes {number} training images per class{ends}"
@@ -272,7 +272,7 @@ def format_labels(labels: Labels) -> str:
 
 def format_tuned(tuned: Tuned, what: str = "Fine-tuning the whole network", than: str = "a linear head") -> str:
     """The predicted error of fine-tuning, or of another way to train, in words."""
-    ends = f"(90 % interval {100 * tuned.low:.1f} to {format_percent(tuned.high)})"
+    ends = f"(90% interval {100 * tuned.low:.1f} to {format_percent(tuned.high)})"
     words = f"{what}: predicted test error {format_percent(tuned.error)} {ends}, "
     return f"{words}better than {than} with probability {tuned.p_better:.2f}."
 
@@ -294,8 +294,8 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
             "model": printable(row.model) + " *" * row.is_average_best,
             "measured": format_percent(row.measured),
             "predicted": "unknown" if row.error is None else format_percent(row.error),
-            "90 %": "-" if row.low is None or row.high is None else f"{100 * row.low:.0f} to {100 * row.high:.0f} %",
-            "p(best)": number(row.p_best, ".0%").replace("%", " %"),
+            "90%": "-" if row.low is None or row.high is None else f"{100 * row.low:.0f} to {100 * row.high:.0f}%",
+            "p(best)": number(row.p_best, ".0%"),
             "gain": number(row.gain, "+.1f", 100).replace("-0.0", "+0.0"),
             "distance": number(row.distance, ".2f"),
             "pixels": "-" if row.size is None else printable(str(row.size)),
@@ -309,7 +309,7 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
     is_empty |= {"predicted": False, "nearest": len({row.nearest for row in rows}) < 2}
     is_empty["pixels"] = len({row.size for row in rows}) < 2
     table = [{head: cell for head, cell in cells.items() if not is_empty[head]} for cells in table[:limit]]
-    drop = ["load", "nearest", "pixels", "params", "distance", "s/1,000", "p(best)", "", "gain", "90 %"]
+    drop = ["load", "nearest", "pixels", "params", "distance", "s/1,000", "p(best)", "", "gain", "90%"]
     if not is_empty["measured"]:
         drop.insert(6, drop.pop())
     text = ("model", "nearest", "load")
@@ -328,7 +328,7 @@ def _draw_zoo(rows: Sequence[Suggestion], width: int) -> str:
         {
             "model": printable(row.model),
             "predicted": format_percent(row.error),
-            "90 %": f"{100 * row.low:.0f} to {100 * row.high:.0f} %",
+            "90%": f"{100 * row.low:.0f} to {100 * row.high:.0f}%",
             "params": f"{row.params / 1e6:.1f} M",
             "pixels": str(row.size or "-"),
             head: "-" if speed is None else f"{speed:.{places}f}",
@@ -342,9 +342,6 @@ def _draw_zoo(rows: Sequence[Suggestion], width: int) -> str:
 
 
 def _fold(text: str, width: int) -> str:
-    """The text in lines that are not wider; its own ends of lines stay, and numbers keep their signs."""
-    lines = [
-        textwrap.wrap(printable(line).replace(" %", "\N{NO-BREAK SPACE}%"), width, break_on_hyphens=False)
-        for line in text.split("\n")
-    ]
-    return "\n".join(part for parts in lines for part in parts).replace("\N{NO-BREAK SPACE}%", " %")
+    """The text in lines that are not wider; its own line breaks stay."""
+    lines = [textwrap.wrap(printable(line), width, break_on_hyphens=False) for line in text.split("\n")]
+    return "\n".join(part for parts in lines for part in parts)

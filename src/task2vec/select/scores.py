@@ -146,7 +146,7 @@ class Features:
         return torch.cat([near for near, _ in found]), torch.cat([which for _, which in found])
 
     def memberships(self, components: int) -> Tensor:
-        """(n, components) probabilities of the components of a mixture, fitted on 80 % of the variance."""
+        """(n, components) probabilities of the components of a mixture, fitted on 80% of the variance."""
         if components not in self._mixtures:
             sums = self.spectrum.squares.cumsum(0)
             points = self.spectrum.principal(int((sums < 0.8 * sums[-1:]).sum()) + 1)
@@ -175,7 +175,7 @@ class Features:
 def _fit_mixture(points: Tensor, components: int, seed: int) -> Tensor:
     """(n, components) memberships of scikit-learn's mixture of Gaussians with diagonal covariances.
 
-    Variances have a floor of 0.1 % of the mean variance, so that a component of a single point keeps a width.
+    Variances have a floor of 0.1% of the mean variance, so that a component of a single point keeps a width.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
@@ -360,7 +360,7 @@ def nce(theta: Tensor, y: Labels) -> float:
 def nleep(x: Features, y: Labels) -> float:
     """N-LEEP (Li 2021): LEEP with the components of a Gaussian mixture on the features in place of source classes.
 
-    The features are reduced to the principal directions that hold 80 % of their variance, a mixture with five
+    The features are reduced to the principal directions that hold 80% of their variance, a mixture with five
     components per class is fitted to them without labels, and LEEP is computed from the memberships. So it needs no
     head. What the paper leaves open: covariances are diagonal; at least five images per component on average, so small
     tasks get fewer components; the start is k-means from a seed. Between seeds the score moves by some hundredths.

@@ -35,7 +35,7 @@ class Prediction:
     Attributes:
         loss: (M) smaller for better models; NaN for those that it knows nothing of, which come last.
         errors: (M) predicted errors, from strategies that predict them.
-        low: (M) lower ends of 90 % intervals.
+        low: (M) lower ends of 90% intervals.
         high: (M) upper ends.
         p_best: (M) probability of being the best of the candidates.
         fallback: (M) smaller for better models: orders those that `loss` does not.

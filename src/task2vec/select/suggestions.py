@@ -44,7 +44,7 @@ class Suggestion:
     Attributes:
         model: its name.
         error: predicted test error of fine-tuning it.
-        low: lower end of its 90 % interval.
+        low: lower end of its 90% interval.
         high: upper end.
         p_better: the probability that it is better than fine-tuning the model that is recommended, or, where no error
             of that is known, the average-best network.

@@ -296,7 +296,7 @@ class Zoo:
     def compare(self, names: Sequence[str], anchors: Sequence[str], way: str) -> tuple[np.ndarray, np.ndarray]:
         """Mean (N) and covariance (N, N) of the quality of models minus the mean quality of anchors; lower is better.
 
-        Qualities are for one of `WAYS`, on the scale of log-odds: -0.1 means about 10 % fewer errors if these are few.
+        Qualities are for one of `WAYS`, on the scale of log-odds: -0.1 means about 10% fewer errors if these are few.
 
         Example:
             >>> mean, _ = load_zoo().compare(["convnext_base.fb_in22k"], ["resnet50.tv_in1k"], "fine-tuned")

@@ -236,12 +236,12 @@ class Catalog:
             split: The images of one split, such as "train"; of all if not given.
             images: Draw that many without replacement; all if not given.
             seed: Another seed draws other images.
-            allow_bad: Go on when more than 5 % of the images cannot be read.
+            allow_bad: Go on when more than 5% of the images cannot be read.
             num_workers: Threads that decode; chosen from the number of processors if not given. The tasks are the same.
             progress: Show a progress bar when reading takes longer than two seconds.
 
         Raises:
-            BadImagesError: More than 5 % of the images of some task cannot be read, and `allow_bad` is false; all such
+            BadImagesError: More than 5% of the images of some task cannot be read, and `allow_bad` is false; all such
                 tasks are named, and no task is returned.
             TooFewClassesError: Some of the tasks have fewer than two classes in the split or draw; all of them are
                 named, and it holds their definitions.

@@ -57,12 +57,12 @@ def read_folder(
             too.
         split: Read the class folders of this folder below the root, such as "train"; `read_splits` reads them all.
         name: The name of the task; the name of the folder if not given.
-        allow_bad: Go on when more than 5 % of the images cannot be read.
+        allow_bad: Go on when more than 5% of the images cannot be read.
         num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
-        BadImagesError: More than 5 % of the images cannot be read, and `allow_bad` is false.
+        BadImagesError: More than 5% of the images cannot be read, and `allow_bad` is false.
         DataError: The folder is not a task: missing, fewer than two classes, a class without images, or unclear labels:
             every image lies in a folder inside a class folder, and these have names of their own.
         UsageError: There is no such split.
@@ -114,12 +114,12 @@ def read_splits(
         folder: The root; its folders are the splits, and theirs are the classes.
         splits: Which folders to read; all that are named like a split if not given.
         name: The name of the dataset; the name of the folder if not given.
-        allow_bad: Go on when more than 5 % of the images of a split cannot be read.
+        allow_bad: Go on when more than 5% of the images of a split cannot be read.
         num_workers: Threads that decode; chosen from the number of processors if not given. The tasks are the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
-        BadImagesError: More than 5 % of the images of a split cannot be read, and `allow_bad` is false.
+        BadImagesError: More than 5% of the images of a split cannot be read, and `allow_bad` is false.
         DataError: There is no split, or one of them is not a task.
         UsageError: A named split does not exist.
 

@@ -62,12 +62,12 @@ def from_huggingface(
         label_columns: One column of classes, or several of 0 and 1 for multi-label.
         download: Allow downloading a dataset that is not on this machine. Scripts are never run.
         name: The name of the task; the name of the dataset if not given.
-        allow_bad: Go on when more than 5 % of the images cannot be read.
+        allow_bad: Go on when more than 5% of the images cannot be read.
         num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
-        BadImagesError: More than 5 % of the images cannot be read, and `allow_bad` is false.
+        BadImagesError: More than 5% of the images cannot be read, and `allow_bad` is false.
         DataError: The dataset is not a task: no image or label column, a label that is missing or a decimal number.
         DatasetNotFoundError: The dataset is not on this machine, and `download` is false.
         MissingExtraError: The `datasets` package is not installed.

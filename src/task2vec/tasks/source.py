@@ -37,7 +37,7 @@ def to_task(
             columns; a Hugging Face or torch dataset; (paths, labels), (images, labels), or a list of such pairs. Paths
             in memory are relative to the current folder and may name any file.
         name: The name of the task; that of the folder, the file or the type if not given.
-        allow_bad: Go on when more than 5 % of the images cannot be read.
+        allow_bad: Go on when more than 5% of the images cannot be read.
         num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 

@@ -70,12 +70,12 @@ def read_table(
         label_columns: The columns of labels. If not given, all but those of paths and splits; if these are not all 0
             and 1, the one that is named like a label (label, class, target ...).
         name: The name of the task; the file name without its ending if not given.
-        allow_bad: Go on when more than 5 % of the images cannot be read.
+        allow_bad: Go on when more than 5% of the images cannot be read.
         num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
-        BadImagesError: More than 5 % of the images cannot be read, and `allow_bad` is false.
+        BadImagesError: More than 5% of the images cannot be read, and `allow_bad` is false.
         DataError: The table is not a task: it has no path or no label, or several label columns are not 0 and 1.
         MissingExtraError: The table is Parquet and pyarrow is not installed.
         UsageError: A named column does not exist or is named twice, or the root is not a folder.

@@ -67,7 +67,7 @@ def from_dataset(
     integers or floats in [0, 1]. A label is a class index, or a row of 0 and 1 for multi-label. Classes that no item
     belongs to are left out, with a warning. Datasets of torchvision work as they are, without a random transform.
 
-    Files that cannot be read are left out and listed in `Task.bad`, up to 5 % of the items. Any other error in an item
+    Files that cannot be read are left out and listed in `Task.bad`, up to 5% of the items. Any other error in an item
     stops the reading: it may be a mistake in the dataset's own code.
 
     Args:
@@ -78,7 +78,7 @@ def from_dataset(
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
-        BadImagesError: More than 5 % of the files cannot be read, and `allow_bad` is false.
+        BadImagesError: More than 5% of the files cannot be read, and `allow_bad` is false.
         DataError: An item that is no such pair, pixels of unknown scale, a dataset whose items change (augmentation).
         NotFiniteError: A pixel is NaN or infinite.
 

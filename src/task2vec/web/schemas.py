@@ -115,7 +115,7 @@ class Task(TaskSummary):
     class_counts: list[ClassCount] = Field(description="The first 500 classes; those of bundled tasks are numbered.")
     is_multilabel: bool
     tags: list[str]
-    head_error_interval: list[float] | None = Field(description="95 % Wilson interval of the head error, low and high.")
+    head_error_interval: list[float] | None = Field(description="95% Wilson interval of the head error, low and high.")
     noise: float | None = Field(description="Distance between two estimates of this task by chance alone.")
     added: str | None = Field(description="The day it was added to the library.")
     settings: dict[str, Any] = Field(description="How it was embedded: probe, image size, settings.")

@@ -45,7 +45,7 @@ export const isNumber = (value) => typeof value === "number" && Number.isFinite(
 const format = (show) => (value, digits) => (isNumber(value) ? show(value, digits) : null);
 
 export const count = format((value) => value.toLocaleString("en"));
-export const percent = format((value, digits = 1) => `${(100 * value).toFixed(digits)} %`);
+export const percent = format((value, digits = 1) => `${(100 * value).toFixed(digits)}%`);
 export const distance = format((value) => value.toFixed(3));
 export const short = format((value) => Number(value.toPrecision(3)).toString());
 export const millions = format((value) => (value >= 1e6 ? `${(value / 1e6).toFixed(1)} M` : count(value)));

@@ -216,7 +216,7 @@ function showModels(answer) {
     top = Math.max(...all.map(({ high, error }) => high ?? error)) * 1.02 || 1;
   const row = (one) => {
     const interval = range(one.low, one.high);
-    const label = `${one.model}: test error ${percent(one.error)}, ${interval ? `90 % interval ${interval}` : "no interval"}`;
+    const label = `${one.model}: test error ${percent(one.error)}, ${interval ? `90% interval ${interval}` : "no interval"}`;
     return make(
       "li",
       mark(one),
@@ -235,7 +235,7 @@ function showModels(answer) {
     make("ol.models", candidates.map(row)),
     make(
       "p.quiet",
-      `Dot: predicted test error; bar: its 90 % interval; the scale ends at ${percent(top, 0)}. `,
+      `Dot: predicted test error; bar: its 90% interval; the scale ends at ${percent(top, 0)}. `,
       `Based on ${answer.known}: test errors of linear classifiers on ${trained}, predicted by “${answer.strategy}”. `,
       make("a", { href: address("models") }, `All ${answer.rows.length + answer.others.length} models in a table`),
     ),
@@ -265,7 +265,7 @@ function showSizes(all, top) {
   const columns = [
     { name: "model", value: (one) => one.model, isText: true },
     numbers("error", (one) => one.error, percent),
-    { name: "90 % interval", value: (one) => one.low, cell: (one) => range(one.low, one.high) },
+    { name: "90% interval", value: (one) => one.low, cell: (one) => range(one.low, one.high) },
     numbers("params", (one) => one.params, millions),
     { name: "training", value: (one) => one.training, isText: true },
     numbers("pixels", (one) => one.size, count),
@@ -278,7 +278,7 @@ function showSizes(all, top) {
     make(
       "p.quiet",
       kinds.flatMap((one) => [mark(one), one.isZoo ? " zoo, fine-tuned. " : " candidates, linear head. "]),
-      "Height: predicted test error; line: its 90 % interval. Models of almost equal size stand side by side.",
+      "Height: predicted test error; line: its 90% interval. Models of almost equal size stand side by side.",
     ),
     make("details", make("summary", "These models in a table"), sortable(columns, all, { caption: "Errors and sizes", by: 1 })),
   ];

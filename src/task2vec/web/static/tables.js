@@ -80,7 +80,7 @@ const ofTask = [
   number("rank", (one) => one.rank, count),
   ...common,
   number("error", (one) => one.error, percent, "predicted test error"),
-  { name: "90 % interval", value: (one) => one.low, cell: (one) => range(one.low, one.high) },
+  { name: "90% interval", value: (one) => one.low, cell: (one) => range(one.low, one.high) },
   number("p(best)", (one) => one.p_best, (value) => percent(value, 0), "probability of being the best model"),
   number("gain", (one) => one.gain, points, "predicted gain over the average-best model, in percentage points"),
   params,
