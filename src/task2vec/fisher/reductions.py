@@ -58,9 +58,13 @@ def kernels_for(d: Tensor) -> Any:
 
 @cache
 def _load_kernels() -> Any:
+    """The module of Triton kernels; None without Triton, or where it cannot compile: it needs a C compiler."""
+    zeros = torch.zeros(1, 1, 1, device="cuda" if torch.cuda.is_available() else "cpu")
     try:
         from task2vec.fisher import kernels
-    except ImportError:  # torch has brought no Triton
+
+        kernels.untied(zeros, zeros)
+    except Exception:  # Triton's own kinds are many
         return None
     return kernels
 
