@@ -19,9 +19,9 @@ SERVER.set_forkserver_preload([__name__])
 class Worker:
     """A process that does one of the jobs below, and what it has said until now."""
 
-    def __init__(self, job, **told):
-        self.pipe, far_end = SERVER.Pipe(duplex=False)
-        self.process, self.said = SERVER.Process(target=work, args=(far_end, job, told), daemon=True), []
+    def __init__(self, job, *, context=SERVER, **told):
+        self.pipe, far_end = context.Pipe(duplex=False)
+        self.process, self.said = context.Process(target=work, args=(far_end, job, told), daemon=True), []
         with patch.dict(os.environ, ENVIRONMENT):  # of the server, which begins with the first worker
             self.process.start()
         far_end.close()

@@ -46,20 +46,15 @@ os._exit(0)
 """
 
 
-@pytest.fixture
-def large(tmp_path):
-    """5,000 tasks, some of them near each other."""
-    with Library.open(tmp_path / "library") as library:
+@pytest.mark.long
+def test_five_thousand_tasks_before_and_after_a_crash(tmp_path):
+    """Opening recovers what a killed process left in the WAL."""
+    large = tmp_path / "library"
+    with Library.open(large) as library:
         for start in range(0, TASKS, 500):
             seeds = range(start, start + 500)
             library.add(*(make(f"task {seed}", seed, filters=FILTERS) for seed in seeds), tags=["many"])
         library.nearest("task 0")  # makes the sketches
-    return tmp_path / "library"
-
-
-@pytest.mark.long
-def test_five_thousand_tasks_before_and_after_a_crash(large):
-    """Opening recovers what a killed process left in the WAL."""
     runs = [json.loads(run_python(SCRIPT, large)) for _ in range(3)]
     best = {name: min(run[name] for run in runs) for name in runs[0]}
     assert best["open"] < 1 and best["megabytes"] < 1000

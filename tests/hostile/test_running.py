@@ -100,8 +100,10 @@ def test_a_missing_extra_is_one_line_with_the_command(tmp_path, monkeypatch, mod
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_run_that_is_killed_keeps_what_it_reported_and_the_next_makes_the_rest(tmp_path):
-    worker, again = Worker(jobs.embed, folder=tmp_path), []
+    # A fork of this process, which has imported torch; a new one would take seconds.
+    worker, again = Worker(jobs.embed, context=multiprocessing.get_context("fork"), folder=tmp_path), []
     worker.hear(4)
     time.sleep(random.random() * 0.05)
     assert worker.kill() == -signal.SIGKILL and {how for _, how in worker.said} == {"made"}

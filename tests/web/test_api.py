@@ -49,6 +49,8 @@ def test_tasks_are_listed_by_name_in_pages(client):
     assert whole["total"] == TASKS + 6 == len(names) and names == sorted(names)
     page = ask(client, "/tasks", limit=3, offset=2)
     assert page["total"] == TASKS + 6 and page["tasks"] == whole["tasks"][2:5]
+    for refused in ({"limit": 201}, {"q": 201 * "a"}):
+        ask(client, "/tasks", 422, **refused)
     one = next(line for line in whole["tasks"] if line["name"] == "own 2")
     assert (one["dataset"], one["origin"], one["images"], one["classes"]) == ("mine", "library", 202, 2)
     assert one["norm"] == pytest.approx(embedding_of("own 2").norm()) and one["head_error"] == 0.25
@@ -183,20 +185,8 @@ def test_models_with_their_mean_errors(client):
     assert generic["mean_error"] == pytest.approx(make_world().errors[:, 0, 1].mean()) and generic["tasks"] == TASKS
     few = ask(client, "/models", shots="5")["models"]
     assert np.mean([one["mean_error"] for one in few]) > np.mean(means) + 0.05
-
-
-MISTAKES = {
-    404: "/tasks/l-00000000000000000000 /tasks/x/nearest /tasks/x/recommendation /map?space=s-0 /tasks?space=s-0 "
-    "/compare?first=a&second=b /matrix?ids=a /jobs/j-0 /folders?root=f-0 /nothing",
-    422: f"/compare /tasks?limit=201 /tasks?q={201 * 'a'} /models?shots=7 /models?shots=many",
-}
-
-
-@pytest.mark.parametrize("status", MISTAKES)
-def test_errors_have_three_parts(client, status):
-    for path in MISTAKES[status].split():
-        problem = ask(client, path, status)["error"]
-        assert set(problem) == {"what", "why", "fix"} and all(problem.values()), path
+    for refused in ("7", "many"):
+        ask(client, "/models", 422, shots=refused)
 
 
 def test_tasks_of_different_spaces_are_never_compared(library):

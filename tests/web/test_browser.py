@@ -451,30 +451,22 @@ def test_keys_alone_are_enough(reader):
 SECTIONS = ["At a glance", "What to do next", "Labels", "Copies", "Likeness", "Start from"]
 
 
-def find_task(window, name):
-    """The id of a task."""
-    return window.run(
-        f"fetch('api/v1/tasks?q={name}').then((answer) => answer.json()).then((found) => found.tasks[0].id)"
-    )
+def find_task(reader, name):
+    """The id of a task, asked from the page."""
+    reader.read()
+    return reader.run(f"fetch('api/v1/tasks?q={name}').then((answer) => answer.json())")["tasks"][0]["id"]
 
 
 def is_selected(window):
     return window.run("[...document.querySelectorAll('[role=tab]')].map((one) => one.ariaSelected)")
 
 
-@pytest.fixture(scope="module")
-def reported(window, tmp_path_factory):
-    """The id of a task with a real report; a class of it has a hostile name."""
-    folder = paint(tmp_path_factory.mktemp("images") / "reported", {SCRIPT: 60, "green": 120}, seed=1)
-    with Library.open(window.library) as library:
-        task2vec.report(folder, make_tiny(), library=library, settings=EmbedSettings(l2=0.1)).keep(library)
-    window.read()
-    return find_task(window, "reported")
-
-
-def test_a_report_is_a_tab_with_an_address_of_its_own(reader, reported):
+def test_a_report_is_a_tab_with_an_address_of_its_own(reader, tmp_path):
     reader.is_refused = True  # there are no errors in its space to recommend a model by
-    reader.read(f"#task={reported}")
+    folder = paint(tmp_path / "reported", {SCRIPT: 60, "green": 120}, seed=1)
+    with Library.open(reader.library) as library:
+        task2vec.report(folder, make_tiny(), library=library, settings=EmbedSettings(l2=0.1)).keep(library)
+    reader.read(f"#task={find_task(reader, 'reported')}")
     reader.wait_until("document.querySelector('#tab-overview')")
     assert is_selected(reader) == ["true", "false"] and reader.count("iframe") == 0
     reader.run("document.getElementById('tab-overview').focus()")
@@ -497,9 +489,7 @@ def test_a_report_is_a_tab_with_an_address_of_its_own(reader, reported):
 
 def test_a_report_that_is_written_later_appears_and_runs_no_script(reader):
     reader.is_refused = True
-    reader.read()
-    task = find_task(reader, "own 2")
-    reader.read(f"#task={task}&tab=report")
+    reader.read(f"#task={find_task(reader, 'own 2')}&tab=report")
     reader.wait_until("document.querySelector('#tabpanel-report pre')")
     assert reader.text("#tabpanel-report pre") == "task2vec report FOLDER --library DIR"
     assert "no report" in reader.text("#tabpanel-report p") and "tasks" in reader.text("#tabpanel-report p")
