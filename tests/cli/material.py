@@ -1,15 +1,39 @@
-"""Embeddings made up by hand, with all that a library and the command line want to know of them; folders of images."""
+"""Commands run in this process; embeddings made up by hand, with all that a library knows; folders of images."""
 
 import hashlib
+import json
 from dataclasses import replace
 
 import numpy as np
 from PIL import Image
+from typer.testing import CliRunner
 
 import task2vec
+from task2vec.cli.app import app
 from tests.library.making import make as make_embedding
 
 FILTERS = 30
+# Options that make `embed` quick.
+SMALL = ("--max-samples", "6", "--l2", "0.01", "--device", "cpu")
+
+
+def call(*args):
+    """Run a command in this process; the result has exit_code, stdout and stderr."""
+    return CliRunner().invoke(app, [str(argument) for argument in args])
+
+
+def read(*args, code=0):
+    """Run a command with --json; the document."""
+    result = call(*args, "--json")
+    assert result.exit_code == code, result.stderr
+    return json.loads(result.stdout)
+
+
+def refuse(words, *args, code=2):
+    """Run a command that must end with a code, these words and no result."""
+    result = call(*args)
+    assert result.exit_code == code and result.stdout == "", result.output
+    assert words in result.stderr and "Traceback" not in result.stderr
 
 
 def make(name, seed, *, kind=0, probe="net", weights="ab", method="robust", size=64, has_halves=False, noise=0.3):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from task2vec import Library, errors
 from task2vec.cli import app
 from task2vec.tasks import BadImage
-from tests.cli.material import make
+from tests.cli.material import call, make
 from tests.library.making import fail
 
 
@@ -106,7 +106,7 @@ def test_commands_in_messages_name_the_library_that_was_named(text, expected):
     assert app.name_library(text) == text
 
 
-def test_the_advised_command_works_on_the_library_that_was_named(call, tmp_path):
+def test_the_advised_command_works_on_the_library_that_was_named(tmp_path):
     folder = tmp_path / "my tasks"
     with Library.open(folder) as opened:
         opened.add(make("task 0", 0))
