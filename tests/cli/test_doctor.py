@@ -4,7 +4,6 @@ import os
 import re
 import socket
 import sys
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +15,9 @@ from task2vec import Library
 from task2vec.cli import doctor, inputs
 from task2vec.embedding import load_embedding
 from tests.cli.material import call, make, read, refuse
+from tests.documents import PROJECT
 from tests.library.making import fail
 from tests.tiny_probe import make_tiny
-
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 @pytest.fixture
