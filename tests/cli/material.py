@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -62,6 +63,12 @@ def make_known(name):
     like = task2vec.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
     space = {key: like.provenance[key] for key in ("probe_fingerprint", "image_size", "settings", "recipe")}
     return replace(like, task=name, fisher=like.fisher * 1.01, provenance=make(name, 30).provenance | space)
+
+
+def damage(library):
+    """Let the file of a library be none, and long enough to be taken for one."""
+    Path(library).mkdir(parents=True, exist_ok=True)
+    (Path(library) / "library.sqlite").write_bytes(b"not a database" * 400)
 
 
 def paint(folder, levels, *, seed=0, count=6):

@@ -121,8 +121,8 @@ def test_distance_of_every_kind_with_its_noise(library, saved):
         assert report["distance"] == float(distance.KINDS[kind](a, b)) and report["kind"] == kind
         assert (report["noise"] is not None) == (kind == "symmetric")
     noisy = distance.with_error(a, b)
-    report = read("distance", "task 0", "task 1")
-    assert report["noise"] == {name: getattr(noisy, name) for name in ("floor", "stderr", "corrected", "basis")}
+    facts = {name: getattr(noisy, name) for name in ("floor", "stderr", "corrected", "basis")}
+    assert read("distance", "task 0", "task 1")["noise"] == facts
     mixed = read("distance", "task 0", saved)
     assert (mixed["second"]["task"], mixed["second"]["from"]) == ("mine", "file") and mixed["noise"]["stderr"] is None
     shown = call("distance", "task 0", "task 1").stdout

@@ -14,7 +14,7 @@ import task2vec
 from task2vec import Library
 from task2vec.cli import doctor, inputs
 from task2vec.embedding import load_embedding
-from tests.cli.material import call, make, read, refuse
+from tests.cli.material import call, damage, read, refuse
 from tests.documents import PROJECT
 from tests.library.making import fail
 from tests.tiny_probe import make_tiny
@@ -69,11 +69,9 @@ def test_versions_extras_and_folders_that_are_wrong(no_probe, monkeypatch, tmp_p
 
 
 def test_a_damaged_library_ends_with_4_and_a_file_with_5(no_probe, own_library, tmp_path):
-    with Library.open(own_library) as opened:
-        opened.add(make("task", 0))
+    Library.open(own_library).close()
     assert find_problems() == []
-    (file,) = Path(own_library).glob("*.sqlite")
-    file.write_bytes(b"not a database at all, and long enough" * 100)
+    damage(own_library)
     assert "task2vec library repair" in str(find_problems(code=4))
     (tmp_path / "file").write_text("")
     assert find_problems("--library", tmp_path / "file", code=5)

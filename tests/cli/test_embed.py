@@ -11,7 +11,7 @@ import torch
 import task2vec
 from task2vec import Library
 from task2vec.errors import ConflictError, ResourceError
-from tests.cli.material import SMALL, call, make, read, refuse
+from tests.cli.material import SMALL, call, damage, make, read, refuse
 from tests.command import run_command
 from tests.library.making import fail
 from tests.tiny_probe import make_tiny
@@ -125,9 +125,7 @@ def test_without_a_home_nothing_is_computed_before_a_folder_is_named(photos, com
 
 
 def test_a_damaged_library_stops_it_before_the_work(photos, own_library, computed):
-    Library.open(own_library).close()
-    (file,) = Path(own_library).glob("*.sqlite")
-    file.write_bytes(b"garbage, which is no database at all" * 100)
+    damage(own_library)
     refuse("--no-library", "embed", photos, *SMALL, code=4)
     assert computed == [] and call("embed", photos, "--no-library", "--out", "x", *SMALL).exit_code == 0
 
