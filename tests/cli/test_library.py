@@ -7,7 +7,7 @@ import pytest
 
 from task2vec import Expert, Library, MeasuredError
 from task2vec.errors import ResourceError
-from tests.cli.material import call, make, read, refuse
+from tests.cli.material import call, damage, make, read, refuse
 from tests.command import START, run_command
 from tests.library.making import fail
 
@@ -121,10 +121,7 @@ def test_verify_and_repair(library, tmp_path):
     assert intact.exit_code == 0 and "intact: 6 embeddings read" in intact.stdout
     assert "without a file" in intact.stdout and "library rm NAME --expert" in intact.stderr
     library.close()
-    (file,) = library.folder.glob("*.sqlite")
-    content = bytearray(file.read_bytes())
-    third = len(content) // 3
-    file.write_bytes(content[:third] + b"x" * third + content[2 * third :])
+    damage(library.folder)
     damaged = call("library", "verify")
     assert damaged.exit_code == 4 and "Traceback" not in damaged.stderr and "task2vec" in damaged.stderr
     repaired = call("library", "repair")
