@@ -7,10 +7,14 @@ block may say `<!-- not run: REASON -->`.
 import importlib.util
 import re
 import shlex
+import tomllib
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PAGES = sorted([*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md"))])
 FENCE = re.compile(r"^```(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = {"python": "python", "sh": "shell"}
@@ -38,13 +42,9 @@ class Snippet:
         for line in self.text.replace("\\\n", " ").splitlines():
             words = shlex.shlex(line, posix=True, punctuation_chars=";&")
             words.whitespace_split = True
-            found.append([])
-            for word in words:
-                if word in (";", "&&"):
-                    found.append([])
-                else:
-                    found[-1].append(word)
-        return [words for words in found if words]
+            for is_end, command in groupby(words, lambda word: word in (";", "&&")):
+                found += [] if is_end else [[*command]]
+        return found
 
 
 def read_snippets(page: Path, text: str | None = None) -> list[Snippet]:

@@ -5,20 +5,18 @@ The notebook runs as well; tables and figures are those that their scripts make.
 
 import json
 import re
-import tomllib
 from pathlib import Path
 
 import matplotlib
 import pytest
 import typer
 from PIL import Image
-from typer.testing import CliRunner
 
 import task2vec as t2v
 from task2vec.cli.app import app
-from tests.cli.material import paint
+from tests.cli.material import call, paint
 from tests.command import run_command
-from tests.documents import PAGES, ROOT, Snippet, load_script, read_snippets
+from tests.documents import MAKEFILE, PAGES, PROJECT, ROOT, Snippet, load_script, read_snippets
 from tests.library.making import refuse
 from tests.tiny_probe import make_tiny
 
@@ -73,7 +71,7 @@ def run_shell(snippet: Snippet) -> None:
     cheap = ["--max-samples", str(GRADIENTS)]
     for program, *words in snippet.commands():
         if program == "task2vec":
-            result = CliRunner().invoke(app, [*words, *(cheap if words[0] == "embed" else [])])
+            result = call(*words, *(cheap if words[0] == "embed" else []))
             assert result.exit_code == 0, f"{snippet.place}: task2vec {' '.join(words)}: {result.output}"
         else:
             assert program in NEVER_RUN, f"{snippet.place}: nobody runs {program}; say why: <!-- not run: REASON -->"
@@ -86,12 +84,11 @@ def test_commands_are_spelt_right(snippet):
         if program == "task2vec":
             parse(words)
         elif program == "make":
-            targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+            targets = re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)
             assert set(words) <= set(targets)
         elif program == "pip":
-            project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
             extras = [extra for word in words for part in re.findall(r"\[(.*?)\]", word) for extra in part.split(",")]
-            assert set(extras) <= set(project["optional-dependencies"])
+            assert set(extras) <= set(PROJECT["optional-dependencies"])
 
 
 def parse(words: list[str]) -> None:
@@ -129,8 +126,7 @@ def test_links_and_files_of_the_repository_exist(document):
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = [page.relative_to(ROOT / "docs") for page in PAGES if page.parent != ROOT and page.name != "README.md"]
-    missing = [str(page) for page in pages if f"]({page})" not in index and page.parts[0] != "results"]
-    assert not missing
+    assert [page for page in pages if f"]({page})" not in index and page.parts[0] != "results"] == []
 
 
 # --- the README, figures and the notebook ---
@@ -145,13 +141,11 @@ def test_the_readme_is_short_and_its_tables_are_those_of_the_files():
 
 
 def test_the_package_is_cited_with_its_version_and_make_help_names_every_target():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert t2v.__version__ == project["version"]
-    assert f"\nversion: {project['version']}\n" in citation and f"\nlicense: {project['license']}\n" in citation
-    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert t2v.__version__ == PROJECT["version"]
+    assert f"\nversion: {PROJECT['version']}\n" in citation and f"\nlicense: {PROJECT['license']}\n" in citation
     for target in ("demo", "test", "test-all", "check", "bench", "paper", "docs", "clean"):
-        assert re.search(rf"^{target}:.*## ", text, re.MULTILINE), target
+        assert re.search(rf"^{target}:.*## ", MAKEFILE, re.MULTILINE), target
 
 
 def test_every_figure_of_the_page_is_drawn_by_the_script(tmp_path, monkeypatch):

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import task2vec as t2v
 from tests.cases import make_case
+from tests.cli.material import read
 
 FILE = Path(__file__).parent / "golden" / "frozen.json"
 LIBRARY = FILE.parent / "exported.t2vlib"
@@ -66,25 +66,17 @@ def freeze_commands(folder: Path) -> dict:
             path = folder / f"task{number}" / task.classes[int(task.targets[place])] / f"{place:02}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             task.images.load(place).save(path)
-    library = ["--library", str(folder / "library")]
+    library = ["--library", folder / "library"]
     known = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
     known.save(folder / "known.t2v.safetensors")
     commands = {
-        "embed": ["embed", str(folder / "task0"), "--size", "32", *library],
+        "embed": ["embed", folder / "task0", "--size", "32", *library],
         "nearest": ["nearest", "task0", *library],
-        "recommend": ["recommend", str(folder / "known.t2v.safetensors"), "--no-library"],
-        "evaluate labels": [*EVALUATE, "--kind", "labels", "--evidence", str(EXPERTS)],
+        "recommend": ["recommend", folder / "known.t2v.safetensors", "--no-library"],
+        "evaluate labels": [*EVALUATE, "--kind", "labels", "--evidence", EXPERTS],
     }
-    run_command(["embed", str(folder / "task1"), "--size", "32", *library])
-    return {name: json.loads(run_command([*words, "--json"])) for name, words in commands.items()}
-
-
-def run_command(words: list[str]) -> str:
-    from task2vec.cli.app import app
-
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    read("embed", folder / "task1", "--size", "32", *library)
+    return {name: read(*words) for name, words in commands.items()}
 
 
 def export_library(folder: Path) -> Path:
@@ -149,7 +141,7 @@ def test_commands_print_what_they_printed(tmp_path):
 
 @pytest.mark.long
 def test_strategies_on_the_whole_bundle_are_as_they_were():
-    check_same("evaluate", json.loads(run_command([*EVALUATE, "--json"])))
+    check_same("evaluate", read(*EVALUATE))
 
 
 def test_an_exported_library_is_read_as_it_was_written(tmp_path):
@@ -169,7 +161,7 @@ if __name__ == "__main__":
             "machine": MACHINE,
             "embeddings": freeze_embeddings(),
             "distances": freeze_distances(),
-            "commands": freeze_commands(Path(scratch)) | {"evaluate": json.loads(run_command([*EVALUATE, "--json"]))},
+            "commands": freeze_commands(Path(scratch)) | {"evaluate": read(*EVALUATE)},
         }
         export_library(Path(scratch))
     FILE.write_text(json.dumps(frozen, indent=1) + "\n")

@@ -7,11 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 import task2vec
-from task2vec.cli.app import COMMANDS, app
-from tests.cli.material import paint
+from task2vec.cli.app import COMMANDS
+from tests.cli.material import call, paint
 from tests.command import START, TEXT, run_command
 from tests.library.making import ENVIRONMENT, refuse
 
@@ -57,7 +56,7 @@ def test_what_is_in_the_library_is_found_without_torch_and_the_first_line_preced
     words = ("embed", paint(tmp_path / "photos", {"dark": 60, "bright": 190}), "--size", "32", "--max-samples", "6")
     first = run_command(*words, python=NO_TORCH)
     assert first.stderr.splitlines() == ["loading tf_efficientnet_lite0 ...", "torch is imported"]
-    made = CliRunner().invoke(app, [str(word) for word in words])
+    made = call(*words)
     assert made.exit_code == 0, made.stderr
     again = run_command(*words, python=NO_TORCH)
     *shown, report = again.stdout.splitlines()

@@ -163,7 +163,7 @@ UNCLOSED = """
 from task2vec.parallel import Unit, open_backend
 from tests.parallel_work import Remembering
 if __name__ == "__main__":
-    backend = open_backend("processes", jobs=2, threads=1)
+    backend = open_backend("processes", jobs=1, threads=1)
     results = backend.run(Remembering(), [Unit("short", 0.1), Unit("long", 60.0)])
     print(next(results).value[0], flush=True)
 """

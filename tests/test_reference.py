@@ -6,7 +6,7 @@ import pytest
 
 import task2vec
 from task2vec.cli.app import COMMANDS, LIBRARY_COMMANDS
-from tests.documents import ROOT, load_script
+from tests.documents import MAKEFILE, ROOT, load_script
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,5 @@ def test_it_needs_no_network_and_make_docs_builds_it(site):
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         assert not re.findall(r"""<(?:script|img|link)[^>]+(?:src|href)=["'](?:https?:)?//""", text)
-    text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert re.search(r"^docs:.*\n\t\$\(BIN\)/python docs/reference\.py site$", text, re.MULTILINE)
+    assert re.search(r"^docs:.*\n\t\$\(BIN\)/python docs/reference\.py site$", MAKEFILE, re.MULTILINE)
     assert "/site/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()

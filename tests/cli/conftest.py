@@ -1,54 +1,17 @@
-"""Runs commands in this process; a small folder of images, and a tiny probe that keeps tests quick."""
-
-import json
+"""A small folder of images, a library, and a tiny probe that keeps tests quick."""
 
 import pytest
-from typer.testing import CliRunner
 
 import task2vec
 from task2vec import Library
-from task2vec.cli.app import app
 from tests.cli.material import make, paint
 from tests.tasks.published import make_cub, make_deepfashion
 from tests.tiny_probe import make_tiny
-
-# Options that make `embed` quick.
-SMALL = ("--max-samples", "6", "--l2", "0.01", "--device", "cpu")
 
 
 @pytest.fixture(autouse=True)
 def wide_page(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-
-
-@pytest.fixture(scope="session")
-def call():
-    """Run a command; the result has exit_code, stdout and stderr."""
-    return lambda *args: CliRunner().invoke(app, [str(argument) for argument in args])
-
-
-@pytest.fixture(scope="session")
-def read(call):
-    """Run a command with --json; the document."""
-
-    def run(*args, code=0):
-        result = call(*args, "--json")
-        assert result.exit_code == code, result.stderr
-        return json.loads(result.stdout)
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def refuse(call):
-    """Run a command that must end with a code, these words and no result."""
-
-    def run(words, *args, code=2):
-        result = call(*args)
-        assert result.exit_code == code and result.stdout == "", result.output
-        assert words in result.stderr and "Traceback" not in result.stderr
-
-    return run
 
 
 @pytest.fixture

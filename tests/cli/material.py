@@ -1,15 +1,40 @@
-"""Embeddings made up by hand, with all that a library and the command line want to know of them; folders of images."""
+"""Commands run in this process; embeddings made up by hand, with all that a library knows; folders of images."""
 
 import hashlib
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from typer.testing import CliRunner
 
 import task2vec
+from task2vec.cli.app import app
 from tests.library.making import make as make_embedding
 
 FILTERS = 30
+# Options that make `embed` quick.
+SMALL = ("--max-samples", "6", "--l2", "0.01", "--device", "cpu")
+
+
+def call(*args):
+    """Run a command in this process; the result has exit_code, stdout and stderr."""
+    return CliRunner().invoke(app, [str(argument) for argument in args])
+
+
+def read(*args, code=0):
+    """Run a command with --json; the document."""
+    result = call(*args, "--json")
+    assert result.exit_code == code, result.stderr
+    return json.loads(result.stdout)
+
+
+def refuse(words, *args, code=2):
+    """Run a command that must end with a code, these words and no result."""
+    result = call(*args)
+    assert result.exit_code == code and result.stdout == "", result.output
+    assert words in result.stderr and "Traceback" not in result.stderr
 
 
 def make(name, seed, *, kind=0, probe="net", weights="ab", method="robust", size=64, has_halves=False, noise=0.3):
@@ -38,6 +63,12 @@ def make_known(name):
     like = task2vec.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
     space = {key: like.provenance[key] for key in ("probe_fingerprint", "image_size", "settings", "recipe")}
     return replace(like, task=name, fisher=like.fisher * 1.01, provenance=make(name, 30).provenance | space)
+
+
+def damage(library):
+    """Let the file of a library be none, and long enough to be taken for one."""
+    Path(library).mkdir(parents=True, exist_ok=True)
+    (Path(library) / "library.sqlite").write_bytes(b"not a database" * 400)
 
 
 def paint(folder, levels, *, seed=0, count=6):

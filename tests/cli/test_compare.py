@@ -7,7 +7,7 @@ import pytest
 
 import task2vec
 from task2vec import EmbedSettings, distance, embed_batches, load_embedding, plots, read_folder
-from tests.cli.material import make, make_known, paint
+from tests.cli.material import call, make, make_known, paint, read, refuse
 from tests.library.making import flip
 from tests.tiny_probe import make_tiny
 
@@ -20,7 +20,7 @@ def saved(tmp_path):
 # --- show ------------------------------------------------------------------------------------------------------------
 
 
-def test_show_prints_facts_and_stages_that_add_up(call, read, saved):
+def test_show_prints_facts_and_stages_that_add_up(saved):
     shown = call("show", saved).stdout
     assert "mine: 130 images, 2 classes" in shown and "share of norm" in shown and "at least" in shown
     report = read("show", saved)
@@ -28,7 +28,7 @@ def test_show_prints_facts_and_stages_that_add_up(call, read, saved):
     assert sum(stage["filters"] for stage in report["stages"]) == report["filters"] == 30
 
 
-def test_show_finds_names_and_keys_of_the_library_and_refuses_the_rest(read, refuse, library, tmp_path, monkeypatch):
+def test_show_finds_names_and_keys_of_the_library_and_refuses_the_rest(library, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read("show", "task 3")["task"] == "task 3"
     library.add(make("task 1", 1, method="direct"))
@@ -41,7 +41,7 @@ def test_show_finds_names_and_keys_of_the_library_and_refuses_the_rest(read, ref
     refuse("no folder or file", "show", "x.safetensors")
 
 
-def test_show_refuses_damaged_files_and_prints_strange_ones_as_text(call, refuse, saved, tmp_path):
+def test_show_refuses_damaged_files_and_prints_strange_ones_as_text(saved, tmp_path):
     flip(saved, -3)
     refuse("mine.t2v", "show", saved, code=4)
     strange = make("a\x1b[31m", 1)
@@ -56,7 +56,7 @@ def test_show_refuses_damaged_files_and_prints_strange_ones_as_text(call, refuse
 # --- nearest and distance --------------------------------------------------------------------------------------------
 
 
-def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(call, read, refuse, library):
+def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(library):
     report = read("nearest", "task 0", "-k", 4)
     found = library.nearest("task 0", 4)
     assert [row["task"] for row in report["neighbours"]] == [one.task.name for one in found]
@@ -77,7 +77,7 @@ def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(call, read, ref
     refuse("no task 'nothing'", "nearest", "nothing")
 
 
-def test_nearest_embeds_a_folder_once_and_names_come_first(read, opened, tmp_path, tiny):
+def test_nearest_embeds_a_folder_once_and_names_come_first(opened, tmp_path, tiny):
     paint(tmp_path / "photos", {"dark": 60, "bright": 190}, count=2)
     first, again = read("nearest", "photos"), read("nearest", "./photos")
     assert first["query"]["from"] == "path" and first["query"]["is_alone"] and first["neighbours"] == []
@@ -87,7 +87,7 @@ def test_nearest_embeds_a_folder_once_and_names_come_first(read, opened, tmp_pat
     assert named["from"] == "library" and "./photos" in named["description"]
 
 
-def test_nearest_explains_where_nothing_can_be_compared(call, read, library, tmp_path):
+def test_nearest_explains_where_nothing_can_be_compared(library, tmp_path):
     other = make("other", 40, probe="resnet", weights="cd").save(tmp_path / "other.t2v.safetensors")
     report = read("nearest", other)
     assert report["neighbours"] == [] and report["spaces"][0]["probe"] == "net"
@@ -96,7 +96,7 @@ def test_nearest_explains_where_nothing_can_be_compared(call, read, library, tmp
     assert call("distance", "task 0", other).exit_code == 2
 
 
-def test_nearest_and_map_include_the_bundled_tasks_of_the_same_space(call, read, opened, tmp_path, no_figures):
+def test_nearest_and_map_include_the_bundled_tasks_of_the_same_space(opened, tmp_path, no_figures):
     opened.add(mine := make_known("mine"))
     bundle = task2vec.bundled_metatask()
     rows = read("nearest", "mine", "-k", 3)["neighbours"]
@@ -114,15 +114,15 @@ def test_nearest_and_map_include_the_bundled_tasks_of_the_same_space(call, read,
     assert len(opened.tasks()) == 1
 
 
-def test_distance_of_every_kind_with_its_noise(call, read, refuse, library, saved):
+def test_distance_of_every_kind_with_its_noise(library, saved):
     a, b = library.get("task 0"), library.get("task 1")
     for kind in distance.KINDS:
         report = read("distance", "task 0", "task 1", "--kind", kind)
         assert report["distance"] == float(distance.KINDS[kind](a, b)) and report["kind"] == kind
         assert (report["noise"] is not None) == (kind == "symmetric")
     noisy = distance.with_error(a, b)
-    report = read("distance", "task 0", "task 1")
-    assert report["noise"] == {name: getattr(noisy, name) for name in ("floor", "stderr", "corrected", "basis")}
+    facts = {name: getattr(noisy, name) for name in ("floor", "stderr", "corrected", "basis")}
+    assert read("distance", "task 0", "task 1")["noise"] == facts
     mixed = read("distance", "task 0", saved)
     assert (mixed["second"]["task"], mixed["second"]["from"]) == ("mine", "file") and mixed["noise"]["stderr"] is None
     shown = call("distance", "task 0", "task 1").stdout
@@ -141,7 +141,7 @@ def folders(tmp_path_factory):
     return paint(place / "one", levels, count=12), paint(place / "other", levels, seed=1, count=12)
 
 
-def test_diversity_is_what_python_computes(read, folders, tiny):
+def test_diversity_is_what_python_computes(folders, tiny):
     report = read("diversity", folders[0], "--seed", 3, *SMALL)
     settings = EmbedSettings(max_samples=6, l2=0.01, seed=3)
     drawn = {"classes": 2, "images": 2, "seed": 3, "settings": settings, "device": "cpu"}
@@ -151,9 +151,7 @@ def test_diversity_is_what_python_computes(read, folders, tiny):
     assert row["batches"] == found.batches and report["batch"] == {"classes": 2, "images_of_each": 2}
 
 
-def test_two_datasets_are_compared_and_too_few_images_refused_before_the_work(
-    call, read, refuse, folders, tiny, monkeypatch
-):
+def test_two_datasets_are_compared_and_too_few_images_refused_before_the_work(folders, tiny, monkeypatch):
     sides = [[make(f"{side}{number}", number, kind=side) for number in range(4)] for side in range(4)]
     batches = iter([(sides[0], sides[1]), (sides[2], sides[3])] * 2)
     monkeypatch.setattr(task2vec, "embed_batches", lambda *args, **how: next(batches))
@@ -190,7 +188,7 @@ def read_page(path):
     return json.loads(path.read_text(encoding="utf-8").split('id="data">')[1].split("</script>")[0])
 
 
-def test_map_writes_all_files_and_the_matrix_holds_the_distances(call, folder, tmp_path):
+def test_map_writes_all_files_and_the_matrix_holds_the_distances(folder, tmp_path):
     result = call("map", folder, "--out", tmp_path / "new" / "out")
     assert result.exit_code == 0 and "5 tasks by symmetric distance" in result.stdout, result.stderr
     for name in FILES:
@@ -203,7 +201,7 @@ def test_map_writes_all_files_and_the_matrix_holds_the_distances(call, folder, t
         assert float(row["task 3"]) == pytest.approx(distance.symmetric(files[row["task"]], files["task 3"]), abs=1e-4)
 
 
-def test_the_library_is_drawn_by_tag_and_space(read, library, tmp_path, no_figures):
+def test_the_library_is_drawn_by_tag_and_space(library, tmp_path, no_figures):
     library.add(make("other", 9, probe="resnet", weights="cd"))
     report = read("map", "--out", tmp_path / "a")
     assert report["tasks"] == 6 and "1 task without" in report["left_out"][0]
@@ -212,7 +210,7 @@ def test_the_library_is_drawn_by_tag_and_space(read, library, tmp_path, no_figur
     assert read("map", "--out", tmp_path / "b", "--tag", "even")["tasks"] == 3
 
 
-def test_hostile_names_reach_page_and_terminal_as_text(call, refuse, tmp_path):
+def test_hostile_names_reach_page_and_terminal_as_text(tmp_path):
     names = ["<script>alert(1)</script>", "a\x1b[31m", "=cmd()"]
     for number, name in enumerate(names):
         make(name, number).save(tmp_path / "in" / f"{number}.t2v.safetensors")
@@ -225,7 +223,7 @@ def test_hostile_names_reach_page_and_terminal_as_text(call, refuse, tmp_path):
     assert "<script>alert(1)" not in (tmp_path / "out" / "map.html").read_text(encoding="utf-8")
 
 
-def test_mistakes_in_drawing_are_reported_and_nothing_is_written(refuse, folder, tmp_path):
+def test_mistakes_in_drawing_are_reported_and_nothing_is_written(folder, tmp_path):
     make("other", 9, probe="resnet", weights="cd").save(tmp_path / "mixed" / "other.t2v.safetensors")
     refuse("no embedding", "map", "nowhere", "--out", "out")
     refuse("--tag only applies to the library", "map", "in", "--tag", "x", "--out", "out")

@@ -4,7 +4,6 @@ import os
 import re
 import socket
 import sys
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,11 +14,10 @@ import task2vec
 from task2vec import Library
 from task2vec.cli import doctor, inputs
 from task2vec.embedding import load_embedding
-from tests.cli.material import make
+from tests.cli.material import call, damage, read, refuse
+from tests.documents import PROJECT
 from tests.library.making import fail
 from tests.tiny_probe import make_tiny
-
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 @pytest.fixture
@@ -28,14 +26,14 @@ def no_probe(monkeypatch):
     monkeypatch.setattr(doctor, "check_probe", lambda: iter([doctor.Finding("probe", "not checked")]))
 
 
-def find_problems(read, *args, code=0):
+def find_problems(*args, code=0):
     report = read("doctor", *args, code=code)
     problems = [one for part in report.values() if isinstance(part, list) for one in part if one["problem"]]
     assert report["is_well"] == (not problems) and report["problems"] == len(problems)
     return problems
 
 
-def test_the_network_is_never_used(call, own_library, monkeypatch):
+def test_the_network_is_never_used(own_library, monkeypatch):
     """A sound installation has no problems, and nothing is fetched or created to find that out."""
     monkeypatch.setattr(socket.socket, "connect", fail(AssertionError("the network was used")))
     monkeypatch.setattr(socket, "getaddrinfo", fail(AssertionError("the network was used")))
@@ -53,7 +51,7 @@ def test_the_probe_is_checked_without_the_compiler_of_torch_and_with_small_image
     assert next(doctor.check_probe()).problem == "" and calls == ["networks", ("tf_efficientnet_lite0", 64)]
 
 
-def test_all_dependencies_and_extras_are_checked(read, no_probe):
+def test_all_dependencies_and_extras_are_checked(no_probe):
     report = read("doctor")
     needed = {re.match(r"[\w-]+", line)[0].replace("_", "-") for line in PROJECT["dependencies"]}
     assert {one["what"].replace("_", "-") for one in report["versions"]} == needed | {"task2vec", "python"}
@@ -61,33 +59,31 @@ def test_all_dependencies_and_extras_are_checked(read, no_probe):
     assert {one["what"] for one in report["extras"]} == {f"[{extra}]" for extra in extras}
 
 
-def test_versions_extras_and_folders_that_are_wrong(read, no_probe, monkeypatch, tmp_path):
+def test_versions_extras_and_folders_that_are_wrong(no_probe, monkeypatch, tmp_path):
     find, versions = doctor._find_version, {"timm": "0.1", "rich": None}
     monkeypatch.setattr(doctor, "_find_version", lambda name: versions[name] if name in versions else find(name))
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
-    problems = find_problems(read, code=5)
+    problems = find_problems(code=5)
     assert {one["what"] for one in problems} == {"timm", "rich", "library", "temporary files"}
     assert all(one["fix"] for one in problems)
 
 
-def test_a_damaged_library_ends_with_4_and_a_file_with_5(read, no_probe, own_library, tmp_path):
-    with Library.open(own_library) as opened:
-        opened.add(make("task", 0))
-    assert find_problems(read) == []
-    (file,) = Path(own_library).glob("*.sqlite")
-    file.write_bytes(b"not a database at all, and long enough" * 100)
-    assert "task2vec library repair" in str(find_problems(read, code=4))
+def test_a_damaged_library_ends_with_4_and_a_file_with_5(no_probe, own_library, tmp_path):
+    Library.open(own_library).close()
+    assert find_problems() == []
+    damage(own_library)
+    assert "task2vec library repair" in str(find_problems(code=4))
     (tmp_path / "file").write_text("")
-    assert find_problems(read, "--library", tmp_path / "file", code=5)
+    assert find_problems("--library", tmp_path / "file", code=5)
 
 
-def test_a_check_that_fails_is_reported_and_the_others_are_made(read, no_probe, monkeypatch):
+def test_a_check_that_fails_is_reported_and_the_others_are_made(no_probe, monkeypatch):
     monkeypatch.setattr(doctor, "_list_requirements", lambda extra="": fail(RuntimeError("odd"))() if extra else [])
-    (problem,) = find_problems(read, code=5)
+    (problem,) = find_problems(code=5)
     assert "RuntimeError: odd" in problem["problem"] and problem["what"] == "extras"
 
 
-def test_models_lists_what_is_available_offline(call, read, monkeypatch):
+def test_models_lists_what_is_available_offline(monkeypatch):
     (first, *_) = read("models", "--offline")["models"]
     assert first["name"] == "tf_efficientnet_lite0" and first["is_local"] and first["source"].startswith("offline")
     assert first["imagenet"] == pytest.approx(0.7483, abs=1e-3)  # of the zoo, where the name has a tag
@@ -99,7 +95,7 @@ def test_models_lists_what_is_available_offline(call, read, monkeypatch):
     assert read("models", "--offline", "resnet")["models"] == []
 
 
-def test_models_lists_the_zoo_with_evidence_and_citations(call, read):
+def test_models_lists_the_zoo_with_evidence_and_citations():
     found = read("models", "-k", "3")
     accuracies = [row["imagenet"] for row in found["models"]]
     assert found["count"] > 1300 and accuracies == sorted(accuracies, reverse=True) and accuracies[0] > 0.9
@@ -114,7 +110,7 @@ def test_models_lists_the_zoo_with_evidence_and_citations(call, read):
     assert "yes" in call("models", "lite0.in1k").stdout.splitlines()[1].split()  # of the package
 
 
-def test_models_of_some_licenses_and_none_of_names_that_are_wrong(read, refuse):
+def test_models_of_some_licenses_and_none_of_names_that_are_wrong():
     both = read("models", "-k", 2000, "--license", "mit", "--license", "cc-by-4.0")
     assert {row["license"] for row in both["models"]} == {"mit", "cc-by-4.0"}
     assert read("models", "--offline", "--license", "apache-2.0")["models"][0]["license"] == "apache-2.0"
@@ -138,7 +134,7 @@ def small(monkeypatch):
     monkeypatch.setattr(task2vec, "embed", embed_quickly)
 
 
-def test_demo_writes_embeddings_and_a_figure(read, small, tmp_path, own_library):
+def test_demo_writes_embeddings_and_a_figure(small, tmp_path, own_library):
     report = read("demo", "--out", tmp_path / "new" / "out")
     assert len(report["distances"]) == len(report["names"]) == len(report["tasks"]) >= 7
     files = sorted((tmp_path / "new" / "out").glob("*.t2v.safetensors"))
@@ -149,7 +145,7 @@ def test_demo_writes_embeddings_and_a_figure(read, small, tmp_path, own_library)
     assert not os.path.exists(own_library)
 
 
-def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(call, small, tmp_path, monkeypatch):
+def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(doctor, "_recommend", fail(RuntimeError("the rest")))
     result = call("demo", "--out", tmp_path)
@@ -158,6 +154,6 @@ def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(call, sma
     assert "pip install 'task2vec[plot]'" in result.stderr and not (tmp_path / "distances.png").exists()
 
 
-def test_demo_refuses_a_folder_that_cannot_be(refuse, tmp_path):
+def test_demo_refuses_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
     refuse("--out", "demo", "--out", tmp_path / "file" / "folder", code=5)

@@ -11,8 +11,7 @@ import torch
 import task2vec
 from task2vec import Library
 from task2vec.errors import ConflictError, ResourceError
-from tests.cli.conftest import SMALL
-from tests.cli.material import make
+from tests.cli.material import SMALL, call, damage, make, read, refuse
 from tests.command import run_command
 from tests.library.making import fail
 from tests.tiny_probe import make_tiny
@@ -28,7 +27,7 @@ def computed(monkeypatch):
     return names
 
 
-def test_it_is_saved_to_the_library_with_its_facts(call, photos, opened, tmp_path):
+def test_it_is_saved_to_the_library_with_its_facts(photos, opened, tmp_path):
     result = call("embed", photos, "--tag", "mine", *SMALL)
     assert result.exit_code == 0 and list(tmp_path.iterdir()) == [], result.stderr
     task, embedding, (run,) = opened.task("photos"), opened.get("photos"), opened.runs()
@@ -43,7 +42,7 @@ def test_it_is_saved_to_the_library_with_its_facts(call, photos, opened, tmp_pat
     assert run.what == "embed" and run.outcome == "done"
 
 
-def test_the_same_again_is_found_and_not_computed(call, read, photos, opened, computed):
+def test_the_same_again_is_found_and_not_computed(photos, opened, computed):
     first = read("embed", photos, *SMALL)
     again = read("embed", photos, "--tag", "late", *SMALL)
     assert computed == ["photos"] and not first.pop("is_found") and again.pop("is_found")
@@ -56,7 +55,7 @@ def test_the_same_again_is_found_and_not_computed(call, read, photos, opened, co
     assert len(os.listdir("files")) == 2  # files of other settings are never overwritten
 
 
-def test_force_computes_again_and_replaces(read, photos, opened, monkeypatch):
+def test_force_computes_again_and_replaces(photos, opened, monkeypatch):
     first = read("embed", photos, "--out", "files", *SMALL)
     twice = task2vec.load_embedding(first["written"])
     twice = replace(twice, fisher=2 * twice.fisher)
@@ -68,7 +67,7 @@ def test_force_computes_again_and_replaces(read, photos, opened, monkeypatch):
     assert task2vec.load_embedding(second["written"]).norm() == second["norm"]
 
 
-def test_a_task_that_is_known_by_another_name(call, read, photos, computed, tmp_path):
+def test_a_task_that_is_known_by_another_name(photos, computed, tmp_path):
     read("embed", photos, *SMALL)
     shutil.copytree(photos, tmp_path / "copied")
     shown = " ".join(call("embed", "copied", *SMALL).stdout.split())
@@ -78,7 +77,7 @@ def test_a_task_that_is_known_by_another_name(call, read, photos, computed, tmp_
     assert other["known_as"] == "photos" and other["task"] == "other"
 
 
-def test_a_table_with_its_columns_and_two_halves(call, read, photos, opened):
+def test_a_table_with_its_columns_and_two_halves(photos, opened):
     rows = [f"{image.relative_to(photos)},{image.parent.name}\n" for image in photos.rglob("*.png")]
     Path("table.csv").write_text("".join(["file,kind\n", *rows]))
     columns = ("--label-columns", "kind", "--path-column", "file", "--root", photos)
@@ -91,7 +90,7 @@ def test_a_table_with_its_columns_and_two_halves(call, read, photos, opened):
     assert "at least" not in shown and "two such embeddings of this task" in shown
 
 
-def test_mistakes_have_their_exit_codes_and_create_nothing(refuse, photos, tmp_path):
+def test_mistakes_have_their_exit_codes_and_create_nothing(photos, tmp_path):
     shutil.copytree(photos / "dark", tmp_path / "lonely" / "dark")
     (tmp_path / "note.txt").write_text("hello")
     refuse("'missing' does not exist", "embed", "missing")
@@ -106,13 +105,13 @@ def test_mistakes_have_their_exit_codes_and_create_nothing(refuse, photos, tmp_p
 
 
 @pytest.mark.parametrize(("error", "code"), [(ResourceError("the disk is full"), 0), (ConflictError("differs"), 3)])
-def test_what_was_computed_is_not_lost_if_the_library_refuses_it(read, photos, monkeypatch, error, code):
+def test_what_was_computed_is_not_lost_if_the_library_refuses_it(photos, monkeypatch, error, code):
     monkeypatch.setattr(Library, "add", fail(error))
     report = read("embed", photos, *SMALL, code=code)
     assert report["library"] is None and task2vec.load_embedding(report["written"]).task == "photos"
 
 
-def test_without_a_home_nothing_is_computed_before_a_folder_is_named(call, refuse, photos, computed, monkeypatch):
+def test_without_a_home_nothing_is_computed_before_a_folder_is_named(photos, computed, monkeypatch):
     for name in ("TASK2VEC_LIBRARY", "XDG_DATA_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", fail(RuntimeError("no home")))
@@ -125,15 +124,13 @@ def test_without_a_home_nothing_is_computed_before_a_folder_is_named(call, refus
     assert task2vec.load_embedding("x/photos.t2v.safetensors").task == "photos"
 
 
-def test_a_damaged_library_stops_it_before_the_work(call, refuse, photos, own_library, computed):
-    Library.open(own_library).close()
-    (file,) = Path(own_library).glob("*.sqlite")
-    file.write_bytes(b"garbage, which is no database at all" * 100)
+def test_a_damaged_library_stops_it_before_the_work(photos, own_library, computed):
+    damage(own_library)
     refuse("--no-library", "embed", photos, *SMALL, code=4)
     assert computed == [] and call("embed", photos, "--no-library", "--out", "x", *SMALL).exit_code == 0
 
 
-def test_variational_training_is_reported(call, photos, monkeypatch):
+def test_variational_training_is_reported(photos, monkeypatch):
     trained, seen = make("photos", 1, method="variational"), []
     trained.provenance["variational"] = {"loss": 0.5, "kl": 2.0, "drift": 0.01}
     monkeypatch.setattr(task2vec, "embed", lambda *args, settings, **how: seen.append(settings) or trained)
@@ -142,7 +139,7 @@ def test_variational_training_is_reported(call, photos, monkeypatch):
     assert seen[0].method == "variational" and seen[0].variational.epochs == 3
 
 
-def test_a_known_probe_is_loaded_again_when_anything_about_it_changes(call, read, photos, monkeypatch, tmp_path):
+def test_a_known_probe_is_loaded_again_when_anything_about_it_changes(photos, monkeypatch, tmp_path):
     loaded, weights = [], tmp_path / "own.safetensors"
     monkeypatch.setattr(task2vec, "load_probe", lambda name, **how: loaded.append(name) or make_tiny())
     weights.write_bytes(b"one")

@@ -11,20 +11,21 @@ from PIL import Image
 from task2vec import ErrorProtocol, Library, linear_error, load_probe, read_folder
 from task2vec.experts import load_trained
 from task2vec.library import Expert, MeasuredError
+from tests.cli.material import call, read, refuse
 
 BRIEF = ("--epochs", 1, "--max-samples", 4, "--size", 32, "--device", "cpu")
 LITE = ("--expert", "tf_efficientnet_lite0", "--size", "32", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, photos, read):
+def trained(tmp_path_factory, photos):
     """The options of a folder with an expert and a library, and the report."""
     folder = tmp_path_factory.mktemp("trained")
     where = ("--out", folder / "experts", "--library", folder / "library")
     return where, read("train-expert", photos, *BRIEF, *where)
 
 
-def test_an_expert_is_written_added_and_found_again(trained, photos, call):
+def test_an_expert_is_written_added_and_found_again(trained, photos):
     where, report = trained
     (one,) = report["experts"]
     expert = load_trained(one["file"])
@@ -39,7 +40,7 @@ def test_an_expert_is_written_added_and_found_again(trained, photos, call):
     assert "photos (16 images)" in result.stderr and "1 epoch of 4 images at 32 x 32 pixels" in result.stderr
 
 
-def test_what_cannot_be_trained_is_named_and_the_others_are(trained, photos, call, read, tmp_path):
+def test_what_cannot_be_trained_is_named_and_the_others_are(trained, photos, tmp_path):
     where, _ = trained
     refused = call("train-expert", photos, *BRIEF, "--seed", 1, *where)
     assert refused.exit_code == 3 and "failed: photos" in refused.stderr and "1 expert failed" in refused.stdout
@@ -51,14 +52,14 @@ def test_what_cannot_be_trained_is_named_and_the_others_are(trained, photos, cal
     assert [one["name"] for one in other["experts"]] == ["second"]
 
 
-def test_mistakes_in_training_are_reported_first(photos, refuse, tmp_path):
+def test_mistakes_in_training_are_reported_first(photos, tmp_path):
     (tmp_path / "file").write_text("")
     refuse("is a file", "train-expert", photos, "--out", tmp_path / "file")
     refuse("slow", "train-expert", photos, "--recipe", "slow")
     refuse("--name", "train-expert", photos, photos, "--name", "a")
 
 
-def test_more_shots_than_there_are_images_are_warned_of(photos, call, tmp_path):
+def test_more_shots_than_there_are_images_are_warned_of(photos, tmp_path):
     train = int(np.ceil(np.median(read_folder(photos).counts) / 2))
     for shots in (train, train + 1):
         result = call("error-matrix", photos, *LITE, "--shots", shots, "--library", tmp_path)
@@ -67,7 +68,7 @@ def test_more_shots_than_there_are_images_are_warned_of(photos, call, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory, photos, call):
+def measured(tmp_path_factory, photos):
     """The errors of two folders with one model, and what was printed."""
     folder = tmp_path_factory.mktemp("measured")
     shutil.copytree(photos, folder / "other")
@@ -97,7 +98,7 @@ def test_errors_are_saved_printed_and_written(measured, photos):
         assert [row["size"] for row in csv.DictReader(file)] == ["32"] * 8
 
 
-def test_the_same_again_computes_nothing(measured, photos, read):
+def test_the_same_again_computes_nothing(measured, photos):
     folder, _ = measured
     report = read("error-matrix", photos, *LITE, "--shots", "2", "--seeds", 2, "--library", folder / "library")
     assert report["computed"] == 0 and len(report["errors"]) == 2 and report["models"] == ["tf_efficientnet_lite0"]
@@ -105,7 +106,7 @@ def test_the_same_again_computes_nothing(measured, photos, read):
     assert all(error["measured"].endswith("Z") and not error["has_seen"] for error in report["errors"])
 
 
-def test_a_model_at_another_size_is_another_model(photos, read, refuse, tmp_path):
+def test_a_model_at_another_size_is_another_model(photos, tmp_path):
     """What `recommend` measured at 112 pixels is not printed for the model at its own size."""
     lite, task, library = "tf_efficientnet_lite0", read_folder(photos), tmp_path / "library"
     with Library.open(library) as opened:
@@ -128,7 +129,7 @@ def test_a_model_at_another_size_is_another_model(photos, read, refuse, tmp_path
     assert read(*args, "--expert", lite, "--size", "112")["models"] == [f"{lite} (112 px)"]
 
 
-def test_what_fails_is_reported_and_the_rest_goes_on(measured, photos, call, tmp_path):
+def test_what_fails_is_reported_and_the_rest_goes_on(measured, photos, tmp_path):
     folder, _ = measured
     for name in ("a", "b"):
         (tmp_path / "lone" / name).mkdir(parents=True)
@@ -138,7 +139,7 @@ def test_what_fails_is_reported_and_the_rest_goes_on(measured, photos, call, tmp
     assert "1 failed" in result.stdout
 
 
-def test_mistakes_in_measuring_are_reported_first(measured, photos, refuse, monkeypatch):
+def test_mistakes_in_measuring_are_reported_first(measured, photos, monkeypatch):
     folder, _ = measured
     monkeypatch.chdir(folder)
     args = ("error-matrix", photos, "--library", folder / "library")
@@ -148,7 +149,7 @@ def test_mistakes_in_measuring_are_reported_first(measured, photos, refuse, monk
     refuse("--force", *args, *LITE, "--out", "errors.csv")
 
 
-def test_missing_weights_are_reported_without_options_that_the_command_lacks(photos, call, own_library, monkeypatch):
+def test_missing_weights_are_reported_without_options_that_the_command_lacks(photos, own_library, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", own_library)
     told = call("error-matrix", photos, "--expert", "torchvision:resnet18")
     assert told.exit_code == 5 and "--download" in told.stderr and f"to {own_library}" in told.stderr

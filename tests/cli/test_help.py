@@ -11,6 +11,7 @@ import typer
 import task2vec
 from task2vec.cli.app import COMMANDS, LIBRARY_COMMANDS, app
 from task2vec.embedding import EmbedSettings
+from tests.cli.material import call
 
 ALL = [(name,) for name in COMMANDS if name != "library"] + [("library", name) for name in LIBRARY_COMMANDS]
 
@@ -37,7 +38,7 @@ def test_options_are_few_and_messages_name_no_others():
 
 
 @pytest.mark.parametrize("command", ALL, ids=" ".join)
-def test_every_command_has_plain_help(call, command):
+def test_every_command_has_plain_help(command):
     result = call(*command, "--help")
     assert result.exit_code == 0, result.output
     assert not re.search(r"<[^>]*>|list\[", result.stdout) and "--help" in result.stdout
@@ -46,13 +47,13 @@ def test_every_command_has_plain_help(call, command):
 
 
 @pytest.mark.parametrize("group", [(), ("library",)])
-def test_no_sentence_in_a_list_is_cut_at_eighty_columns(call, group):
+def test_no_sentence_in_a_list_is_cut_at_eighty_columns(group):
     shown = call(*group, "--help").stdout
     assert "Commands:" in shown and "..." not in shown.split("Commands:")[1]
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_defaults_are_those_of_the_settings(call):
+def test_defaults_are_those_of_the_settings():
     shown, usual = " ".join(call("embed", "--help").stdout.split()), EmbedSettings()
     values = {"method": usual.method, "max-samples": usual.max_samples, "seed": usual.seed, "dtype": usual.dtype}
     values["epochs"] = usual.variational.epochs
@@ -62,7 +63,7 @@ def test_defaults_are_those_of_the_settings(call):
 
 
 @pytest.mark.parametrize("command", ["embed", "train-expert", "error-matrix"])
-def test_many_options_are_in_groups(call, command):
+def test_many_options_are_in_groups(command):
     shown = call(command, "--help").stdout
     heads = re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE)
     assert heads[:3] == ["Arguments", "Options", "Tables"] and heads[-1] == "Library"
@@ -70,7 +71,7 @@ def test_many_options_are_in_groups(call, command):
     assert "--json" in first and "--help" in first and "--download" not in first
 
 
-def test_a_wrong_command_gets_a_hint_and_version_is_printed(call):
+def test_a_wrong_command_gets_a_hint_and_version_is_printed():
     result = call("emebd")
     assert result.exit_code == 2 and "Did you mean 'embed'?" in result.stderr
     assert call("library", "lst").exit_code == 2 and call("embed", "--nonsense").exit_code == 2

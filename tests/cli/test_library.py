@@ -7,7 +7,7 @@ import pytest
 
 from task2vec import Expert, Library, MeasuredError
 from task2vec.errors import ResourceError
-from tests.cli.material import make
+from tests.cli.material import call, damage, make, read, refuse
 from tests.command import START, run_command
 from tests.library.making import fail
 
@@ -22,13 +22,13 @@ def measured(library):
     return library
 
 
-def test_an_empty_library_is_no_mistake_and_none_is_created(call, read, own_library):
+def test_an_empty_library_is_no_mistake_and_none_is_created(own_library):
     result = call("library", "ls")
     assert result.exit_code == 0 and "is empty" in result.stdout and "task2vec embed FOLDER" in result.stdout
     assert read("library", "ls")["library"] == own_library and not os.path.exists(own_library)
 
 
-def test_a_library_that_does_not_exist_is_refused_and_a_file_is_none(refuse, own_library, photos, tmp_path):
+def test_a_library_that_does_not_exist_is_refused_and_a_file_is_none(own_library, photos, tmp_path):
     for args in ("show x", "rm x", "tag x y", "rename x y", "verify", "export x.t2vlib", "errors"):
         refuse(own_library, "library", *args.split())
     assert not os.path.exists(own_library)
@@ -38,7 +38,7 @@ def test_a_library_that_does_not_exist_is_refused_and_a_file_is_none(refuse, own
     assert (tmp_path / "file").read_text() == "hello"
 
 
-def test_ls_lists_tasks_by_tag_and_probe(call, read, library):
+def test_ls_lists_tasks_by_tag_and_probe(library):
     lines = call("library", "ls").stdout.splitlines()
     assert lines[0].split() == ["task", "images", "classes", "error", "norm", "probe", "added", "tags", "task", "id"]
     assert len(lines) == 10 and lines[8].startswith("6 embeddings, 0 experts, 0 errors;")
@@ -57,7 +57,7 @@ def test_ls_needs_no_torch(library):
     assert result.returncode == 0 and result.stdout.splitlines()[-1] == "False", result.stderr
 
 
-def test_show_and_stats(call, read, refuse, measured):
+def test_show_and_stats(measured):
     shown = call("library", "show", "task 1").stdout
     for words in ("task 1: 101 images", "2: no (60), yes (41)", "2 measured", "net", "25.0%"):
         assert words in shown
@@ -70,7 +70,7 @@ def test_show_and_stats(call, read, refuse, measured):
     assert "comparable: 6 embeddings by net" in call("library", "ls").stdout
 
 
-def test_files_are_added_and_what_cannot_be_is_named(call, read, refuse, library, tmp_path, monkeypatch):
+def test_files_are_added_and_what_cannot_be_is_named(library, tmp_path, monkeypatch):
     for number in (7, 8):
         make(f"new {number}", number).save(tmp_path / "in" / f"{number}.t2v.safetensors")
     conflicting = make("task 0", 0, noise=0.9).save(tmp_path / "in" / "x.t2v.safetensors")
@@ -88,7 +88,7 @@ def test_files_are_added_and_what_cannot_be_is_named(call, read, refuse, library
     assert len(report["added"]) == 1 and "after 1 of 4 files: the disk is full" in report["error"]
 
 
-def test_tags_names_and_removal(call, read, measured):
+def test_tags_names_and_removal(measured):
     assert "even, mine" in call("library", "tag", "task 0", "mine").stdout
     assert read("library", "rm", "task 0", "--tag", "even")["tags"] == ["mine"]
     assert "task 0 is now zero" in call("library", "rename", "task 0", "zero").stdout
@@ -103,7 +103,7 @@ def test_tags_names_and_removal(call, read, measured):
     assert [task["name"] for task in read("library", "ls")["tasks"]] == ["task 2", "task 3", "task 4", "task 5", "zero"]
 
 
-def test_experts_and_errors_are_listed(call, read, measured):
+def test_experts_and_errors_are_listed(measured):
     assert read("library", "experts")["experts"][0]["errors"] == 2
     assert "resnet34" in call("library", "experts").stdout
     lines = call("library", "errors").stdout.splitlines()
@@ -114,17 +114,14 @@ def test_experts_and_errors_are_listed(call, read, measured):
     assert "No error matches" in call("library", "errors", "--expert", "none").stdout
 
 
-def test_verify_and_repair(call, read, library, tmp_path):
+def test_verify_and_repair(library, tmp_path):
     assert read("library", "verify")["is_sound"]
     library.add(Expert("mine", "file", str(tmp_path / "gone.safetensors"), sha256="0" * 64))
     intact = call("library", "verify")
     assert intact.exit_code == 0 and "intact: 6 embeddings read" in intact.stdout
     assert "without a file" in intact.stdout and "library rm NAME --expert" in intact.stderr
     library.close()
-    (file,) = library.folder.glob("*.sqlite")
-    content = bytearray(file.read_bytes())
-    third = len(content) // 3
-    file.write_bytes(content[:third] + b"x" * third + content[2 * third :])
+    damage(library.folder)
     damaged = call("library", "verify")
     assert damaged.exit_code == 4 and "Traceback" not in damaged.stderr and "task2vec" in damaged.stderr
     repaired = call("library", "repair")
@@ -132,7 +129,7 @@ def test_verify_and_repair(call, read, library, tmp_path):
     assert call("library", "verify").exit_code == 0
 
 
-def test_a_library_is_shared_as_a_file(call, read, refuse, library, tmp_path):
+def test_a_library_is_shared_as_a_file(library, tmp_path):
     file, other = tmp_path / "team.t2vlib", ("--library", tmp_path / "other")
     assert read("library", "export", file)["tasks"] == 6
     refuse("--force", "library", "export", file)

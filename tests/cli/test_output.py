@@ -1,8 +1,6 @@
 """Exit codes, messages, tables and JSON; names of strangers stay text; hints name the library that was named."""
 
 import json
-import re
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from task2vec import Library, errors
+from task2vec import errors
 from task2vec.cli import app
 from task2vec.tasks import BadImage
-from tests.cli.material import make
+from tests.cli.material import damage, refuse
 from tests.library.making import fail
 
 
@@ -106,12 +104,7 @@ def test_commands_in_messages_name_the_library_that_was_named(text, expected):
     assert app.name_library(text) == text
 
 
-def test_the_advised_command_works_on_the_library_that_was_named(call, tmp_path):
+def test_the_advised_command_works_on_the_library_that_was_named(tmp_path):
     folder = tmp_path / "my tasks"
-    with Library.open(folder) as opened:
-        opened.add(make("task 0", 0))
-    (folder / "library.sqlite").write_bytes(b"not a database, and long enough to be taken for one" * 100)
-    result = call("library", "ls", "--library", folder)
-    assert result.exit_code == 4 and result.stdout == ""
-    found = re.findall(r"task2vec library \w+ --library '[^']*'", result.stderr)
-    assert ["task2vec", "library", "repair", "--library", str(folder)] in [shlex.split(one) for one in found]
+    damage(folder)
+    refuse(f"task2vec library repair --library '{folder}'", "library", "ls", "--library", folder, code=4)

@@ -12,7 +12,7 @@ import task2vec
 from task2vec.experts.metatask import CellFailure
 from task2vec.select import STRATEGIES
 from task2vec.select.zoo import PERMISSIVE
-from tests.cli.material import make, make_known
+from tests.cli.material import call, make, make_known, read, refuse
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def saved(known, tmp_path, monkeypatch):
     return known.save(tmp_path / "known.t2v.safetensors")
 
 
-def test_a_saved_embedding_gets_a_recommendation(call, read, refuse, saved, own_library, tmp_path):
+def test_a_saved_embedding_gets_a_recommendation(saved, own_library, tmp_path):
     report = read("recommend", saved, "--no-library")
     assert report["choice"] in {row["model"] for row in report["rows"]} and report["library"] is None
     assert all(0 <= row["low"] <= row["error"] <= row["high"] <= 1 for row in report["rows"])
@@ -41,13 +41,13 @@ def test_a_saved_embedding_gets_a_recommendation(call, read, refuse, saved, own_
     assert not Path(own_library).exists()
 
 
-def test_a_name_of_the_library_and_few_models(read, opened):
+def test_a_name_of_the_library_and_few_models(opened):
     opened.add(make_known("mine"))
     few = read("recommend", "mine", "--model", "resnet18, mobilenet_v2", "--max-params", "10M")
     assert [row["model"] for row in few["rows"]] == ["mobilenet_v2"] and few["library"] == str(opened.folder)
 
 
-def test_only_weights_of_some_licenses(read, refuse, saved):
+def test_only_weights_of_some_licenses(saved):
     free = read("recommend", saved, "--no-library", "--license", "permissive")
     assert "mobilenet_v2" not in {row["model"] for row in free["rows"]}  # of torchvision, which states no licence
     assert any(note.startswith("Left out: 1 candidate whose weights are not known to have") for note in free["notes"])
@@ -68,7 +68,7 @@ def advise(known, monkeypatch):
     return patch
 
 
-def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, advise, opened, monkeypatch):
+def test_measuring_takes_the_folder_that_has_the_name_of_a_task(photos, advise, opened, monkeypatch):
     monkeypatch.chdir(photos.parent)
     given = advise()
     opened.add(make("photos", 1))  # by another probe: the folder is embedded
@@ -81,7 +81,7 @@ def test_measuring_takes_the_folder_that_has_the_name_of_a_task(call, photos, ad
     assert tasks == [16, 16, 16] and isinstance(given[1], task2vec.Embedding)
 
 
-def test_mistakes_are_reported(refuse, saved, tmp_path):
+def test_mistakes_are_reported(saved, tmp_path):
     refuse("many", "recommend", saved, "--no-library", "--max-params", "many")
     refuse("most", "recommend", saved, "--no-library", "--shots", "most")
     refuse("(--measure-top) measures errors on images", "recommend", saved, "--no-library", "--measure-top", "2")
@@ -91,7 +91,7 @@ def test_mistakes_are_reported(refuse, saved, tmp_path):
     refuse("no folder or file 'nothing'", "recommend", "nothing", "--no-library")
 
 
-def test_a_budget_is_spent_on_measuring(call, read, refuse, photos, own_library):
+def test_a_budget_is_spent_on_measuring(photos, own_library):
     args = ("recommend", photos, "--model", "tf_efficientnet_lite0", "--budget")
     report = read(*args, "5m")
     (row,) = report["rows"]
@@ -113,9 +113,7 @@ FAILED = [CellFailure("mine", "", name, "ResourceError", "no network", code) for
         ({"failures": tuple(FAILED)}, 5, "2 models could not be measured"),
     ],
 )
-def test_an_interrupt_and_failures_print_what_is_known_and_have_their_codes(
-    call, read, photos, advise, changes, code, words
-):
+def test_an_interrupt_and_failures_print_what_is_known_and_have_their_codes(photos, advise, changes, code, words):
     advise(**changes)
     report = read("recommend", photos, "--budget", "9s", code=code)
     result = call("recommend", photos, "--measure-top", 3)
@@ -137,7 +135,7 @@ def errors(tmp_path):
     return path
 
 
-def test_tables_of_your_own_are_evaluated(call, read, errors, tmp_path):
+def test_tables_of_your_own_are_evaluated(errors, tmp_path):
     out = tmp_path / "rows.csv"
     result = call("evaluate", "--evidence", errors, "--distances", tmp_path / "distances.csv", "--out", out)
     assert result.exit_code == 0, result.stderr
@@ -151,7 +149,7 @@ def test_tables_of_your_own_are_evaluated(call, read, errors, tmp_path):
     assert len(report["choices"]["average_best"]) == 6
 
 
-def test_slow_strategies_run_if_asked_for_or_with_few_tasks(call, read, errors, monkeypatch):
+def test_slow_strategies_run_if_asked_for_or_with_few_tasks(errors, monkeypatch):
     found, chosen = task2vec.evaluate(task2vec.metatask_from_csv(errors), ["chance"]), []
     monkeypatch.setattr(task2vec, "evaluate", lambda metatask, names, **how: chosen.append(names) or found)
     quick = call("evaluate")
@@ -162,7 +160,7 @@ def test_slow_strategies_run_if_asked_for_or_with_few_tasks(call, read, errors, 
         assert read("evaluate", *words)["slow"] == [] and chosen[-1] == list(STRATEGIES)
 
 
-def test_mistakes_in_evaluating_are_reported(refuse, errors, tmp_path, monkeypatch):
+def test_mistakes_in_evaluating_are_reported(errors, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own = ("evaluate", "--evidence", "errors.csv")
     refuse("--evidence FILE.csv", "evaluate", "--distances", "distances.csv")
@@ -171,6 +169,6 @@ def test_mistakes_in_evaluating_are_reported(refuse, errors, tmp_path, monkeypat
     refuse("--force", *own, "--out", "errors.csv")
 
 
-def test_json_of_the_bundled_errors_is_plain(call):
+def test_json_of_the_bundled_errors_is_plain():
     result = call("evaluate", "--strategy", "chance", "--kind", "taxa", "--json")
     assert result.exit_code == 0 and "NaN" not in result.stdout and json.loads(result.stdout)["tasks"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.audit.material import make_folder, paint, plant, save
+from tests.cli.material import call, read, refuse
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
@@ -15,7 +16,7 @@ def things(tmp_path_factory):
     return plant(make_folder(tmp_path_factory.mktemp("data") / "things"))
 
 
-def test_a_page_is_written_and_kept_and_what_to_do_is_printed(call, things, opened):
+def test_a_page_is_written_and_kept_and_what_to_do_is_printed(things, opened):
     result = call("report", things)
     assert result.exit_code == 0, result.stderr
     page = Path("things-report.html").read_text()
@@ -29,13 +30,13 @@ def test_a_page_is_written_and_kept_and_what_to_do_is_printed(call, things, open
     assert "data:image" not in Path("things-report.html").read_text()
 
 
-def test_json_and_other_files(read, things):
+def test_json_and_other_files(things):
     found = read("report", things, "--out", "a.csv", "--out", "b.html", "--no-library")
     assert found["written"] == ["a.csv", "b.html"] and found["label_issues"][0]["image"] == "green/wrong.jpg"
     assert len(Path("a.csv").read_text().splitlines()) == 46 and not Path("things-report.html").exists()
 
 
-def test_splits_are_compared(read, call, tmp_path):
+def test_splits_are_compared(tmp_path):
     make_folder(tmp_path / "set" / "train", images=6)
     make_folder(tmp_path / "set" / "test", images=4, start=40)
     save(paint("blue", 1), tmp_path / "set" / "test" / "blue" / "leak.jpg", quality=80)
@@ -50,7 +51,7 @@ def test_splits_are_compared(read, call, tmp_path):
     assert "test: blue/leak.jpg" in Path("images.csv").read_text()
 
 
-def test_commands_have_the_options_of_this_one(call, things):
+def test_commands_have_the_options_of_this_one(things):
     rows = [f"{path};{path.parent.name};x" for path in sorted(things.rglob("*.jpg"))]
     Path("-my table.csv").write_text("\n".join(["where;what;other", *rows]))
     options = ("--path-column", "where", "--label-columns", "what", "--root", "/", "--no-library")
@@ -61,7 +62,7 @@ def test_commands_have_the_options_of_this_one(call, things):
     assert call(*shlex.split(command)[1:]).exit_code == 0 and Path("-my table-report.html").exists()
 
 
-def test_a_split_in_the_current_folder_and_names_with_dots(read, call, tmp_path, monkeypatch):
+def test_a_split_in_the_current_folder_and_names_with_dots(tmp_path, monkeypatch):
     for number, name in enumerate(("v.1", "v.2")):
         make_folder(tmp_path / name, images=4, start=10 * number)
     monkeypatch.chdir(tmp_path / "v.2")
@@ -69,7 +70,7 @@ def test_a_split_in_the_current_folder_and_names_with_dots(read, call, tmp_path,
     assert Path("v.1-report.html").exists()
 
 
-def test_nothing_is_lost_and_nothing_is_guessed(refuse, things):
+def test_nothing_is_lost_and_nothing_is_guessed(things):
     Path("things-report.html").write_text("my own notes")
     refuse("exists and would be lost", "report", things)
     assert Path("things-report.html").read_text() == "my own notes"
@@ -77,7 +78,7 @@ def test_nothing_is_lost_and_nothing_is_guessed(refuse, things):
     refuse("does not exist", "report", "nowhere")
 
 
-def test_hugging_face_files_are_read(read, things, refuse):
+def test_hugging_face_files_are_read(things):
     datasets = pytest.importorskip("datasets", reason="an extra: pip install 'task2vec[huggingface]'")
     files = sorted(path for path in things.rglob("*.jpg") if path.name != "broken.jpg")
     images = [{"bytes": path.read_bytes(), "path": None} for path in files]

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from PIL import Image, ImageFile, features
+from PIL import Image, ImageFile
 
 from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.tasks import images as images_module
@@ -77,9 +77,10 @@ def test_a_digest_is_that_of_size_and_pixels_however_many_are_hashed_at_a_time(m
     assert digest_pixels(Image.new("RGB", (4, 1))) != digest_pixels(Image.new("RGB", (1, 4)))
 
 
-def test_truncated_files_and_uninvited_formats_are_refused(monkeypatch):
+def test_every_format_is_read_whole_and_truncated_and_uninvited_ones_are_refused(monkeypatch):
     for form in FORMATS:
         data = encode(NOISE, form)
+        assert pixels(data).shape == (40, 40, 3)
         refuse(DataError, r"truncated|damaged", decode, data[: len(data) // 2])
     refuse(DataError, "not a JPEG", decode, encode(NOISE, "ICO"))
     refuse(DataError, "empty", decode, b"")
@@ -112,12 +113,6 @@ def test_a_larger_one_or_one_that_takes_all_memory_is_refused_by_its_header():
     assert decode(claim_size(data, 9000, 10_000)).size == (4500, 5000)  # Pillow would warn of it
     for large, side in ((data, 16_000), (progressive, 16_000), (progressive, 9000), (apart, 9000)):
         refuse(DataError, f"{side} x {side} pixels, more than", decode, claim_size(large, side, side))
-
-
-@pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF")
-def test_avif_is_read_where_pillow_can():
-    found = pixels(encode(Image.new("RGB", (8, 8), (10, 200, 30)), "AVIF", quality=100))
-    assert np.abs(found.astype(int) - (10, 200, 30)).max() < 4
 
 
 def test_heif_is_read_where_a_package_has_registered_it(monkeypatch):
