@@ -20,6 +20,7 @@ from task2vec.tasks.torch_dataset import DatasetImages
 from tests.embedding.conftest import make_tiny
 from tests.embedding.families import overlapping_family
 from tests.experts.material import Packed, make_model, make_task, make_tasks
+from tests.library.making import refuse
 
 PROTOCOLS, SEEDS = (ErrorProtocol(), ErrorProtocol(shots=2)), (0, 1)
 HOW = {"protocols": PROTOCOLS, "seeds": SEEDS, "device": "cpu", "num_workers": 1}
@@ -238,8 +239,7 @@ def test_what_cannot_be_meant_is_refused(tasks, experts):
         ({"protocols": PROTOCOLS * 2}, "occurs twice"),
         ({"trained_on": {"three": tasks[0]}}, "'three'"),
     ):
-        with pytest.raises(UsageError, match=words):
-            error_matrix(**right | wrong)
+        refuse(UsageError, words, error_matrix, **right | wrong)
 
 
 def test_features_and_images_are_handed_out_in_this_process_alone(tasks, experts, library):

@@ -15,6 +15,7 @@ from task2vec.select.curves import Tuned
 from task2vec.select.recommend import recommend
 from task2vec.select.suggestions import Suggestion, suggest_models
 from task2vec.select.zoo import Cell, Variances, Zoo, ZooModel, find_in_zoo, load_zoo, look_up
+from tests.library.making import refuse
 from tests.oracles.zoo import predict_densely
 from tests.select.material import embed
 from tests.select.test_curves import world  # noqa: F401
@@ -104,8 +105,7 @@ def test_limits_leave_out_models_and_predict_the_others_as_before(zoo):
         for one in found:
             assert (one.error, one.high) == pytest.approx((every[one.model].error, every[one.model].high))
     for limits in ({"max_params": "many"}, {"license": "gpl"}):
-        with pytest.raises(UsageError, match=r"many|gpl"):
-            suggest_models(TUNED, "timm:m1", **limits)
+        refuse(UsageError, r"many|gpl", suggest_models, TUNED, "timm:m1", **limits)
     assert suggest_models(TUNED, "timm:unheard_of") == () == suggest_models(TUNED, "")
 
 
