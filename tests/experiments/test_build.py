@@ -60,7 +60,7 @@ def networks(plans):
     """Two networks on the whole datasets alone; one is tuned on the first."""
     whole, tasks = plans["networks"], plans["domains"].tasks
     some = tuple(one for one in whole.experts if one.name in NETWORKS)
-    about = {"experts": some, "tasks": tasks, "seeds": (0, 1), "spaces": SPACES}
+    about = {"experts": some, "tasks": tasks, "seeds": (0, 1), "spaces": SPACES, "scores": ("logme",)}
     return replace(whole, **about, curves=((some[0], tasks[0], (plan.FIVE, plan.HALF)),))
 
 

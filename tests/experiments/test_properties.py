@@ -8,6 +8,7 @@ from experiments import properties
 from experiments.collection import Collection, Member, read_collection
 from experiments.report import FAILS, HOLDS, UNCLEAR, correlate
 from tests.experiments.material import ROOT, read_csv, run, write_collection
+from tests.library.making import refuse
 from tests.tiny_probe import make_tiny
 
 DIGITS = t2v.sample_tasks(images_per_task=60)[0]
@@ -79,8 +80,7 @@ def test_a_collection_is_read_by_taxon_and_tables_that_do_not_fit_are_refused(tm
         ("dataset,taxon_level,taxon\ncub200,tribe,A\n", "there is no column 'tribe'"),
     ):
         (tmp_path / "tasks.csv").write_text(table)
-        with pytest.raises(t2v.errors.DataError, match=words):
-            read_collection(tmp_path)
+        refuse(t2v.errors.DataError, words, read_collection, tmp_path)
     # The version of a rank that fits the counts is followed.
     path = tmp_path / "cub200" / "taxonomy.csv"
     lines = path.read_text().splitlines()

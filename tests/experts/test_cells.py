@@ -12,6 +12,7 @@ from task2vec.errors import NotFiniteError, UsageError
 from task2vec.experts import ErrorProtocol, measure_cells, plan_cells
 from task2vec.head.fit import SPLIT_L2_GRID
 from tests.experts.material import make_attributes, make_task
+from tests.library.making import refuse
 
 HALF, FIVE = ErrorProtocol(), ErrorProtocol(shots=5)
 PAPER = ErrorProtocol(classifier="achille2019")
@@ -101,14 +102,11 @@ def test_attributes(protocol, measure):
 
 def test_what_cannot_be_measured_is_refused(task):
     plan = plan_cells(task, [HALF])
-    with pytest.raises(UsageError, match="one row per image"):
-        measure_cells(features_of(task)[1:], plan, model="x")
+    refuse(UsageError, "one row per image", measure_cells, features_of(task)[1:], plan, model="x")
     broken = features_of(task)
     broken[3, 1] = torch.nan
-    with pytest.raises(NotFiniteError, match=task.images.name(3)):
-        measure_cells(broken, plan, model="x")
-    with pytest.raises(UsageError, match="precision"):
-        plan_cells(task, [ErrorProtocol(measure="precision")])
+    refuse(NotFiniteError, task.images.name(3), measure_cells, broken, plan, model="x")
+    refuse(UsageError, "precision", plan_cells, task, [ErrorProtocol(measure="precision")])
 
 
 def test_errors_on_parts_of_the_test_images_make_up_the_whole():

@@ -9,6 +9,7 @@ from task2vec.errors import DataError, UsageError
 from task2vec.experts import load_metatask
 from task2vec.experts import metatask as module
 from task2vec.probe import FilterLayer
+from tests.library.making import refuse
 from tests.select.material import make_whole
 
 LAYERS = (FilterLayer("a", "convolution", 20, 9, 0.1), FilterLayer("b", "linear", 10, 4, 0.2))
@@ -47,8 +48,7 @@ def test_families_and_repeats_are_cut_alike_everywhere(metatask):
     assert [one.task for one in part.embeddings["net robust"]][:2] == ["e0", "e1"]
     assert np.array_equal(part.domains["net"][:2], metatask.domains["net"][:2])
     assert len(metatask.subset(repeats=True).models) == 5
-    with pytest.raises(UsageError, match="taxa, labels"):
-        metatask.subset(family="c")
+    refuse(UsageError, "taxa, labels", metatask.subset, family="c")
 
 
 def test_damage_is_named_and_rows_that_do_not_fit_are_refused(metatask, tmp_path):
@@ -57,15 +57,13 @@ def test_damage_is_named_and_rows_that_do_not_fit_are_refused(metatask, tmp_path
     content[-3] ^= 1
     file.write_bytes(content)
     for path, message in ((file, "SHA-256"), (tmp_path / "none", "not a meta-task")):
-        with pytest.raises(DataError, match=message):
-            load_metatask(path)
+        refuse(DataError, message, load_metatask, path)
     for wrong, message in (
         ({"shares_images": np.zeros((3, 2))}, r"'shares_images' of the meta-task 'small' has the shape \(3, 2\)"),
         ({"errors": metatask.errors * 100}, "from 0 to 1"),
         ({"tasks": metatask.tasks[:1] * 3}, "the task 'birds' occurs 3 times .*own name"),
     ):
-        with pytest.raises(DataError, match=message):
-            replace(metatask, **wrong)
+        refuse(DataError, message, replace, metatask, **wrong)
 
 
 def test_embeddings_that_do_not_fit_are_refused_whatever_their_hash(metatask, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from task2vec.experts import ErrorProtocol, choose_test_half, choose_training, w
 from task2vec.experts.protocol import score_balanced, score_precision
 from task2vec.tasks import from_dataset
 from tests.experts.material import make_attributes, make_task, pictures
+from tests.library.making import refuse
 
 SEEDS = range(4)
 
@@ -25,8 +26,7 @@ def test_keys_have_all_that_moves_numbers_and_protocols_that_cannot_be_are_refus
         ("measure", "plain"),
     ]
     for name, value in wrong:
-        with pytest.raises(UsageError, match=name):
-            ErrorProtocol(**{name: value})
+        refuse(UsageError, name, ErrorProtocol, **{name: value})
 
 
 def test_copies_are_on_one_side_and_drawn_once():

@@ -18,6 +18,7 @@ from task2vec.experts.train import crop, draw_epoch, prepare_images, train_exper
 from task2vec.probe import Preprocess
 from task2vec.probe.probe import make_probe
 from tests.experts.material import Packed, make_attributes, make_model, make_task
+from tests.library.making import refuse
 
 SHORT = Recipe("short", epochs=1, draws=8, batch=4)
 BRIEF = Recipe("brief", epochs=3, draws=40, batch=8, rate=0.05)
@@ -114,8 +115,7 @@ def test_the_checkpoint_of_another_training_or_a_damaged_one_is_not_resumed(colo
     file = tmp_path / "e.expert.safetensors"
     place = file.with_name(file.name + UNFINISHED)
     write_tensors(place, {"sums": torch.zeros(2)}, {"kind": "checkpoint", "key": "another", "step": 3})
-    with pytest.raises(ConflictError, match="unfinished training of another"):
-        fine_tune(colours, out=file)
+    refuse(ConflictError, "unfinished training of another", fine_tune, colours, out=file)
     forced = fine_tune(colours, out=file, replace_other=True)
     assert weights_of(forced) == weights_of(whole) and not place.exists()
     file.unlink()
@@ -129,8 +129,7 @@ def test_an_expert_comes_back_from_disk(small, tmp_path):
     assert known.is_found and not made.is_found
     assert weights_of(known) == weights_of(made) and known.probe.fingerprint == made.probe.fingerprint
     assert known.metrics == made.metrics
-    with pytest.raises(ConflictError, match="--force"):
-        fine_tune(task, small, recipe, out=file, seed=1)
+    refuse(ConflictError, "--force", fine_tune, task, small, recipe, out=file, seed=1)
     other = fine_tune(task, small, recipe, out=file, seed=1, replace_other=True)
     assert weights_of(load_trained(file)) == weights_of(other) != weights_of(made)
 
@@ -154,10 +153,8 @@ def test_an_expert_comes_back_from_disk(small, tmp_path):
     content = bytearray(file.read_bytes())
     content[-9] ^= 4
     file.write_bytes(content)
-    with pytest.raises(ConflictError, match="no longer the file"):
-        load_expert(entry)
-    with pytest.raises(WeightsError, match="changed after it was written"):
-        load_trained(file)
+    refuse(ConflictError, "no longer the file", load_expert, entry)
+    refuse(WeightsError, "changed after it was written", load_trained, file)
 
 
 def test_what_cannot_be_loaded_is_named(colours, tmp_path):
@@ -167,10 +164,8 @@ def test_what_cannot_be_loaded_is_named(colours, tmp_path):
         (load_trained, __file__, WeightsError, "not an expert"),
         (read_tensors, tmp_path / "none", WeightsNotFoundError, "train it again"),
     ):
-        with pytest.raises(error, match=message):
-            load(path)
-    with pytest.raises(UsageError, match="out=FILE"):
-        replace(expert, path=None).entry()
+        refuse(error, message, load, path)
+    refuse(UsageError, "out=FILE", replace(expert, path=None).entry)
 
 
 def test_a_training_that_runs_away_is_stopped(colours):
@@ -243,8 +238,7 @@ def test_one_that_fails_is_reported_first_and_the_rest_goes_on(pair, tmp_path):
     assert done.entry.task == other.entry.task == pair[0].fingerprint and done.entry.sha256 != other.entry.sha256
     assert (file.read_bytes(), other.error) == (content, None)
     for names, message in ((["a"], "1 names for 2 tasks"), (["same", "same"], r"same\.expert")):
-        with pytest.raises(UsageError, match=message):
-            train_experts(pair, tiny, SHORT, names=names, **how)
+        refuse(UsageError, message, train_experts, pair, tiny, SHORT, names=names, **how)
 
 
 def test_achille2019_is_the_paper_s_and_a_cosine_rises_and_falls_to_zero():
@@ -264,5 +258,4 @@ def test_what_cannot_train_is_refused():
     wrong = {"epochs": 0, "draws": 0, "batch": -1, "rate": 0.0, "head_rate": 0.0, "momentum": 1.0, "weight_decay": -1.0}
     wrong |= {"head": "magic", "schedule": "never", "head_epochs": 0}
     for name, value in wrong.items():
-        with pytest.raises(UsageError, match="'achille2019'"):
-            replace(RECIPES["achille2019"], **{name: value})
+        refuse(UsageError, "'achille2019'", replace, RECIPES["achille2019"], **{name: value})

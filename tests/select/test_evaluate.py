@@ -14,6 +14,7 @@ from task2vec.select import Prediction
 from task2vec.select import evaluate as room
 from task2vec.select.combined import predict_conditioned
 from task2vec.select.evaluate import compare_groups, compare_paired, draw_weights, evaluate, find_interval
+from tests.library.making import refuse
 from tests.select.material import build, make_metatask, make_world, with_errors
 
 NAMES = ["chance", "average_best", "symmetric", "kernel symmetric"]
@@ -104,8 +105,7 @@ def test_what_cannot_be_meant_is_refused():
         ("no task has two candidates", alike.only(range(9), [0]), {}),
         ("no task to learn from", alike.only([0]), {}),
     ):
-        with pytest.raises(UsageError, match=match):
-            evaluate(metatask, **({"strategies": ["average_best"]} | options))
+        refuse(UsageError, match, evaluate, metatask, **{"strategies": ["average_best"]} | options)
 
 
 def make_halved_world():

@@ -13,6 +13,7 @@ from task2vec.library import Expert, MeasuredError
 from task2vec.select import metatask_from_csv, metatask_from_library
 from task2vec.select.evaluate import evaluate
 from task2vec.select.evidence import choose_shots, merge
+from tests.library.making import refuse
 from tests.oracles.selection import slow_symmetric
 from tests.select.material import FIVE, HALF, embed, fingerprint, make_whole, make_world
 
@@ -31,8 +32,7 @@ def test_a_selection_has_all_that_was_measured_by_one_protocol():
     for name in (FIVE, 5):
         assert np.array_equal(whole.select(name).errors, whole.errors[:, :4, :1])
     for option, choices in (("shots", "train half"), ("probe", "net robust"), ("family", "taxa, labels")):
-        with pytest.raises(UsageError, match=f"Choose one of: .*{choices}"):
-            whole.select(**{option: "none such"})
+        refuse(UsageError, f"Choose one of: .*{choices}", whole.select, **{option: "none such"})
 
 
 def test_source_tasks_are_found_by_fingerprint_and_never_by_name():
@@ -146,10 +146,8 @@ def test_what_cannot_be_read_is_reported_with_its_line(put):
         ("colour,a\nx,0.1\n", "line 1 of .*no column 'task'"),
         ("", "has no table"),
     ):
-        with pytest.raises(DataError, match=match):
-            metatask_from_csv(put(text))
-    with pytest.raises(DataError, match="is not a file"):
-        metatask_from_csv("nowhere.csv")
+        refuse(DataError, match, metatask_from_csv, put(text))
+    refuse(DataError, "is not a file", metatask_from_csv, "nowhere.csv")
 
 
 def test_our_own_tables_can_be_read_and_protocols_are_not_mixed(tmp_path):
@@ -158,8 +156,7 @@ def test_our_own_tables_can_be_read_and_protocols_are_not_mixed(tmp_path):
     np.testing.assert_allclose(found.errors[:, :, 0], whole.errors[:, :, 1])
     assert names_of(found) == names_of(whole) and found.models[found.generic].name == "generic resnet34"
     np.testing.assert_allclose(metatask_from_csv(path, shots=5).errors[:, :, 0], whole.errors[:, :, 0])
-    with pytest.raises(UsageError, match=f"{FIVE}; {HALF}"):
-        metatask_from_csv(path, shots=9)
+    refuse(UsageError, f"{FIVE}; {HALF}", metatask_from_csv, path, shots=9)
 
 
 def test_distances_are_matched_by_name_and_one_way_is_enough(put):
@@ -173,8 +170,7 @@ def test_distances_are_matched_by_name_and_one_way_is_enough(put):
         ("task,x,y\nx,0,-1\ny,1,0\n", "line 2 of .*'-1', which is no number from 0"),
         ("task,x,y\nx,0,1\ny,1,0\ny,1,0\n", "two rows for the same name"),
     ):
-        with pytest.raises(DataError, match=match):
-            metatask_from_csv(errors, put(text, "wrong.csv"))
+        refuse(DataError, match, metatask_from_csv, errors, put(text, "wrong.csv"))
     errors = put("task,generic,a\nx,0.1,0.2\ny,0.3,0.1\nz,0.2,0.4\n", "errors.csv")
     for last, far in (("0.5", 0.5), ("", np.nan)):
         lacking = metatask_from_csv(errors, put(f"task,x,y\nx,0,0.3\ny,0.3,0\nz,{last},0.7\n", "lacking.csv"))
@@ -251,5 +247,4 @@ def test_shots_go_by_the_median_class_among_several_sizes():
     assert choose_shots([40], keys[:3]) == "10" and choose_shots([7], keys[3:4]) == "20"
     for size in sizes:
         assert choose_shots([3], keys, size) == size
-    with pytest.raises(UsageError, match=r"shots=7 .* Choose one of: 2, 5, 10, 20, half"):
-        choose_shots([3], keys, 7)
+    refuse(UsageError, r"shots=7 .* Choose one of: 2, 5, 10, 20, half", choose_shots, [3], keys, 7)

@@ -22,6 +22,7 @@ from task2vec.select.zoo import load_zoo
 from tests.cli.material import paint
 from tests.command import run_command
 from tests.experts.material import make_attributes, make_model, make_task
+from tests.library.making import refuse
 from tests.select.material import FIVE, HALF, MODELS, TASKS, embed, fill_library, fingerprint, make_world
 
 LOADABLE = {"generic resnet34", "tf_efficientnet_lite0", "tf_efficientnet_lite1", "mobilenet_v2"}
@@ -222,8 +223,7 @@ def test_what_cannot_be_meant_is_refused(world):
         ({"evidence": "libary"}, r"there is no file 'libary' .*Choose 'bundle', 'library', or the path"),
         ({"what": 3}, "a int holds no labelled images"),
     ):
-        with pytest.raises(UsageError, match=match):
-            recommend(**({"what": embed("mine", 30), "evidence": world} | options))
+        refuse(UsageError, match, recommend, **{"what": embed("mine", 30), "evidence": world} | options)
 
 
 def test_embeddings_of_other_spaces_are_refused(world):
@@ -235,8 +235,7 @@ def test_embeddings_of_other_spaces_are_refused(world):
     ):
         with pytest.raises(ProbeMismatchError, match=rf"{words}.*Embed it again: task2vec .*--probe net --size 64"):
             recommend(own, evidence=world)
-    with pytest.raises(SettingsMismatchError, match="method=robust and method=direct"):
-        recommend(direct, evidence=world)
+    refuse(SettingsMismatchError, "method=robust and method=direct", recommend, direct, evidence=world)
 
 
 @pytest.mark.parametrize("library", ["", "timm:", "torchvision:"])
@@ -307,8 +306,7 @@ def test_models_of_the_library_join_those_of_the_bundle(world, library):
 
 
 def test_the_library_alone_and_one_that_knows_a_single_task(library):
-    with pytest.raises(DataError, match=r"no error of any model is in the library .*--evidence bundle"):
-        ask("library", library=library)
+    refuse(DataError, r"no error of any model is in the library .*--evidence bundle", ask, "library", library=library)
     fill_library(library, tasks=1)
     one = ask("library", library=library)
     assert "2 models on 1 task " in one.known and "best on average over 1 known task:" in one.verdict
@@ -322,8 +320,7 @@ def test_tasks_of_the_library_in_another_space_and_older_protocols_are_noted(wor
     advice = ask(world, library=library)
     assert set(names_of(advice.rows)) == LOADABLE
     assert has_note(advice, "Errors of 4 tasks of your library are not used, for there is no embedding by net")
-    with pytest.raises(DataError, match="Errors of 4 tasks of your library"):
-        ask("library", library=library)
+    refuse(DataError, "Errors of 4 tasks of your library", ask, "library", library=library)
     library.add(embed("other", 70))
     library.add(MeasuredError(fingerprint(70), "mine", 0.1, "linear-1, train half, logistic, usual", 0))
     for number in range(4):

@@ -11,6 +11,7 @@ from sklearn.mixture import GaussianMixture
 from task2vec.errors import DataError, NotFiniteError, UsageError
 from task2vec.select import SCORES, SOURCE_SCORES, score_features
 from task2vec.select.scores import Features, Labels, knn, leep, logme, nce
+from tests.library.making import refuse
 from tests.oracles import selection as slow_scores
 
 # How far a score may be from its definition: two of a few hundred pairs in one bin show in the fourth digit of PARC.
@@ -209,5 +210,4 @@ def test_bad_input_is_refused():
         (NotFiniteError, "image 7", {"features": x.index_fill(0, torch.tensor(7), torch.nan)}),
     ):
         given = {"features": x, "targets": y, "classes": 3} | change
-        with pytest.raises(error, match=words):
-            score_features(given.pop("features"), given.pop("targets"), **given)
+        refuse(error, words, score_features, given.pop("features"), given.pop("targets"), **given)

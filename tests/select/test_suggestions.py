@@ -15,6 +15,7 @@ from task2vec.select.curves import Tuned
 from task2vec.select.recommend import recommend
 from task2vec.select.suggestions import Suggestion, suggest_models
 from task2vec.select.zoo import Cell, Variances, Zoo, ZooModel, find_in_zoo, load_zoo, look_up
+from tests.library.making import refuse
 from tests.oracles.zoo import predict_densely
 from tests.select.material import embed
 from tests.select.test_curves import world  # noqa: F401
@@ -73,28 +74,19 @@ def compute_slowly(zoo, name, anchor, tuned):
     return *numbers, norm.cdf(-gap / np.sqrt(variance))
 
 
-def test_numbers_are_those_of_a_dense_posterior_and_the_best_come_first(zoo):
-    found = suggest_models(TUNED, "timm:m1.in1k")
-    assert [one.model for one in found] == ["m6.in1k", "m5.in1k", "m4.in1k", "m2.in1k"]  # the last one is small
-    for one in found:
+def test_numbers_are_those_of_a_dense_posterior_and_the_best_come_first_or_all_that_are_named(zoo):
+    names = ["timm:m8", "m0.in1k", "timm:m1", "timm:unheard_of", "timm:m7", "timm:m4"]
+    best, named = (suggest_models(TUNED, "timm:m1.in1k", names=each) for each in (None, names))
+    assert [one.model for one in best] == ["m6.in1k", "m5.in1k", "m4.in1k", "m2.in1k"]  # the last one is small
+    assert [one.model for one in named] == ["m7.in1k", "m8.in1k", "m4.in1k", "m0.in1k"]  # also m7, which is large
+    for one in (*best, *named):
         slow = compute_slowly(zoo, one.model, "m1.in1k", TUNED)
         assert [getattr(one, name) for name in NUMBERS] == pytest.approx(slow, abs=1e-8)
-        assert one.low < one.error < one.high and one.p_better > 0.5 and one.error < TUNED.error
+    assert all(one.p_better > 0.5 for one in best)
+    assert named[1].high / named[1].low > named[2].high / named[2].low  # nobody fine-tuned m8
     model = zoo.find("m6.in1k")
     own = (90_000_000, 224, model.imagenet, 9.0, "mit", model.tables, model.load)
-    assert found[0] == Suggestion("m6.in1k", *(getattr(found[0], name) for name in NUMBERS), *own)
-
-
-def test_models_that_are_named_are_all_predicted_and_no_others(zoo):
-    names = ["timm:m8", "m0.in1k", "timm:m1", "timm:unheard_of", "timm:m7", "timm:m4"]
-    found = suggest_models(TUNED, "timm:m1.in1k", names=names)
-    assert [one.model for one in found] == ["m7.in1k", "m8.in1k", "m4.in1k", "m0.in1k"]  # also m7, which is large
-    for one in found:
-        slow = compute_slowly(zoo, one.model, "m1.in1k", TUNED)
-        assert (one.error, one.low, one.high, one.p_better) == pytest.approx(slow, abs=1e-8)
-    assert found[1].high / found[1].low > found[2].high / found[2].low  # nobody fine-tuned m8
-    small = suggest_models(TUNED, "timm:m1.in1k", names=names, max_params="50M")
-    assert [one.model for one in small] == ["m8.in1k", "m4.in1k", "m0.in1k"]
+    assert best[0] == Suggestion("m6.in1k", *(getattr(best[0], name) for name in NUMBERS), *own)
 
 
 def test_limits_leave_out_models_and_predict_the_others_as_before(zoo):
@@ -106,14 +98,14 @@ def test_limits_leave_out_models_and_predict_the_others_as_before(zoo):
         ({"license": "mit"}, "6432"),
         ({"license": ["unknown"]}, "5"),
         ({"max_time": 1e9}, ""),  # nothing was timed
+        ({"max_params": "50M", "names": ["timm:m8", "m0.in1k", "timm:m7"]}, "80"),
     ):
         found = suggest_models(TUNED, "timm:m1.in1k", **limits)
         assert [one.model for one in found] == [f"m{number}.in1k" for number in models]
         for one in found:
             assert (one.error, one.high) == pytest.approx((every[one.model].error, every[one.model].high))
     for limits in ({"max_params": "many"}, {"license": "gpl"}):
-        with pytest.raises(UsageError, match=r"many|gpl"):
-            suggest_models(TUNED, "timm:m1", **limits)
+        refuse(UsageError, r"many|gpl", suggest_models, TUNED, "timm:m1", **limits)
     assert suggest_models(TUNED, "timm:unheard_of") == () == suggest_models(TUNED, "")
 
 

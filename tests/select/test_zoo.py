@@ -12,6 +12,7 @@ from torchvision.models import list_models
 from task2vec.errors import UsageError
 from task2vec.select import zoo as room
 from task2vec.select.zoo import WAYS, Cell, Variances, Zoo, ZooModel, load_zoo
+from tests.library.making import refuse
 from tests.oracles.zoo import predict_densely
 
 TABLES = [("a", "linear"), ("b", "fine-tuned 1"), ("c", "fine-tuned 2"), ("d", "zero-shot")]
@@ -59,12 +60,9 @@ def test_a_failed_run_counts_as_bad_and_no_more(small):
 
 
 def test_what_is_not_there_is_refused_with_what_is(small):
-    with pytest.raises(UsageError, match="linear, fine-tuned, zero-shot"):
-        small.compare(["m0.x"], ["m1.x"], "few-shot")
-    with pytest.raises(UsageError, match="anchors"):
-        small.compare(["m0.x"], [], "linear")
-    with pytest.raises(UsageError, match=r"Did you mean resnet50\.a1_in1k or .* task2vec models"):
-        load_zoo().find("resnet5O.a1_in1k")
+    refuse(UsageError, "linear, fine-tuned, zero-shot", small.compare, ["m0.x"], ["m1.x"], "few-shot")
+    refuse(UsageError, "anchors", small.compare, ["m0.x"], [], "linear")
+    refuse(UsageError, r"Did you mean resnet50\.a1_in1k or .* task2vec models", load_zoo().find, "resnet5O.a1_in1k")
     with pytest.raises(UsageError, match=r"no model '%%%' in the zoo, so nothing is known of it. List them"):
         load_zoo().compare(["%%%"], ["resnet50.tv_in1k"], "linear")
     for license in ("", [], "gpl-7", ["mit", "apache"], "mit,"):
