@@ -17,7 +17,7 @@ from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageE
 from task2vec.probe import FilterLayer
 from tests.embedding.conftest import make_task, make_tiny
 from tests.embedding.families import FINE, ask_binary, is_close, run_many
-from tests.library.making import fail, refuse
+from tests.library.making import change, fail, refuse
 
 LAYERS = (FilterLayer("conv", "convolution", 2, 9, 0.1), FilterLayer("fc", "linear", 1, 4, 0.25))
 NAMES = ("fisher", "prior", "stderr")
@@ -253,6 +253,12 @@ def test_what_is_made_is_kept_and_found_again_under_the_name_that_is_given(libra
     assert again[0].embedding.task == "other"
     for one, other in zip(first[:2], again[:2], strict=True):
         np.testing.assert_array_equal(one.embedding.fisher, other.embedding.fisher)
+    change(library, "DELETE FROM contents WHERE embedding = 1")  # a damaged one is made again
+    others = (
+        run_many(tasks, TINY, library=store),
+        run_many(tasks[2:], replace(TINY, fingerprint="0" * 64), library=store),
+    )
+    assert [[result.is_found for result in some] for some in others] == [[False, True, True], [False]]
 
 
 def test_what_one_place_has_the_other_gets(tmp_path, library, store):

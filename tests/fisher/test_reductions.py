@@ -10,17 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from task2vec.fisher import reductions
-from task2vec.fisher.reductions import (
-    Geometry,
-    depthwise,
-    direct,
-    is_plain,
-    patch_energy,
-    patch_gram,
-    pixelwise,
-    quadratic,
-    reduce_untied,
-)
+from task2vec.fisher.reductions import Geometry, is_plain, patch_energy, reduce_untied
 from tests.oracles.fisher import patch_norms, single_output_norms
 
 # torch warns of the cost of an even kernel, once.
@@ -40,16 +30,17 @@ def test_all_routes_agree_and_depthwise_is_the_weight_gradient_of_a_grouped_conv
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(3, 4, 9, 7, generator=generator, dtype=torch.float64)
     d = torch.randn(3, 4, *out, generator=generator, dtype=torch.float64)
-    expected = direct(x, d, geometry)
-    assert torch.allclose(pixelwise(x, d, geometry), expected, rtol=1e-10)
-    assert torch.allclose(quadratic(patch_gram(x, out, geometry), d.flatten(2)), expected, rtol=1e-10)
+    expected = reductions.direct(x, d, geometry)
+    assert torch.allclose(reductions.pixelwise(x, d, geometry), expected, rtol=1e-10)
+    gram = reductions.patch_gram(x, out, geometry)
+    assert torch.allclose(reductions.quadratic(gram, d.flatten(2)), expected, rtol=1e-10)
     for i in range(len(x)):
         weight = torch.zeros(4, 1, *geometry.kernel, dtype=torch.float64, requires_grad=True)
         padded = geometry.padded(x[i : i + 1], out)
         result = functional.conv2d(padded, weight, None, geometry.stride, 0, geometry.dilation, 4)
         (gradient,) = torch.autograd.grad(result[:, :, : out[0], : out[1]], weight, d[i : i + 1])
         expected = gradient.flatten(1).square().sum(1)
-        assert torch.allclose(depthwise(x, d[:, :, None], geometry)[i, :, 0], expected, rtol=1e-10)
+        assert torch.allclose(reductions.depthwise(x, d[:, :, None], geometry)[i, :, 0], expected, rtol=1e-10)
 
 
 # --- the energy of patches ---
@@ -57,7 +48,6 @@ def test_all_routes_agree_and_depthwise_is_the_weight_gradient_of_a_grouped_conv
 LAYERS = {
     "1x1": (nn.Conv2d(4, 6, 1), (4, 5, 6)),
     "1x1 strided": (nn.Conv2d(4, 6, 1, stride=2), (4, 5, 6)),
-    "3x3": (nn.Conv2d(4, 6, 3, padding=1), (4, 5, 6)),
     "strided": (nn.Conv2d(4, 6, 3, stride=(2, 3), padding=1), (4, 7, 8)),
     "stride beyond the kernel": (nn.Conv2d(3, 4, 2, stride=3), (3, 8, 8)),
     "dilated and strided": (nn.Conv2d(4, 6, 3, dilation=2, stride=2, padding=1), (4, 8, 9)),
@@ -66,13 +56,11 @@ LAYERS = {
     "reflect, grouped": (nn.Conv2d(4, 4, 3, padding=2, groups=2, padding_mode="reflect"), (4, 5, 6)),
     "circular, oblong": (nn.Conv2d(3, 4, (3, 5), padding=(1, 2), padding_mode="circular"), (3, 5, 6)),
     "same, even kernel": (nn.Conv2d(3, 4, (2, 4), padding="same"), (3, 5, 6)),
-    "same, depthwise": (nn.Conv2d(3, 3, (2, 3), padding="same", groups=3), (3, 5, 6)),
     "1x1 grouped and padded": (nn.Conv2d(4, 4, 1, padding=1, groups=2), (4, 5, 6)),
     "same, reflect": (nn.Conv2d(3, 4, (2, 3), padding="same", padding_mode="reflect"), (3, 5, 6)),
     "tensorflow same, depthwise": (Conv2dSame(3, 3, 5, stride=2, groups=3), (3, 6, 7)),
-    "1-d": (nn.Conv1d(4, 6, 3, padding=1, stride=2), (4, 9)),
-    "1-d, dilated, grouped": (nn.Conv1d(4, 6, 3, dilation=2, groups=2), (4, 9)),
-    "3-d": (nn.Conv3d(2, 4, (2, 3, 1), padding=(0, 1, 0), stride=(1, 2, 1)), (2, 4, 5, 3)),
+    "1-d, strided": (nn.Conv1d(4, 6, 3, padding=1, stride=2), (4, 9)),
+    "3-d, strided": (nn.Conv3d(2, 4, (2, 3, 1), padding=(0, 1, 0), stride=(1, 2, 1)), (2, 4, 5, 3)),
     "3-d, dilated, grouped": (nn.Conv3d(2, 4, 2, dilation=(1, 2, 1), groups=2), (2, 4, 5, 3)),
     "linear, tokens": (nn.Linear(5, 3, bias=False), (4, 5)),
     "linear, map with channels last": (nn.Linear(5, 3), (2, 3, 5)),
