@@ -14,6 +14,7 @@ from task2vec.distance import KINDS, asymmetric, make_row, split_symmetric, symm
 from task2vec.embedding import trivial
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError, UsageError
 from tests.distance.material import make, make_many
+from tests.library.making import refuse
 from tests.oracles import distances as slow_distances
 
 NAMES = sorted(KINDS)
@@ -106,8 +107,7 @@ def test_asymmetric_is_the_papers_formula_with_a_valid_alpha():
     assert replace(asymmetric, alpha=0.5)(source, target) == symmetric(source, target) - 0.5 * complexity
     assert asymmetric(source, source) == -0.15 * complexity < 0
     for alpha in (-0.1, math.nan, math.inf):
-        with pytest.raises(UsageError, match="alpha="):
-            replace(asymmetric, alpha=alpha)
+        refuse(UsageError, "alpha=", replace, asymmetric, alpha=alpha)
 
 
 # --- what is compared -------------------------------------------------------------------------------------------------
@@ -118,21 +118,19 @@ def test_different_probes_are_never_compared():
     sizes = ({"probe_fingerprint": str(size), "image_size": [size, size]} for size in (64, 32))
     large, small = (replace(a, provenance=a.provenance | size) for size in sizes)
     other = make([1.0, 2.0], probe="other", fingerprint="q")
-    for one, another, error, words in (
-        (a, other, ProbeMismatchError, r"'birds' with 'a'.*net and other.*task2vec embed --probe net a"),
-        (a, make([1.0, 2.0], fingerprint="q"), ProbeMismatchError, "same name but with other weights"),
-        (large, small, ProbeMismatchError, "task2vec embed --probe net --size 64 birds"),
-        (a, make([1.0, 2.0], fingerprint="unknown"), ProbeMismatchError, "unknown ones"),
-        (a, "birds", UsageError, "a str is not a task embedding"),
+    for one, another, words in (
+        (a, other, r"'birds' with 'a'.*net and other.*task2vec embed --probe net a"),
+        (a, make([1.0, 2.0], fingerprint="q"), "same name but with other weights"),
+        (large, small, "task2vec embed --probe net --size 64 birds"),
+        (a, make([1.0, 2.0], fingerprint="unknown"), "unknown ones"),
     ):
-        with pytest.raises(error, match=words):
-            symmetric(one, another)
+        refuse(ProbeMismatchError, words, symmetric, one, another)
+    refuse(UsageError, "a str is not a task embedding", symmetric, a, "birds")
 
 
 def test_settings_that_change_the_numbers_are_never_mixed():
     for name, value in {"method": "direct", "dtype": "bfloat16", "beta": 1e-3, "balance": False}.items():
-        with pytest.raises(SettingsMismatchError, match=f"{name}={value}"):
-            symmetric(make([1.0, 2.0]), make([1.0, 2.0], **{name: value}))
+        refuse(SettingsMismatchError, f"{name}={value}", symmetric, make([1.0, 2.0]), make([1.0, 2.0], **{name: value}))
     a, b = make([1.0, 2.0], seed=0, max_samples=400), make([2.0, 1.0], seed=1, max_samples=50)
     assert symmetric(a, replace(b, probe="renamed")) == pytest.approx(0.2)  # the fingerprint decides, not the name
 

@@ -10,6 +10,7 @@ import pytest
 from task2vec.distance import cosine, cross_diversity, diversity, symmetric
 from task2vec.errors import ProbeMismatchError, UsageError
 from tests.distance.material import make
+from tests.library.making import refuse
 from tests.oracles.distances import slow_coefficient, slow_cross, slow_error, slow_floor
 
 FILTERS = 60
@@ -95,14 +96,9 @@ def test_identical_batches_alignment_and_words():
 
 def test_invalid_arguments_are_refused():
     batches, twins = draw(4, 0)
-    for call, words in (
-        (lambda: measure(batches[:2]), r"2 batches are too few .* at least 3"),
-        (lambda: measure_cross(batches, twins[:2]), "2 others are too few"),
-        (lambda: measure(batches, twins[:3]), "3 twins for 4 batches"),
-        (lambda: measure(batches, kind="asymmetric"), "has a direction"),
-        (lambda: measure(batches, kind="far"), "no distance called 'far'"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            call()
-    with pytest.raises(ProbeMismatchError):
-        measure([*batches[:3], make(np.ones(FILTERS), fingerprint="q")])
+    refuse(UsageError, r"2 batches are too few .* at least 3", measure, batches[:2])
+    refuse(UsageError, "2 others are too few", measure_cross, batches, twins[:2])
+    refuse(UsageError, "3 twins for 4 batches", measure, batches, twins[:3])
+    refuse(UsageError, "has a direction", measure, batches, kind="asymmetric")
+    refuse(UsageError, "no distance called 'far'", measure, batches, kind="far")
+    refuse(ProbeMismatchError, None, measure, [*batches[:3], make(np.ones(FILTERS), fingerprint="q")])

@@ -10,6 +10,7 @@ from task2vec.distance import NoisyDistance, find_basis, find_floor, symmetric, 
 from task2vec.distance.noise import find_noise, subtract_floor
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError
 from tests.distance.material import make
+from tests.library.making import refuse
 from tests.oracles.distances import spread_distance
 
 FILTERS, REPEATS = 1000, 60
@@ -114,10 +115,8 @@ def test_filters_that_are_dead_in_a_half_or_everywhere_are_borne():
 
 def test_refusals_and_words(logs):
     a = estimate(logs, np.random.default_rng(0))
-    with pytest.raises(ProbeMismatchError):
-        with_error(a, make(np.exp(logs), fingerprint="q"))
-    with pytest.raises(SettingsMismatchError, match="method=direct"):
-        with_error(a, make(np.exp(logs), method="direct"))
+    refuse(ProbeMismatchError, None, with_error, a, make(np.exp(logs), fingerprint="q"))
+    refuse(SettingsMismatchError, "method=direct", with_error, a, make(np.exp(logs), method="direct"))
     one = NoisyDistance(0.2345, 0.0129, 0.1, -0.0312, "halves")
     assert str(one) == "0.234 ± 0.013 (noise floor 0.100; corrected -0.031)"
     assert str(replace(one, basis="stderr")) == "0.234 (noise floor 0.100 or more; corrected -0.031)"

@@ -16,6 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 from task2vec.distance import KINDS, Distance, DistanceMatrix, asymmetric, pairwise, pairwise_from_logs, symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 from tests.distance.material import make, make_many
+from tests.library.making import refuse
 
 NAMES = sorted(KINDS)
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
@@ -115,20 +116,16 @@ def test_asymmetric_rows_are_sources():
 
 def test_what_does_not_belong_together_is_refused():
     a, logs = make([1.0, 2.0], task="birds"), np.zeros((2, 3))
-    for call, kind, words in (
-        (lambda: pairwise([a, make([1.0], fingerprint="q")]), ProbeMismatchError, "task2vec embed --probe net"),
-        (lambda: pairwise([a], others=[make([1.0, 2.0], beta=1.0)]), SettingsMismatchError, "beta"),
-        (lambda: pairwise([a], "cosin"), UsageError, r"no distance called 'cosin'.*cosine"),
-        (lambda: pairwise([a], others=[]), UsageError, "empty"),
-        (lambda: pairwise([a], device="nowhere"), UsageError, "device 'nowhere'"),
-        (lambda: pairwise_from_logs(np.log([[1.0, math.nan]])), DataError, "NaN or infinity"),
-        (lambda: pairwise_from_logs(np.zeros(3)), DataError, r"shape \(3,\)"),
-        (lambda: pairwise_from_logs(logs, others=np.zeros((2, 4))), DataError, "of 3 and of 4 filters"),
-        (lambda: pairwise_from_logs(logs, "asymmetric"), UsageError, "prior of every source"),
-        (lambda: DistanceMatrix(np.zeros((2, 3)), ("a", "b"), ("a", "b"), "kl"), DataError, r"shape \(2, 3\)"),
-    ):
-        with pytest.raises(kind, match=words):
-            call()
+    refuse(ProbeMismatchError, "task2vec embed --probe net", pairwise, [a, make([1.0], fingerprint="q")])
+    refuse(SettingsMismatchError, "beta", pairwise, [a], others=[make([1.0, 2.0], beta=1.0)])
+    refuse(UsageError, r"no distance called 'cosin'.*cosine", pairwise, [a], "cosin")
+    refuse(UsageError, "empty", pairwise, [a], others=[])
+    refuse(UsageError, "device 'nowhere'", pairwise, [a], device="nowhere")
+    refuse(DataError, "NaN or infinity", pairwise_from_logs, np.log([[1.0, math.nan]]))
+    refuse(DataError, r"shape \(3,\)", pairwise_from_logs, np.zeros(3))
+    refuse(DataError, "of 3 and of 4 filters", pairwise_from_logs, logs, others=np.zeros((2, 4)))
+    refuse(UsageError, "prior of every source", pairwise_from_logs, logs, "asymmetric")
+    refuse(DataError, r"shape \(2, 3\)", DistanceMatrix, np.zeros((2, 3)), ("a", "b"), ("a", "b"), "kl")
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
@@ -158,10 +155,9 @@ def test_nearest(table):
     assert {name for name, _ in found} == {"t1", "t5", "t7"} and len(table.nearest("t3", 100)) == 7
     assert [value for _, value in found] == sorted(value for _, value in found)
     twice = DistanceMatrix(np.zeros((2, 2)), ("a", "a"), ("a", "a"), "symmetric")
-    refused = ((table, "x", 5, "'x'.*: 0 rows.*t0, t1"), (table, "t3", 0, "k=0"), (twice, "a", 5, "'a'.*: 2 rows"))
-    for one, name, k, words in refused:
-        with pytest.raises(UsageError, match=words):
-            one.nearest(name, k)
+    refuse(UsageError, "'x'.*: 0 rows.*t0, t1", table.nearest, "x", 5)
+    refuse(UsageError, "k=0", table.nearest, "t3", 0)
+    refuse(UsageError, "'a'.*: 2 rows", twice.nearest, "a", 5)
 
 
 def test_csv_keeps_names_and_digits(table, tmp_path):

@@ -11,6 +11,7 @@ from PIL import Image
 import task2vec as t2v
 from task2vec.distance import domain, taxonomic, taxonomic_matrix, transfer
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
+from tests.library.making import refuse
 from tests.oracles.distances import height, walk
 
 # --- domains ----------------------------------------------------------------------------------------------------------
@@ -61,15 +62,12 @@ def test_constant_features_do_not_make_noise_count():
 
 def test_domains_that_cannot_be_compared_are_refused(pair):
     a, unknown = make(pair[0], task="birds"), make(pair[0], fingerprint="unknown")
-    for one, other, kind, error, words in (
-        (a, make(pair[1], probe="x", fingerprint="q"), "cosine", ProbeMismatchError, "'birds' with 'a'.*net and x"),
-        (unknown, unknown, "cosine", ProbeMismatchError, "probes"),
-        (a, make(pair[1], dtype="bfloat16"), "cosine", SettingsMismatchError, "dtype=float32 and dtype=bfloat16"),
-        (a, a, "euclidean", UsageError, "kind='euclidean'.*cosine, standardised"),
-        (a, make(np.zeros((3, 8)), task="dead"), "cosine", DataError, "every mean feature of 'dead' is 0"),
-    ):
-        with pytest.raises(error, match=words):
-            domain(one, other, kind=kind)
+    other, rough = make(pair[1], probe="x", fingerprint="q"), make(pair[1], dtype="bfloat16")
+    refuse(ProbeMismatchError, "'birds' with 'a'.*net and x", domain, a, other)
+    refuse(ProbeMismatchError, "probes", domain, unknown, unknown)
+    refuse(SettingsMismatchError, "dtype=float32 and dtype=bfloat16", domain, a, rough)
+    refuse(UsageError, "kind='euclidean'.*cosine, standardised", domain, a, a, kind="euclidean")
+    refuse(DataError, "every mean feature of 'dead' is 0", domain, a, make(np.zeros((3, 8)), task="dead"))
 
 
 # --- taxonomy ---------------------------------------------------------------------------------------------------------
@@ -106,14 +104,10 @@ def test_taxonomic_distances_of_tasks():
 
 
 def test_invalid_taxonomic_arguments_are_refused():
-    for classes, kind, error, words in (
-        (["raven", "dodo"], "graph", DataError, "dodo"),
-        ([], "graph", UsageError, "without classes"),
-        ("kiwi", "graph", UsageError, r"\['kiwi'\]"),
-        (["kiwi"], "tree", UsageError, "kind='tree'"),
-    ):
-        with pytest.raises(error, match=words):
-            taxonomic(["raven"], classes, BIRDS, kind=kind)
+    refuse(DataError, "dodo", taxonomic, ["raven"], ["raven", "dodo"], BIRDS)
+    refuse(UsageError, "without classes", taxonomic, ["raven"], [], BIRDS)
+    refuse(UsageError, r"\['kiwi'\]", taxonomic, ["raven"], "kiwi", BIRDS)
+    refuse(UsageError, "kind='tree'", taxonomic, ["raven"], ["kiwi"], BIRDS, kind="tree")
     assert taxonomic_matrix([], BIRDS).shape == (0, 0)
 
 
@@ -128,16 +122,9 @@ def test_transfer_is_the_formula_and_what_was_not_measured_stays_unknown():
     assert found[2].tolist() == [-1.0, 1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("errors", "own", "kind", "words"),
-    [
-        ([[0.2, 0.3]], None, UsageError, r"shape \(1, 2\).*Pass own="),
-        ([[0.2, 0.3]], [0.2, 0.3], UsageError, r"own errors of shape \(2,\).*transpose"),
-        ([0.2, 0.3], None, UsageError, r"errors of shape \(2,\)"),
-        ([[0.2, 0.3], [0.5, 0.0]], None, DataError, r"own\[1\] is 0"),
-        ([[0.2, -0.3], [0.5, math.inf]], [1, 1], DataError, r"errors\[0, 1\] is -0.3"),
-    ],
-)
-def test_invalid_errors_are_refused(errors, own, kind, words):
-    with pytest.raises(kind, match=words):
-        transfer(errors, own)
+def test_invalid_errors_are_refused():
+    refuse(UsageError, r"shape \(1, 2\).*Pass own=", transfer, [[0.2, 0.3]])
+    refuse(UsageError, r"own errors of shape \(2,\).*transpose", transfer, [[0.2, 0.3]], [0.2, 0.3])
+    refuse(UsageError, r"errors of shape \(2,\)", transfer, [0.2, 0.3])
+    refuse(DataError, r"own\[1\] is 0", transfer, [[0.2, 0.3], [0.5, 0.0]])
+    refuse(DataError, r"errors\[0, 1\] is -0.3", transfer, [[0.2, -0.3], [0.5, math.inf]], [1, 1])

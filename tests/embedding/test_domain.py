@@ -8,6 +8,7 @@ from task2vec.embedding import many
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import draw_batches, from_dataset
 from tests.embedding.conftest import make_attributes, make_task, pictures, plain_features
+from tests.library.making import refuse
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +41,12 @@ def test_its_repr_and_provenance(probe, domain):
     assert len(domain) == probe.feature_dim == 8 and domain.probe_fingerprint == probe.fingerprint
     assert domain.provenance["counts"] == {"images": 22, "bad": 0}
     assert domain.provenance["settings"] == {"dtype": "float32"}
-    with pytest.raises(UsageError, match="dtype='float16' is not available"):
-        embed_domain(make_task(), probe, dtype="float16")
+    refuse(UsageError, "dtype='float16' is not available", embed_domain, make_task(), probe, dtype="float16")
 
 
 def test_moments_that_no_features_have():
-    for mean, second, words in (
-        (2.0, [3.0], "at least E"),
-        (2.0, [5.0, 5.0], "same features"),
-        (np.nan, [1.0], "'mean'"),
-    ):
-        with pytest.raises(DataError, match=words):
-            DomainEmbedding("a", "net", np.array([mean]), np.array(second))
+    for mean, second, words in ((2, [3], "at least E"), (2, [5, 5], "same features"), (np.nan, [1], "'mean'")):
+        refuse(DataError, words, DomainEmbedding, "a", "net", np.array([mean]), np.array(second))
     # Rounding is no contradiction: constant features.
     found = DomainEmbedding("a", "net", np.array([0.1]), np.array([0.01 * (1 - 1e-12)]))
     assert found.std.tolist() == [0.0]
@@ -78,5 +73,4 @@ def test_each_is_what_embed_makes_of_the_batch(probe):
 def test_a_batch_that_fails_stops_all(probe, monkeypatch):
     result = many.TaskResult(0, "batch", error=DataError("no pixels"))
     monkeypatch.setattr(many, "embed_many", lambda tasks, probe, **options: iter([result]))
-    with pytest.raises(DataError, match="no pixels"):
-        embed_batches(COLLECTION, probe, batches=3, classes=2, images=2, settings=SMALL)
+    refuse(DataError, "no pixels", embed_batches, COLLECTION, probe, batches=3, classes=2, images=2, settings=SMALL)

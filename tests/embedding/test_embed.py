@@ -34,6 +34,7 @@ from tests.embedding.conftest import (
     write_folder,
 )
 from tests.embedding.families import TRAINING, out_of_memory
+from tests.library.making import refuse
 from tests.oracles import heads
 from tests.oracles.fisher import naive_rows, untied_rows
 
@@ -149,8 +150,7 @@ def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch, costs):
 
 def test_one_image_too_many_is_an_error_that_says_what_to_do(probe, task, monkeypatch):
     limit_memory(0, monkeypatch)
-    with pytest.raises(ResourceError, match=r"single image.*8 x 8.*--size.*--device cpu"):
-        embed(task, probe, batch_size=1)
+    refuse(ResourceError, r"single image.*8 x 8.*--size.*--device cpu", embed, task, probe, batch_size=1)
 
 
 @pytest.mark.parametrize("others", [{}, {"split_half": True}])
@@ -341,15 +341,13 @@ def test_near_copies_are_warned_of_and_the_very_same_images_are_not(monkeypatch)
 
 @pytest.mark.parametrize("values", [*BAD, *BAD_TRAINING], ids=str)
 def test_bad_settings(values):
-    with pytest.raises(UsageError, match=next(iter(values))):
-        (EmbedSettings if values in BAD else VariationalSettings)(**values)
+    refuse(UsageError, next(iter(values)), EmbedSettings if values in BAD else VariationalSettings, **values)
 
 
 @pytest.mark.parametrize("values", [{"num_workers": 0}, {"batch_size": 0}, {"device": "tpu9"}], ids=str)
 def test_bad_arguments_are_refused_before_an_image_is_read(probe, task, values, monkeypatch):
     monkeypatch.setattr(Pixels, "load", lambda *_: pytest.fail("an image was read"))
-    with pytest.raises(UsageError, match=next(iter(values))):
-        embed(task, probe, **values)
+    refuse(UsageError, next(iter(values)), embed, task, probe, **values)
 
 
 def test_settings_are_recorded_only_where_they_count():

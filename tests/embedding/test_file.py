@@ -1,4 +1,7 @@
-"""Saved embeddings come back whole or are refused by name; those of earlier runs are found, nothing else is touched."""
+"""Saved embeddings come back whole or are refused by name; those of earlier runs are found, nothing else is touched.
+
+And the intervals that an embedding gives: their closed forms, and how often they hold.
+"""
 
 import errno
 import json
@@ -10,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import safetensors.numpy
+import scipy.stats
 
 from task2vec.embedding import Embedding, embed, embed_many, load_embedding, name_file, trivial
 from task2vec.embedding.embedding import RECIPE, SCHEMA, SUFFIX, find_saved, hash_content, open_folder
@@ -17,7 +21,7 @@ from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageE
 from task2vec.probe import FilterLayer
 from tests.embedding.conftest import make_task, make_tiny
 from tests.embedding.families import FINE, ask_binary, is_close, run_many
-from tests.library.making import fail, refuse
+from tests.library.making import change, fail, refuse
 
 LAYERS = (FilterLayer("conv", "convolution", 2, 9, 0.1), FilterLayer("fc", "linear", 1, 4, 0.25))
 NAMES = ("fisher", "prior", "stderr")
@@ -253,6 +257,9 @@ def test_what_is_made_is_kept_and_found_again_under_the_name_that_is_given(libra
     assert again[0].embedding.task == "other"
     for one, other in zip(first[:2], again[:2], strict=True):
         np.testing.assert_array_equal(one.embedding.fisher, other.embedding.fisher)
+    change(library, "DELETE FROM contents WHERE embedding = 1")  # a damaged one is made again
+    assert [result.is_found for result in run_many(tasks, TINY, library=store)] == [False, True, True]
+    assert not run_many(tasks[:1], replace(TINY, fingerprint="0" * 64), library=store)[0].is_found
 
 
 def test_what_one_place_has_the_other_gets(tmp_path, library, store):
@@ -263,3 +270,55 @@ def test_what_one_place_has_the_other_gets(tmp_path, library, store):
         assert all(result.is_found for result in found) and len(library) == 2
         assert content(place) == content(old)
     np.testing.assert_array_equal(found[0].embedding.fisher, first[0].embedding.fisher)
+
+
+# --- intervals of the Fisher of the population ---
+
+
+def make_noisy(fisher, stderr, *, images=100, layers=1):
+    """An embedding whose filters are spread evenly over `layers`."""
+    arrays = [np.array(values, dtype=float) for values in (fisher, stderr)]
+    size = len(arrays[0]) // layers
+    kinds = tuple(FilterLayer(f"conv{number}", "convolution", size, 9, 0.1) for number in range(layers))
+    return Embedding("birds", "net", *arrays, np.ones(len(arrays[0])), kinds, {"counts": {"images_used": images}})
+
+
+def test_an_interval_is_students_in_the_logarithm_and_the_rule_of_three_above():
+    """Of 100 equal images each has a hundredth of the Fisher, and fewer than 3 in 100 may be of another kind."""
+    fisher, stderr = np.array([[1.0, 2.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.0]]), np.array([0.1, 0.4, 0.9, 0.0])
+    embedding = make_noisy(fisher.ravel(), np.append(stderr, np.zeros(4)), layers=2)
+    for level in (0.5, 0.95, 0.999):
+        low, high = (each.reshape(2, 4) for each in embedding.interval(level))
+        error = stderr[:3] / fisher[0, :3]
+        images = 1 / (1 / 100 + error**2)
+        half = scipy.stats.t.ppf((1 + level) / 2, images) * error
+        rare = -np.log(1 - level) * (fisher[0, :3] / images).sum() / 4
+        assert np.allclose(np.log(fisher[0, :3] / low[0, :3]), half)
+        assert np.allclose(high[0], np.maximum([*(fisher[0, :3] * np.exp(half)), 0], rare))
+        assert low[0, 3] == 0 and not low[1].any() and not high[1].any()  # a layer without Fisher
+    low, high = make_noisy([1.0, 0.0], [0.0, 0.0]).interval()
+    assert low.tolist() == [1, 0] and high == pytest.approx([1, 3 / 100 / 2], rel=0.01)
+
+
+def test_an_interval_is_finite_whatever_the_error_and_its_level_is_a_probability():
+    rare = make_noisy([1e-30, 1.0], [1.0, 5.0])
+    for embedding in (rare, trivial(rare), make_noisy([1.0], [0.0], images=float("inf"))):
+        assert np.isfinite(embedding.interval(0.9999)).all()
+    for level in (0, 1, 1.5, -0.1, float("nan")):
+        refuse(UsageError, "between 0 and 1", rare.interval, level)
+
+
+def test_an_interval_holds_for_heavy_tails_where_the_normal_interval_does_not():
+    """Lognormal Fisher, by images of unequal size, in filters that respond to 3% to all of them."""
+    rng, often = np.random.default_rng(0), np.geomspace(0.03, 1, 60)
+    truth, normal, own = often * np.exp((0.6**2 + 0.8**2) / 2), [], []
+    for _ in range(60):
+        rows = np.exp(0.6 * rng.standard_normal((100, 1)) + 0.8 * rng.standard_normal((100, 60)))
+        rows *= rng.random((100, 60)) < often
+        embedding = make_noisy(rows.mean(0), rows.std(0, ddof=1) / 10)
+        low, high = embedding.interval()
+        own.append((low <= truth) & (truth <= high))
+        normal.append(np.abs(embedding.fisher - truth) <= 1.96 * embedding.stderr)
+    assert np.mean(normal) < 0.88
+    assert 0.92 < np.mean(own) < 0.985
+    assert min(part.mean() for part in np.array_split(np.array(own), 6, axis=1)) > 0.9  # also in rare filters

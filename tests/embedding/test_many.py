@@ -23,6 +23,7 @@ from task2vec.tasks import Task, from_dataset
 from tests.cases import make_case
 from tests.embedding.conftest import Counts, ask, make_task, make_tiny, pictures, write_folder
 from tests.embedding.families import FINE, TRAINING, Spoiled, ask_binary, is_close, make_family, out_of_memory, run_many
+from tests.library.making import refuse
 
 tiny = cache(make_tiny)
 
@@ -220,19 +221,15 @@ def test_results_come_before_later_groups_are_touched(monkeypatch):
 def test_arguments_are_refused_at_the_call(tmp_path):
     task, file = make_task(), tmp_path / "file"
     file.write_text("mine")
-    noisy = {"settings": EmbedSettings(method="variational")}
-    for tasks, probe, options, error, words in (
-        ([task, "no-such-birds"], tiny(), {}, DataError, "no-such-birds does not exist"),
-        ([task, 3], tiny(), {}, UsageError, "a int holds no labelled images"),
-        ([task], make_tiny(second=StdConv2d), noisy, ProbeError, "StdConv2d"),
-        ([task], tiny(), {"folder": file}, ResourceError, "cannot be written to.*Choose another folder"),
-        ([task], tiny(), {"gigabytes": 0}, UsageError, "gigabytes=0"),
-        ([task], tiny(), {"gigabytes": float("nan")}, UsageError, "gigabytes=nan"),
-        ([task], tiny(), {"num_workers": 0}, UsageError, "num_workers=0"),
-    ):
-        with pytest.raises(error, match=words):
-            embed_many(tasks, probe, **options)
+    refuse(DataError, "no-such-birds does not exist", embed_many, [task, "no-such-birds"], tiny())
+    refuse(UsageError, "a int holds no labelled images", embed_many, [task, 3], tiny())
+    noisy, changing = EmbedSettings(method="variational"), make_tiny(second=StdConv2d)
+    refuse(ProbeError, "StdConv2d", embed_many, [task], changing, settings=noisy)
+    refuse(ResourceError, "be written to.*Choose another folder", embed_many, [task], tiny(), folder=file)
     assert file.read_text() == "mine"
+    for gigabytes in (0, float("nan")):
+        refuse(UsageError, f"gigabytes={gigabytes}", embed_many, [task], tiny(), gigabytes=gigabytes)
+    refuse(UsageError, "num_workers=0", embed_many, [task], tiny(), num_workers=0)
 
 
 BLACK = Image.new("RGB", (10, 10))
@@ -343,8 +340,7 @@ def test_unexpected_errors_are_not_swallowed(error):
     tasks = ask_binary(2)
     ill = replace(tasks[1], images=Spoiled(tasks[1].images, error))
     threads = threading.active_count()
-    with pytest.raises(type(error)):
-        list(embed_many([make_task(), ill], tiny(), settings=FINE))
+    refuse(type(error), None, list, embed_many([make_task(), ill], tiny(), settings=FINE))
     assert threading.active_count() == threads
 
 

@@ -16,8 +16,7 @@ from tests.cases import CASES, make_case
 from tests.fisher.seeds import all_seeds, random_head, random_images, relative_error
 from tests.oracles.fisher import naive_rows, untied_rows
 
-THREE = (3, False)
-TASKS = {"2 classes": (2, False), "3 classes": THREE, "2 attributes": (2, True)}
+TASKS = [(2, False), (3, False), (2, True)]  # classes, and whether they are attributes
 # Kinds of labels differ in the seeds, not in the layers: small networks see them all, and every route.
 SMALL = ("odd", "shared", "encoder")
 # Large networks whose kinds of layers, and ways to be folded, others have as well.
@@ -40,7 +39,7 @@ def fisher_rows(probe, images, weight, bias, *, is_multilabel=False, keys=None, 
 def test_rows_equal_the_definition(name, is_untied, monkeypatch):
     probe = make_case(name)
     images = random_images(probe, 2 if name in SMALL else 1)
-    for classes, is_multilabel in TASKS.values() if name in SMALL else ((2, False),):
+    for classes, is_multilabel in TASKS if name in SMALL else ((2, False),):
         weight, bias = random_head(probe, classes)
         with torch.no_grad():
             logits = copy.deepcopy(probe.network).double()(images) @ weight.T

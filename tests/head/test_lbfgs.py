@@ -1,45 +1,42 @@
 """The solver on problems whose answer is known in closed form, many at once."""
 
 import json
-import os
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from task2vec.head import lbfgs
 from task2vec.head.lbfgs import minimise
+from tests.command import run_command
 
 
-def quadratics(seed, problems=4, size=12, condition=100.0, device="cpu"):
-    """Convex bowls x^T A x / 2 - b^T x of very different steepness, and their minima."""
-    generator = torch.Generator().manual_seed(seed)
+def quadratics(*, problems=4, size=12, condition=100.0, scale=1.0, device="cpu"):
+    """Convex bowls x^T A x / 2 - b^T x of very different steepness, their minima, and which bowls were asked for."""
+    generator, asked = torch.Generator().manual_seed(0), []
     axes = torch.linalg.qr(torch.randn(problems, size, size, generator=generator, dtype=torch.float64))[0]
     values = torch.logspace(0, torch.tensor(condition).log10().item(), size, dtype=torch.float64)
     matrices = axes * values @ axes.mT * torch.logspace(-1, 1, problems, dtype=torch.float64)[:, None, None]
     targets = torch.randn(problems, size, generator=generator, dtype=torch.float64)
     matrices, targets = matrices.to(device), targets.to(device)
 
-    def loss_and_gradient(x, which):
+    def loss_and_gradient(point, which):
+        asked.append(which)
+        x = point.double()
         product = torch.einsum("pij,pj->pi", matrices[which], x)
-        return (x * product).sum(1) / 2 - (targets[which] * x).sum(1), product - targets[which]
+        loss, gradient = (x * product).sum(1) / 2 - (targets[which] * x).sum(1), product - targets[which]
+        return (scale * loss).to(point), (scale * gradient).to(point)
 
-    return loss_and_gradient, torch.linalg.solve(matrices, targets)
+    return loss_and_gradient, torch.linalg.solve(matrices, targets), asked
 
 
 def test_every_problem_ends_by_itself_and_is_not_evaluated_again():
-    loss_and_gradient, expected = quadratics(0)
+    loss_and_gradient, expected, asked = quadratics()
     start = torch.zeros_like(expected)
     start[:2] = expected[:2]  # already there: they must not move while the others go on
-    asked = []
-
-    def watched(x, which):
-        asked.append(which.tolist())
-        return loss_and_gradient(x, which)
-
-    point, loss, converged = minimise(watched, start, tolerance=1e-6, max_steps=500)
-    assert asked[0] == [0, 1, 2, 3] and all(set(some) <= {2, 3} for some in asked[1:]) and asked[-1] != [2, 3]
+    point, loss, converged = minimise(loss_and_gradient, start, tolerance=1e-6, max_steps=500)
+    first, *rest = [which.tolist() for which in asked]
+    assert first == [0, 1, 2, 3] and all(set(some) <= {2, 3} for some in rest) and rest[-1] != [2, 3]
     assert torch.equal(point[:2], expected[:2])
     assert bool(converged.all()) and torch.allclose(point, expected, rtol=0, atol=1e-4)
     alone, _, _ = minimise(lambda x, _: loss_and_gradient(x, [2]), start[2:3], tolerance=1e-6, max_steps=500)
@@ -49,41 +46,25 @@ def test_every_problem_ends_by_itself_and_is_not_evaluated_again():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_problem_ends_where_its_precision_allows_no_step(dtype):
-    bowls, expected = quadratics(0)
-    asked = []
-
-    def loss_and_gradient(x, which):
-        asked.append(which)
-        return tuple(part.to(dtype) for part in bowls(x.double(), which))
-
+    loss_and_gradient, expected, asked = quadratics()
     start = torch.zeros_like(expected, dtype=dtype)
     point, _, converged = minimise(loss_and_gradient, start, tolerance=0.0, max_steps=5000)
     assert len(asked) < 2000 and not bool(converged.all())
     assert torch.allclose(point.double(), expected, rtol=0, atol=1e-7 if dtype == torch.float64 else 1e-2)
 
 
-def test_too_few_steps_are_reported():
-    loss_and_gradient, expected = quadratics(0)
-    _, loss, converged = minimise(loss_and_gradient, torch.zeros_like(expected), tolerance=1e-9, max_steps=2)
+@pytest.mark.parametrize("max_steps", [1, 3])
+def test_no_more_steps_are_taken_than_allowed_and_too_few_are_reported(max_steps):
+    loss_and_gradient, expected, asked = quadratics()
+    start = torch.zeros_like(expected)
+    _, loss, converged = minimise(loss_and_gradient, start, tolerance=1e-9, max_steps=max_steps)
+    assert len(asked) < 20  # some for a step that is too long at first
     assert not bool(converged.any())
     assert bool((loss < 0).all())  # and yet lower than at the start
 
 
-@pytest.mark.parametrize("max_steps", [1, 3])
-def test_no_more_steps_than_allowed(max_steps):
-    loss_and_gradient, expected = quadratics(0, problems=1)
-    asked = []
-
-    def watched(x, which):
-        asked.append(which)
-        return loss_and_gradient(x, which)
-
-    minimise(watched, torch.zeros_like(expected), tolerance=1e-12, max_steps=max_steps)
-    assert len(asked) < 20  # some for a step that is too long at first
-
-
 def test_a_problem_that_is_done_stays_where_it_is_while_the_others_move():
-    loss_and_gradient, expected = quadratics(0)
+    loss_and_gradient, expected, _ = quadratics()
     run = lbfgs._Run(loss_and_gradient, torch.zeros_like(expected), tolerance=1e-6, max_steps=9, history=5)
     for _ in range(12):
         run.step()
@@ -143,15 +124,10 @@ def test_directions_are_those_of_the_textbook(seed):
 
 
 def test_one_synchronisation_with_the_gpu_per_step(monkeypatch):
-    loss_and_gradient, expected = quadratics(0, condition=1e4)
-    read, asked, cpu = [], [], torch.Tensor.cpu
+    loss_and_gradient, expected, asked = quadratics(condition=1e4)
+    read, cpu = [], torch.Tensor.cpu
     monkeypatch.setattr(torch.Tensor, "cpu", lambda self: (read.append(self), cpu(self))[1])
-
-    def watched(x, which):
-        asked.append(which)
-        return loss_and_gradient(x, which)
-
-    minimise(watched, torch.zeros_like(expected), tolerance=1e-6, max_steps=20)
+    minimise(loss_and_gradient, torch.zeros_like(expected), tolerance=1e-6, max_steps=20)
     assert len(read) == len(asked) > 20
 
 
@@ -159,15 +135,9 @@ def test_one_synchronisation_with_the_gpu_per_step(monkeypatch):
 @pytest.mark.parametrize("large", [1 << 20, 1])  # without and with dropping those that are done
 def test_a_recorded_step_is_that_of_the_processor(monkeypatch, large):
     monkeypatch.setattr(lbfgs, "_LARGE", large)
-    wanted = minimise(quadratics(0)[0], torch.zeros(4, 12, dtype=torch.float64), tolerance=1e-6, max_steps=500)
-    loss_and_gradient, expected = quadratics(0, device="cuda")
-    asked = []
-
-    def watched(x, which):
-        asked.append(which)
-        return loss_and_gradient(x, which)
-
-    found = minimise(watched, torch.zeros_like(expected), tolerance=1e-6, max_steps=500)
+    wanted = minimise(quadratics()[0], torch.zeros(4, 12, dtype=torch.float64), tolerance=1e-6, max_steps=500)
+    loss_and_gradient, expected, asked = quadratics(device="cuda")
+    found = minimise(loss_and_gradient, torch.zeros_like(expected), tolerance=1e-6, max_steps=500)
     assert len(asked) <= 3 if large > 1 else 3 < len(asked) < 10  # start, step, recording; the others are replayed
     assert bool(found[2].all())
     assert torch.allclose(found[0].cpu(), wanted[0], rtol=1e-6) and torch.allclose(found[1].cpu(), wanted[1], rtol=1e-9)
@@ -178,11 +148,7 @@ def test_a_recorded_step_is_that_of_the_processor(monkeypatch, large):
 
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_a_relative_end_does_not_depend_on_the_unit(scale):
-    bowls, expected = quadratics(0)
-
-    def loss_and_gradient(x, which):
-        return tuple(scale * part for part in bowls(x, which))
-
+    loss_and_gradient, expected, _ = quadratics(scale=scale)
     start = torch.zeros_like(expected)
     point, _, converged = minimise(loss_and_gradient, start, tolerance=1e-6, max_steps=500)
     assert bool(converged.all()) and torch.allclose(point, expected, rtol=0, atol=1e-3)
@@ -199,13 +165,13 @@ def compare_kernels() -> dict[str, float]:
 
     kernels._CHUNK = 8  # the vectors of a problem are several chunks
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    loss_and_gradient, expected = quadratics(0, device=device)
+    loss_and_gradient, expected, _ = quadratics(device=device)
     start = torch.zeros_like(expected)
     start[0] = expected[0]
-    how = {"tolerance": 1e-6, "max_steps": 12, "history": 3}
+    how = {"tolerance": 1e-6, "max_steps": 6, "history": 3}
     runs = [kind(loss_and_gradient, start, **how) for kind in (lbfgs._Run, lbfgs._RecordedRun)]
     found = {}
-    for number in range(20):  # steps are refused at first, and at the end because none is left
+    for number in range(14):  # steps are refused at first, and at the end because none is left
         for run in runs:
             run.step()
         for name in ("point", "loss", "gradient", "length", "left", "done"):
@@ -217,13 +183,9 @@ def compare_kernels() -> dict[str, float]:
 
 def test_kernels_take_the_same_steps():
     pytest.importorskip("triton", reason="torch has brought no Triton here")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    environment |= {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment)
+    script = "import json\nfrom tests.head.test_lbfgs import compare_kernels\nprint(json.dumps(compare_kernels()))"
+    environment = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
+    done = run_command(python=script, cwd=Path(__file__).parents[2], **environment)
     assert done.returncode == 0, done.stderr[-2000:]
-    errors = json.loads(done.stdout.splitlines()[-1])
-    assert len(errors) == 120 and max(errors.values()) < 1e-7
-
-
-if __name__ == "__main__":
-    print(json.dumps(compare_kernels()))
+    errors = json.loads(done.stdout)
+    assert len(errors) == 84 and max(errors.values()) < 1e-7

@@ -1,13 +1,11 @@
 """The library as users see it: adding, finding, removing, names, places, and what is refused."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from task2vec import Library, errors
-from task2vec.embedding import RECIPE
 from task2vec.library import Expert, MeasuredError, find_library, has_library, identify
 from tests.library.making import DIRECT, OTHER_PROBE, change, fail, fingerprint_of, make, read_bytes, refuse
 
@@ -68,19 +66,6 @@ def test_runs(filled):
         with pytest.raises(errors.UsageError), filled.record("bad", details):
             pass
     assert len(filled.runs()) == 2
-
-
-def test_finding_what_was_embedded_already(filled):
-    task, probe = SimpleNamespace(fingerprint=fingerprint_of(1)), SimpleNamespace(fingerprint="ab" * 32)
-    settings = SimpleNamespace(as_dict=lambda: {"method": "robust", "seed": 0})
-    filled.add(make("task 1", 1, recipe=RECIPE), replace=True)
-    found = filled.find(task, probe, settings=settings)
-    assert found is not None and np.array_equal(found.fisher, make("", 1).fisher)
-    (entry,) = (one for one in filled.task("task 1").embeddings if one.recipe == RECIPE)
-    change(filled, "DELETE FROM contents WHERE embedding = ?", entry.id)
-    assert filled.find(task, probe, settings=settings) is None  # to be made again, which replaces it
-    probe.fingerprint = OTHER_PROBE
-    assert filled.find(task, probe, settings=settings) is None
 
 
 def test_no_space_for_sketches_is_no_reason_to_fail(filled, monkeypatch):
@@ -234,10 +219,7 @@ def test_one_task_with_several_embeddings(library):
     refuse(errors.NotInLibraryError, "no embedding by variational", library.get, "a", method="variational")
 
 
-def test_damaged_rows_are_reported(filled):
-    filled.add(EXPERT, ERROR)
-    with filled.record("run"):
-        pass
+def test_damaged_rows_are_reported(full):
     for damage, method in (
         ("spaces SET settings = '{'", "stats"),
         ("experts SET recipe = '[1]'", "experts"),
@@ -246,8 +228,8 @@ def test_damaged_rows_are_reported(filled):
         ("embeddings SET settings = '{' WHERE id = 2", "tasks"),
         ("tasks SET counts = '5' WHERE id = 2", "tasks"),
     ):
-        change(filled, f"UPDATE {damage}")
-        assert refuse(errors.LibraryError, "damaged", getattr(filled, method)).exit_code == 4
+        change(full, f"UPDATE {damage}")
+        assert refuse(errors.LibraryError, "damaged", getattr(full, method)).exit_code == 4
 
 
 # --- places ---
@@ -291,11 +273,7 @@ BAD_PROVENANCE = {
     "settings": ["x", [], {"x": float("nan")}, {"x": {1, 2}}, {"x": "y" * 70_000}],
     "recipe": ["2", -1, True, 1 << 60],
     "classes": ["ab", ["a"], ["a", 5]],
-    "counts": [
-        *([], {}, {"images": -1, "per_class": [5, 5]}, {"images": 10.0, "per_class": [5, 5]}),
-        *({"images": 10, "per_class": counts} for counts in ([5], [5, -5])),
-    ],
-    "is_multilabel": [],
+    "counts": [[], {}, *({"images": n, "per_class": own} for n, own in ((-1, [5, 5]), (1.5, [5, 5]), (10, [5, -5])))],
 }
 
 
@@ -303,10 +281,10 @@ def test_provenance_that_is_invalid_or_missing():
     for name, values in BAD_PROVENANCE.items():
         for value in values:
             refuse(errors.DataError, "is incomplete", identify, make("a", 1, **{name: value}))
-        whole = make("a", 1)
-        del whole.provenance[name]
-        if name != "recipe":  # which is unknown then
-            refuse(errors.DataError, name, identify, whole)
+    for name in (*BAD_PROVENANCE.keys() - {"recipe"}, "is_multilabel"):  # an unknown recipe is another one
+        part = make("a", 1)
+        del part.provenance[name]
+        refuse(errors.DataError, name, identify, part)
     for error in (None, "0.1", float("nan"), float("inf"), 10**400, -1, []):  # optional, and not listed
         assert identify(make("a", 1, head={"cv_error": error})).cv_error is None
         assert identify(make("a", 1, head=error)).cv_error is None

