@@ -332,12 +332,12 @@ def test_near_copies_are_warned_of_and_the_very_same_images_are_not(tmp_path, mo
         found = {
             one.number: one.embedding.provenance["warnings"] for one in embed_many(tasks, probe, settings=settings)
         }
-        assert found[1] == own and not any("near copies" in text for text in found[0])
-        return [text for text in own if "near copies" in text]
+        assert found[1] == own and not any("near-copies" in text for text in found[0])
+        return [text for text in own if "near-copies" in text]
 
     assert embed_both([*range(20), 22]) == []
     (found,) = embed_both(range(23))
-    assert found.startswith("3 images look like near copies of each other, such as ")
+    assert found.startswith("3 images look like near-copies of each other, such as ")
     assert "20.png'" in found and ("03.png'" in found) + ("21.png'" in found) == 1 and "task2vec report" in found
     monkeypatch.setattr("task2vec.embedding.batching._MOST_COMPARED", 20)
     assert embed_both(range(23)) == []

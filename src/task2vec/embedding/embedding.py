@@ -253,7 +253,7 @@ class Embedding:
 
         if not 0 < level < 1:
             raise UsageError(
-                f"level={level} is no probability of an interval. Choose one between 0 and 1, such as 0.95."
+                f"level={level} is not the probability of an interval. Choose one between 0 and 1, such as 0.95."
             )
         used = self.provenance.get("counts", {}).get("images_used", math.inf)
         error = np.divide(self.stderr, self.fisher, out=np.zeros(len(self)), where=self.fisher > 0)
@@ -346,7 +346,7 @@ def load_embedding(path: str | Path) -> Embedding:
     path = Path(path)
     try:
         if (size := path.stat().st_size) > _LARGEST:
-            what = f"'{path}' has {size} bytes, and no embedding is larger than {_LARGEST}: it is some other file"
+            what = f"'{path}' has {size} bytes, but no embedding is larger than {_LARGEST}: it is some other file"
             raise EmbeddingFileError(f"{what}. Check the path, or {_EMBED_AGAIN}")
         return decode_embedding(path.read_bytes(), path)
     except OSError as error:
@@ -365,7 +365,7 @@ def decode_embedding(content: bytes, path: str | Path) -> Embedding:
         raise EmbeddingFileError(f"{what}, so nothing in it can be trusted; {_EMBED_AGAIN}") from error
     if schema != SCHEMA:
         is_newer = isinstance(schema, int) and schema > SCHEMA
-        what = f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else"
+        what = f"'{path}' has schema {schema}, but this version reads {SCHEMA}: its numbers may mean something else"
         raise EmbeddingFileError(f"{what}; {'upgrade: pip install -U task2vec' if is_newer else _EMBED_AGAIN}")
     try:
         layers = tuple(FilterLayer(*fields) for fields in metadata["layers"])

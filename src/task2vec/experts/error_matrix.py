@@ -205,7 +205,7 @@ def check_models(models: Iterable[Model] | Model) -> tuple[Model, ...]:
                 f"a {type(one).__name__} gives no features, so it is not a model. Pass what load_probe, train_expert "
                 "or library.experts() return."
             )
-    why = "are models of the same name, so errors would be ambiguous. Rename one: dataclasses.replace(model, name=...)."
+    why = "have the same name, so errors would be ambiguous. Rename one: dataclasses.replace(model, name=...)."
     return _refuse_twice(models, attrgetter("name"), why)
 
 
@@ -544,8 +544,8 @@ def predict_cells(
     """
     if features.ndim != 2 or len(features) != len(plan.task):
         raise UsageError(
-            f"features of the shape {tuple(features.shape)} are not those of '{plan.task.name}', which has "
-            f"{len(plan.task)} images: some would have the label of another. Pass one row per image, in its order."
+            f"features of shape {tuple(features.shape)} are not those of '{plan.task.name}', which has "
+            f"{len(plan.task)} images: some would get the label of another image. Pass one row per image, in its order."
         )
     refuse_infinite(features, plan.task.images.name)
     kept = None if only is None else set(only)

@@ -272,7 +272,7 @@ class MetaTask:
             if given != wanted:
                 raise DataError(
                     f"'{array.name}{f' {key}' if key else ''}' of the meta-task '{self.name}' has the shape {given}, "
-                    f"but its tasks and models need {wanted}: rows would be taken for others. Check its tables."
+                    f"but its tasks and models need {wanted}: rows would be mixed up. Check its tables."
                 )
         for kind, named in (("task", self.tasks), ("model", self.models)):
             for name, count in Counter(one.name for one in named).most_common(1):
@@ -283,8 +283,8 @@ class MetaTask:
                     )
         if (wrong := self.errors[(self.errors < 0) | (self.errors > 1)]).size:
             raise DataError(
-                f"an error of the meta-task '{self.name}' is {wrong[0]:g}, and errors are shares from 0 to 1, or NaN "
-                "where not measured. Divide percentages by 100."
+                f"an error of the meta-task '{self.name}' is {wrong[0]:g}, but errors are fractions from 0 to 1, or "
+                "NaN where not measured. Divide percentages by 100."
             )
 
     def __repr__(self) -> str:

@@ -218,7 +218,7 @@ class Evaluation:
         """What the table's numbers are, in sentences."""
         left = {"domain": "each dataset with the models fine-tuned on it"}.get(self.leave, f"each {self.leave}")
         count, datasets, smallest = len(self.tasks), len(set(self.datasets)), f"{100 * self.smallest.mean():.1f}%"
-        optimum = f"the smallest error, {smallest} on average. It is biased low, for there is one split."
+        optimum = f"the smallest error, {smallest} on average. It is biased low, because there is only one split."
         if self.optimum is not None:
             on = "one half of the test images" if self.chosen_on == "halves" else "other splits"
             optimum = f"{100 * self.optimum.mean():.1f}% on average, selected on {on} and measured on the rest; "
@@ -232,12 +232,12 @@ class Evaluation:
         if counts := [f"{row['strategy']} {row['measured']:.3g}" for row in self.rows if row["measured"]]:
             lines.append(
                 f"Models measured per task: {', '.join(counts)}. They are measured on one half of the test images and "
-                "judged on the other, both ways in turn, so tau, top-1 and top-3 have the noise of half of the images."
+                "evaluated on the other, both ways in turn, so tau, top-1 and top-3 have the noise of half the images."
             )
         if len(self.left_out) <= 2:
             return [*lines, *(f"Left out: {name} ({reason.split('. ')[0]})" for name, reason in self.left_out.items())]
         what = f"{len(self.left_out)} strategies, '{next(iter(self.left_out))}' and others"
-        why = "for the meta-task lacks what they need (`left_out` or --json lists the reasons)"
+        why = "because the meta-task lacks what they need (`left_out` or --json lists the reasons)"
         return [*lines, f"Left out: {what}, {why}."]
 
 
@@ -299,7 +299,7 @@ def evaluate(
         selected = whole
     names, datasets = [task.name for task in selected.tasks], np.array(selected.datasets)
     if unknown := sorted(set(tasks or ()) - set(names)):
-        raise UsageError(f"'{unknown[0]}' is none of the {len(names)} tasks of the meta-task. Name one of them.")
+        raise UsageError(f"'{unknown[0]}' is not one of the {len(names)} tasks of the meta-task. Name one of them.")
     allowed = np.isfinite(selected.mean) & selected.is_candidate
     if leave == "domain":
         allowed &= datasets[:, None] != np.array([model.source_dataset or "" for model in selected.models])

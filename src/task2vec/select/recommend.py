@@ -154,7 +154,7 @@ def recommend(
             task, embedding = None, what
             if measure_top or limit:
                 raise UsageError(
-                    f"{'budget (--budget)' if limit else 'measure_top (--measure-top)'} measures errors on images, and "
+                    f"{'budget (--budget)' if limit else 'measure_top (--measure-top)'} measures errors on images, but "
                     "an embedding has none. Pass the task or the folder instead."
                 )
         else:
@@ -278,8 +278,8 @@ def _embed_like(task: "Task", like: Embedding, library: Library | None, run: Map
     if probe.fingerprint != like.probe_fingerprint:
         raise ProbeMismatchError(
             f"errors are known for tasks embedded by {format_space(like)}, and the weights of '{like.probe}' on this "
-            "machine are others, so distances would mean nothing. Install the versions that were tested: pip install "
-            "-c constraints.txt; or embed the task with the weights that were used."
+            "machine are different, so distances would mean nothing. Install the versions that were tested: pip "
+            "install -c constraints.txt; or embed the task with the weights that were used."
         )
     settings = EmbedSettings(method=(like.provenance.get("settings") or {}).get("method") or "robust")
     made = embed(task, probe, settings=settings, **{name: run[name] for name in run if name != "download"})
@@ -348,8 +348,8 @@ class Case:
             parts += [own.select(self.shots)] if own.tasks else []
             if others := own.info["other_spaces"]:
                 self.notes.append(
-                    f"Errors of {pluralize(others, 'task')} of your library are not used, for there is no embedding by "
-                    f"{format_space(self.embedding)}. Embed what they are of: {format_embed_command(self.embedding)}"
+                    f"Errors of {pluralize(others, 'task')} of your library are not used: they have no embedding by "
+                    f"{format_space(self.embedding)}. Embed them: {format_embed_command(self.embedding)}"
                 )
         if not parts:
             raise DataError(self.notes[0] if self.notes else _no_errors(library))
@@ -377,8 +377,8 @@ class Case:
                 self.smaller[model.location] = here, halvings
         if lost := sorted({error.expert for error in self.errors} & apart):
             self.notes.append(
-                f"Errors of {', '.join(lost)} in your library are not used: they are at another image size than the "
-                "known ones. Those at smaller images count, down to a half."
+                f"Errors of {', '.join(lost)} in your library are not used: their image size differs from that of the "
+                "known ones. Only smaller sizes are used, down to a half."
             )
         self.errors = [error for error in self.errors if error.expert not in apart]
 
@@ -390,7 +390,7 @@ class Case:
         is_seen |= ~known.is_candidate[is_own].all(0)
         if is_own.all():
             raise DataError(
-                f"errors are known of '{self.embedding.task}' alone, so there is no other task to learn from. Measure "
+                f"errors are known only for '{self.embedding.task}', so there is no other task to learn from. Measure "
                 "them on other tasks, too: task2vec error-matrix; or use what comes with the package: evidence=None, "
                 "without --evidence"
             )
@@ -408,7 +408,7 @@ class Case:
             listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             self.notes.append(f"Excluded because they were trained on images or labels of this task: {listed}.")
         if lost := [model.name for model in known.models if model.location is not None and not model.is_loadable]:
-            self.notes.append(f"Excluded because their file of weights is gone: {', '.join(lost)}.")
+            self.notes.append(f"Excluded because their weights file is missing: {', '.join(lost)}.")
         self.is_allowed &= ~is_seen
 
     @property
@@ -475,8 +475,8 @@ class Case:
         here = {*self.measured, *(model.name for model in ready)}
         if lacking := [row.model for row in rows[:count] if row.model not in here]:
             self.notes.append(
-                f"Not measured, for weights are not on this machine: {', '.join(lacking)}. Download them: --download "
-                "(download=True)"
+                f"Not measured, because the weights are not on this machine: {', '.join(lacking)}. Download them: "
+                "--download (download=True)"
             )
         return ready[:count]
 
@@ -693,7 +693,7 @@ class Case:
         mean, best = self.metatask.mean, self.average_best
         known = np.isfinite(mean) & self.metatask.is_candidate
         if best is None or not known[:, number].any():
-            return "No error of it is known."
+            return "Its errors are not known."
         if number == best:
             return f"Best on average over {pluralize(int(known[:, number].sum()), 'known task')}."
         both = np.flatnonzero(known[:, number] & known[:, best] & np.isfinite(self.distances))
@@ -713,7 +713,7 @@ class Case:
             is_confident = self.is_confident and best is not None and best is not first
             return is_confident, f"{start}.{self._compare_measured(rows, best)}"
         if best is None:
-            words = f"No error of a linear classifier on any candidate is known: {first.model} is only the first."
+            words = f"No error of a linear classifier on any candidate is known: {first.model} is simply the first one."
             return False, f"{words} Measure them on your images: --measure-top K."
         if self.is_confident and first.gain is not None:
             gain = f"{format_points(first.gain)} lower than the average-best model, {best.model}"
@@ -757,26 +757,26 @@ class Case:
             if np.nanmin(self.distances) > np.nanmax(nearest):
                 yield (
                     f"No known task is similar: the nearest is at distance {np.nanmin(self.distances):.3f}, and no "
-                    f"known task is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions rely on the "
-                    "average task."
+                    f"known task is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions are those for "
+                    "an average task."
                 )
         every = self.metatask.models
         if told := [one.name for one in every if one.location in self.smaller and one.name not in self.measured]:
             yield (
-                f"Errors on this task at smaller images count, too ({', '.join(told)}). They are lowered by what "
-                "larger images gain on average."
+                f"Errors on this task at smaller image sizes are used, too ({', '.join(told)}), reduced by the average "
+                "gain from larger images."
             )
         used = {error.protocol for error in chain(self.errors, *self.measured.values())}
         if others := sorted(used - {*self.metatask.protocols}):
             yield (
                 f"Errors of your library, or on this task, were measured by '{others[0]}', the known ones by "
-                f"'{self.metatask.protocols[0]}': similar, not the same."
+                f"'{self.metatask.protocols[0]}': similar, but not the same."
             )
         if self.is_multilabel:
             measure = "" if self.measured else ", and measure: --measure-top K"
             yield (
                 "The task has several labels per image, and most known tasks have one: use the predicted errors as a "
-                f"ranking, not as figures{measure}."
+                f"ranking, not as exact values{measure}."
             )
         models = [self.metatask.models[number] for number in order]
         if self.median_class < FEWEST and not self.measured:
@@ -788,7 +788,7 @@ class Case:
         if self.train_images is not None:
             yield (
                 f"Half of the images are for testing, so the median class has {self.train_images} for training. Known "
-                f"errors are those of classifiers trained on {self.shots}: expect higher errors, and another order."
+                f"errors are those of classifiers trained on {self.shots}: expect higher errors and another ranking."
             )
         unknown = zip(models, np.asarray(np.isnan(self.metatask.mean[:, order]).all(0)), strict=True)
         if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:

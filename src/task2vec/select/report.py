@@ -182,8 +182,8 @@ class Recommendation:
             parts.append(f"{_fold(head, width)}\n\n{table}\n\n{_fold(train, width)}\n    {printable(command)}")
         if self.zoo:
             head = (
-                "Models of the zoo to fine-tune, ranked by errors that others published (all models: task2vec models). "
-                "Nobody measured them on tasks like yours. Test errors predicted for fine-tuning on "
+                "Models of the zoo to fine-tune, ranked by published errors (all models: task2vec models). Nobody has "
+                "measured them on tasks like yours. Test errors predicted for fine-tuning on "
                 f"{format_shots(self.shots)}:"
             )
             parts.append(f"{_fold(head, width)}\n\n{_draw_zoo(self.zoo, width)}\n\n    {printable(self.zoo[0].load)}")
@@ -260,13 +260,13 @@ def format_labels(labels: Labels) -> str:
 
     Example:
         >>> format_labels(Labels(target=0.1, images=33, low=None, high=None, present=10, limit=80))
-        'Labels: an error of 10.0% takes about 33 training images per class; there are 10 now.'
+        'Labels: an error of 10.0% requires about 33 training images per class; there are 10 now.'
     """
     more = f"more than {labels.limit}"
     ends = "" if labels.low is None else f" (90% interval {labels.low} to {labels.high or more})"
     number = more if labels.images is None else f"about {labels.images}"
     target = format_percent(labels.target)
-    words = f"Labels: an error of {target} takes {number} training images per class{ends}"
+    words = f"Labels: an error of {target} requires {number} training images per class{ends}"
     return f"{words}; there {'is' if labels.present == 1 else 'are'} {labels.present} now."
 
 
@@ -315,7 +315,7 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
     text = ("model", "nearest", "load")
     lines, _ = format_table(table, width=width, text=text, shorten=["model"], drop=drop)
     lines += [f"and {len(rows) - len(table)} more"] if len(table) < len(rows) else []
-    star = ["* best on average of these candidates"] if any(row.is_average_best for row in rows[:limit]) else []
+    star = ["* best on average among these candidates"] if any(row.is_average_best for row in rows[:limit]) else []
     return "\n".join([*lines, *star])
 
 

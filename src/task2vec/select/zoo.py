@@ -273,7 +273,7 @@ class Zoo:
             return number
         names = difflib.get_close_matches(name, self.numbers, n=3, cutoff=0.5)
         near = f" Did you mean {' or '.join(names)}?" if names else ""
-        what = f"there is no model '{name}' in the zoo, so nothing is known of it."
+        what = f"there is no model '{name}' in the zoo, so nothing is known about it."
         raise UsageError(f"{what}{near} List them: task2vec models")
 
     def read_licenses(self, license: str | Sequence[str]) -> frozenset[str]:
@@ -305,8 +305,8 @@ class Zoo:
         """
         if way not in WAYS or not anchors:
             raise UsageError(
-                f"way={way!r} with {len(anchors)} anchors is not possible: a quality is that for a way, compared with "
-                f"anchors. Pass a way ({', '.join(WAYS)}) and at least one anchor."
+                f"way={way!r} with {len(anchors)} anchors is not possible: a quality is defined for a way and relative "
+                f"to anchors. Pass a way ({', '.join(WAYS)}) and at least one anchor."
             )
         unique, where = np.unique([self._number(name) for name in (*names, *anchors)], return_inverse=True)
         with threadpool_limits(1):  # matrices are small, and threads would wait for one another

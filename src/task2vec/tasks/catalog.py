@@ -268,7 +268,7 @@ class Catalog:
         files = open_files(self.root, [str(self.paths[row]) for row in rows])
         found = inspect_images(files, name=self.name, num_workers=num_workers, progress=progress)
         outcomes = dict(zip(rows, found, strict=True))
-        drawn = "" if images is None else f"up to {images} images drawn by seed {seed}"
+        drawn = "" if images is None else f"up to {images} images drawn with seed {seed}"
         how = ", ".join(filter(None, (split and f"split {split}", drawn)))
         source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), how)))
         tasks, failed = [], {}

@@ -89,7 +89,7 @@ def to_tasks(sources: Any, **options: Any) -> tuple[Task, ...]:
     if isinstance(sources, Task | str | os.PathLike) or _is_huggingface(sources) or is_frame(sources):
         sources = [sources]
     if not isinstance(sources, Iterable):
-        raise UsageError(f"a {type(sources).__name__} is no list of tasks. Pass tasks, or of each {SOURCES}.")
+        raise UsageError(f"a {type(sources).__name__} is not a list of tasks. Pass tasks, or for each {SOURCES}.")
     return tuple(to_task(source, **options) for source in sources)
 
 

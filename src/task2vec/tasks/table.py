@@ -186,12 +186,12 @@ def is_frame(table: Any) -> bool:
 def _read_frame(table: Any) -> Columns:
     """The cells of a frame, or of a dict of columns, as Python values."""
     if not is_frame(table):
-        raise UsageError(f"a {type(table).__name__} is no table. Pass the path of one, or a pandas or polars frame.")
+        raise UsageError(f"a {type(table).__name__} is not a table. Pass the path of one, or a pandas or polars frame.")
     given = {str(name): table[name] for name in (table if isinstance(table, Mapping) else table.columns)}
     columns = Columns({name: one.tolist() if hasattr(one, "tolist") else list(one) for name, one in given.items()})
     if len(counts := {len(cells) for cells in columns.values()}) > 1:
         raise UsageError(
-            f"the columns have {quote([*map(str, sorted(counts))])} cells, so rows are unclear. Pass as many of each."
+            f"the columns have {quote([*map(str, sorted(counts))])} cells, so rows are unclear. Pass equally long ones."
         )
     return columns
 
