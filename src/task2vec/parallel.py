@@ -144,8 +144,8 @@ def open_backend(
 ) -> Backend:
     """A backend; all of them give the same results.
 
-    On a CPU numerical results have the same bytes only if `threads` is the same, too: a sum that is split among threads
-    is rounded differently. Backend, number of jobs and order of units change nothing.
+    On a CPU, numerical results have the same bytes only if `threads` is the same, too: a sum that is split among
+    threads is rounded differently. Backend, number of jobs and order of units change nothing.
 
     Args:
         name: "serial" (this process), "processes" (of this machine) or "ray" (a Ray cluster).

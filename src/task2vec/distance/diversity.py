@@ -97,7 +97,7 @@ def diversity(
 ) -> Diversity:
     """The mean distance between the batches of a collection, its error, and how much of it is noise.
 
-    It depends on the size of the batches: fewer images make more noise. Compare collections by batches of one size.
+    It depends on the size of the batches: fewer images mean more noise. Compare collections with batches of one size.
 
     Args:
         batches: embeddings of batches that share no images; at least three.

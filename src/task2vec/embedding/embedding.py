@@ -125,17 +125,17 @@ class EmbedSettings:
             "variational": the paper's optimisation itself, slow, as a reference (see docs/explanation/embedding.md).
         seeds: how labels and images are drawn: "balanced" by their share of the Fisher; "plain" images uniformly and
             labels y ~ p, for comparison; "all" of them, without any sampling.
-        max_samples: how many (image, label) pairs are back-propagated at most. Fewer are drawn where that is enough
-            (see `task2vec.fisher.sampling`), unless `rel_tol` asks for a precision.
+        max_samples: maximum number of (image, label) pairs that are back-propagated. Fewer are drawn if that is enough
+            (see `task2vec.fisher.sampling`), unless `rel_tol` sets a precision.
         rel_tol: stop earlier, once the median relative standard error of the filters is below this.
         smoothing: how far every filter is moved towards the mean of its layer, from 0 to below 1; the norm stays.
         l2: penalty of the head per class: with C classes l2 / C beside a mean loss (see `task2vec.head.fit`).
-        balance: weigh every class the same, as the paper does by drawing images uniformly over classes.
-        beta: weight of the prior beside a loss that is summed over the images (see `task2vec.fisher.estimate`).
-        split_half: also embed two halves of the task, each with a head of its own and half of the pairs. It costs
-            another Fisher pass and two heads, and shows how far other images would have moved the embedding.
-        seed: of every random draw.
-        dtype: arithmetic of the probe. "bfloat16" changes single filters by some 10%: compare it only with itself.
+        balance: give every class the same weight, as the paper does by drawing images uniformly over classes.
+        beta: weight of the prior relative to a loss summed over the images (see `task2vec.fisher.estimate`).
+        split_half: also embed two halves of the task, each with its own head and half of the pairs. It costs another
+            Fisher pass and two heads, and shows how far other images would have moved the embedding.
+        seed: of all random numbers.
+        dtype: arithmetic of the probe. "bfloat16" changes single filters by about 10%: compare it only with itself.
         variational: how the variational method trains; the other methods ignore it.
     """
 
@@ -173,13 +173,13 @@ class Embedding:
         task: name of the task.
         probe: name of the probe.
         fisher: mean Fisher information of each filter.
-        stderr: its standard error (how far it would change with other images of the same kind, the head being fixed;
-            for the variational method, only how far its optimisation still moves).
-        prior: the value of a task without information.
-        layers: name and number of filters of each layer, in the order of the numbers.
+        stderr: its standard error (how much it would change with other images of the same kind and a fixed head; for
+            the variational method, only how much its optimisation still moves).
+        prior: the value for a task without information.
+        layers: name and number of filters of each layer, in the order of the coordinates.
         provenance: fingerprints of task and probe, settings, versions, counts, head metrics, effective images.
-        halves: the Fisher of two halves of the task, each embedded by itself, with `EmbedSettings(split_half=True)`:
-            what other images of the same kind would have changed, head included (see `task2vec.distance.with_error`).
+        halves: the Fisher of two halves of the task, each embedded separately, with `EmbedSettings(split_half=True)`:
+            the effect of other images of the same kind, including the head (see `task2vec.distance.with_error`).
     """
 
     task: str

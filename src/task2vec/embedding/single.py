@@ -79,11 +79,11 @@ def embed(
 ) -> Embedding:
     """The embedding of `task` by `probe` (the default one if None).
 
-    What changes the numbers is in `settings`; the other arguments do not, beyond rounding (on a GPU, that of TF32). The
-    order of the images, the names and numbers of their labels, the number of workers and earlier calls change nothing.
+    Only `settings` change the numbers; the other arguments do not, beyond rounding (on a GPU, that of TF32). The order
+    of the images, the names and numbers of their labels, the number of workers and earlier calls change nothing.
 
     Args:
-        task: a task, or anything that `to_task` makes one of: a folder, a table, a frame, a dataset, (paths, labels).
+        task: a task, or anything that `to_task` accepts: a folder, a table, a frame, a dataset, (paths, labels).
         probe: what `load_probe` returns.
         settings: see `EmbedSettings`.
         device: "cpu", "cuda"; None uses a GPU if there is one.

@@ -111,8 +111,8 @@ class ExpertProbe(Probe):
 def load_expert(expert: Expert | str | Path, *, download: bool = False) -> ExpertProbe:
     """The network of an expert as a probe, under the expert's name.
 
-    `expert` is an entry of a library, which says where its weights are, or the path of a file that `train_expert`
-    wrote. The source task is known to the probe, so that errors on it are marked.
+    `expert` is an entry of a library, which holds the location of its weights, or the path of a file written by
+    `train_expert`. The probe knows its source task, so that errors on it are marked.
     """
     if isinstance(expert, Expert):
         probe = _load_network(expert, download=download)

@@ -36,17 +36,17 @@ def load_probe(
 ) -> Probe:
     """A frozen probe, with the preprocessing its weights were trained with.
 
-    A name is looked up in timm, then in torchvision; `timm:NAME` and `torchvision:NAME` choose one. Weights come from
-    `weights` (a safetensors or `weights_only` torch file), else from the local caches or the offline package, and are
-    downloaded only if `download` is set.
+    A name is looked up in timm, then in torchvision; `timm:NAME` and `torchvision:NAME` select one. Weights come from
+    `weights` (a safetensors or `weights_only` torch file), otherwise from the local caches or the offline package, and
+    are downloaded only if `download` is set.
 
     Args:
-        name_or_module: a model's name, or a module. Its copy is put into eval mode; the probe's `source` says so where
-            it was in train mode.
-        weights: a local file of weights; the head may be missing from it.
-        head: name of the final classifier layer; known for a named model and for modules of timm and torchvision.
-        transform: from a PIL image to the network's input tensor, deterministic; known for the same, except networks
-            of torchvision that were trained in several ways.
+        name_or_module: the name of a model, or a module. A copy of it is put into eval mode; the probe's `source` says
+            so if it was in train mode.
+        weights: a local weights file, with or without the head.
+        head: name of the final classifier layer; known for named models and for modules of timm and torchvision.
+        transform: deterministic, from a PIL image to the network's input tensor; known for the same models, except
+            networks of torchvision that were trained in several ways.
         size: side of the square images, if not the model's own (smaller is faster).
         download: allow downloading weights that are not on this machine.
 

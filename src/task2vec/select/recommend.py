@@ -94,41 +94,42 @@ def recommend(
 ) -> Recommendation:
     """The models that suit a task, with the predicted test error of each and its interval.
 
-    Where the evidence does not beat the average-best model, which is the best on average over all known tasks, it says
-    so and recommends that one.
+    If the evidence does not favour another model over the average-best model, which is the best on average over all
+    known tasks, that one is recommended, and the verdict says so.
 
     Args:
-        what: an embedding; or a task, or anything that `to_task` makes one of (a folder, a table, a dataset), which is
+        what: an embedding; or a task, or anything that `to_task` accepts (a folder, a table, a dataset), which is
             embedded in the space of the evidence.
-        evidence: None takes the meta-task that comes with the package, and what was measured in `library`; "bundle" and
-            "library" take one of them; a `MetaTask`, or the path of one, takes the place of that of the package.
-        library: where errors, models and embeddings are found, and where new ones are kept; None does without.
-        candidates: only these: names of models that errors are known of, models of timm or torchvision, files of
-            experts. By default all whose errors are known and whose weights are available.
-        measure_top: measure the error of so many of the best candidates on the task's own images, of those whose
-            weights are on this machine (or, with `download`, can be downloaded). An interrupt (Ctrl-C) stops measuring,
-            and what was measured until then is used.
+        evidence: None uses the meta-task that comes with the package and the errors in `library`; "bundle" and
+            "library" use only one of them; a `MetaTask`, or the path of one, replaces that of the package.
+        library: where errors, models and embeddings are looked up, and where new ones are stored; None uses no library.
+        candidates: only these: names of models with known errors, models of timm or torchvision, files of experts. By
+            default all models with known errors and available weights.
+        measure_top: number of the best candidates to measure on the task's own images, among those whose weights are on
+            this machine (or, with `download`, can be downloaded). An interrupt (Ctrl-C) stops measuring, and the errors
+            measured until then are used.
         budget: the time that reading, embedding and measuring may take together, in seconds or like "2m". If all
-            candidates whose weights are on this machine can be measured in it, they are; else the embedding says which
-            are measured first, until another one promises less than 0.1 points. Many images are sampled.
+            candidates whose weights are on this machine can be measured in that time, they are; otherwise they are
+            measured in an order that the embedding suggests, until the expected gain from another one is less than 0.1
+            points. If there are many images, a sample is used.
         seeds: number of splits to measure on.
-        shots: "half" of the images, or a number of images per class, that classifiers are trained on. None goes by the
-            median class: with up to ten images it is the most that leave half of them for testing, else "half".
-        probe: of the spaces that errors are known in, the one of this probe; None takes the first.
+        shots: "half" of the images, or a number of images per class, that classifiers are trained on. None chooses by
+            the median class: with up to ten images, the most that leave half of them for testing, otherwise "half".
+        probe: use the space of this probe, among those with known errors; None takes the first.
         max_params: leave out models with more parameters, such as "10M".
         max_time: leave out models that take longer for 1,000 images on this machine, in seconds; they are timed.
-        license: leave out models whose weights have another licence than these, or an unknown one. "permissive" stands
-            for apache-2.0, bsd-3-clause, cc-by-4.0 and mit; "unknown" keeps the unknown ones.
+        license: leave out models whose weights have none of these licences, or an unknown one. "permissive" stands for
+            apache-2.0, bsd-3-clause, cc-by-4.0 and mit; "unknown" keeps the unknown ones.
         offline: leave out models whose weights are not on this machine.
-        device: "cpu", "cuda"; None takes a GPU if there is one. This and the next two change no number.
+        device: "cpu", "cuda"; None takes a GPU if there is one. This and the next two do not change the results.
         num_workers: threads that decode images.
         batch_size: images per step.
         download: download weights that are not on this machine.
         progress: show progress bars on standard error.
-        embedding: of the task or folder, where there is one already.
+        embedding: of the task or folder, if there already is one.
 
     Raises:
-        ProbeMismatchError: The embedding is by a probe that no errors are known for.
+        ProbeMismatchError: No errors are known for the probe of the embedding.
         DataError: No error is known at all.
 
     Example:

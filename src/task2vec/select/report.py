@@ -80,11 +80,11 @@ class Recommendation:
     Attributes:
         task: name of the task.
         choice: the model to start from.
-        verdict: why, in words; where the evidence does not beat the average-best model, it says so.
-        is_confident: whether there is reason to prefer another than the average-best model.
+        verdict: why, in words; if the evidence favours no other model over the average-best one, it says so.
+        is_confident: whether the evidence favours another model over the average-best one.
         average_best: the average-best model: the best on average over all known tasks.
         rows: models that can be loaded.
-        others: models whose errors are known but whose weights are not available: what training one would be worth.
+        others: models whose errors are known but whose weights are not available: the value of training one.
         neighbours: names and symmetric distances of the nearest known tasks.
         shots: what the classifiers of the errors were trained on: "half" of the images, or so many per class.
         train_images: images of the median class of this task to train on (half), where these are fewer than `shots`.
@@ -94,12 +94,12 @@ class Recommendation:
         known: what is known, in words.
         images: of the task.
         classes: of the task.
-        notes: what should be known before it is relied upon.
-        seconds: that it took, reading and embedding not counted.
+        notes: caveats.
+        seconds: the time it took, without reading and embedding.
         is_interrupted: whether measuring was interrupted; what was measured until then is used.
         failures: models that could not be measured, and why.
         budget: seconds that were given, if any.
-        spent: seconds of the budget by what they were spent on: "embedding" and "measuring", timing included.
+        spent: seconds of the budget by use: "embedding" and "measuring", including timing.
         measured_images: images that errors were measured on within the budget: all, or a sample.
         is_embedded: whether the task was embedded; a budget may do without.
         labels: how many images the recommended model needs for a lower error, once its error was measured.
