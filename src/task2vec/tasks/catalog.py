@@ -236,8 +236,8 @@ class Catalog:
             split: The images of one split, such as "train"; of all if not given.
             images: Draw that many without replacement; all if not given.
             seed: Another seed draws other images.
-            allow_bad: Go on when more than 5% of the images cannot be read.
-            num_workers: Threads that decode; chosen from the number of processors if not given. The tasks are the same.
+            allow_bad: Continue if more than 5% of the images cannot be read.
+            num_workers: Threads that decode; by default chosen from the number of CPU cores. The tasks are the same.
             progress: Show a progress bar when reading takes longer than two seconds.
 
         Raises:

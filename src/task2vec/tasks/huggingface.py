@@ -50,8 +50,8 @@ def from_huggingface(
 ) -> Task:
     """The task of a Hugging Face dataset.
 
-    Columns are found by their type: the one of images, and one of class labels, of lists of class labels (multi-label),
-    or all those of booleans (multi-label). Where that leaves a choice, name them. Classes that no row belongs to, and
+    Columns are found by their type: one of images, and one of class labels or of lists of class labels (multi-label),
+    or all boolean columns (multi-label). If this is ambiguous, name the columns. Classes that no row belongs to, and
     labels of a list that all rows have, are left out, with a warning.
 
     Args:
@@ -62,8 +62,8 @@ def from_huggingface(
         label_columns: One column of classes, or several of 0 and 1 for multi-label.
         download: Allow downloading a dataset that is not on this machine. Scripts are never run.
         name: The name of the task; the name of the dataset if not given.
-        allow_bad: Go on when more than 5% of the images cannot be read.
-        num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
+        allow_bad: Continue if more than 5% of the images cannot be read.
+        num_workers: Threads that decode; by default chosen from the number of CPU cores. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:

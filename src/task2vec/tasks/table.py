@@ -70,8 +70,8 @@ def read_table(
         label_columns: The columns of labels. If not given, all but those of paths and splits; if these are not all 0
             and 1, the one that is named like a label (label, class, target ...).
         name: The name of the task; the file name without its ending if not given.
-        allow_bad: Go on when more than 5% of the images cannot be read.
-        num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
+        allow_bad: Continue if more than 5% of the images cannot be read.
+        num_workers: Threads that decode; by default chosen from the number of CPU cores. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Two people who have the same images under the same partition have the same task, whatever the names and numbers of the
 classes, the order of the images, and the files or dataset that they come from. Images are the same if their decoded
-pixels are: another JPEG decoder may decode others, and the task is then another one. `Task.canonical` makes that exact:
+pixels are: with another JPEG decoder, pixels and thus the task may differ. `Task.canonical` makes that exact:
 classes are sorted by the SHA-256 of their members and images by their own, so that everything computed afterwards
 agrees to the bit. The one exception: where *identical* images have different rows in a multi-label task, columns may
 stay tied.
@@ -360,8 +360,8 @@ def join_tasks(tasks: Sequence[Any], *, merge_classes: bool = False, name: str |
     Images are the same if their pixels are. Multi-label tasks can be joined if they have the same attributes.
 
     Args:
-        tasks: Two tasks or more, or anything that `to_task` makes tasks of, all single-label or all multi-label.
-        merge_classes: Classes of one name in two tasks are one class. If they are not, rename them before.
+        tasks: Two tasks or more, or anything that `to_task` accepts, all single-label or all multi-label.
+        merge_classes: Merge classes with the same name. If they are different classes, rename them first.
         name: The name of the union; the names of the tasks joined by " + " if not given.
 
     Raises:
