@@ -1,4 +1,4 @@
-"""How often the 95 % intervals of the Fisher hold, per filter, on real tasks.
+"""How often the 95% intervals of the Fisher hold, per filter, on real tasks.
 
     python benchmarks/coverage.py [--probe resnet34] [--shared DIR] [--device cuda] [--json docs/measured/coverage.json]
 

@@ -2,7 +2,7 @@
 
 The pool is seven pretrained networks and an expert for each of 38 datasets (`experiments.metatask.build domains`).
 Every source of images is left out in turn, with its experts. Shown are mean errors of what strategies choose, in
-percent, points over the average-best model with a 95 % interval over samples of sources, and the p of flipping the
+percent, points over the average-best model with a 95% interval over samples of sources, and the p of flipping the
 signs of sources; the same with the networks alone and with the experts alone, and the optimum, chosen on one half of
 the test images and measured on the other. Then on how many datasets the best expert is better than the best network,
 both chosen and measured in that way, and by how much.

@@ -6,7 +6,7 @@ Every source of the bundled meta-task is left out in turn, with all its tasks; a
   images per class at which the error is that measured at 20 per class or with half of the images. Within a factor of
   two is right. What is known comes from one half of the test images and the truth from the other, or both from the same
   images but different splits. `noise alone` is the share for one who knows the slope of the true curve: errors of so
-  few test images allow no more. Where the error falls by less than 15 %, the question is ill-posed: `flat` cases,
+  few test images allow no more. Where the error falls by less than 15%, the question is ill-posed: `flat` cases,
   listed apart. The truth is 13 to 20 in most cases, so a constant factor is right nearly always, and of no use for
   another target. So a second test asks whether the error at 20 per class is lower by a third than the known one.
 - How to tune: from the linear error of a split, predict that of fine-tuning the whole network on the same split; and

@@ -4,7 +4,7 @@ Every whole dataset of the bundle is a task; all tasks of its source are left ou
 are one half of the test images (on which models are measured, on three splits), and what is chosen is judged on the
 other half; then the other way round. Shown are points of error over the network that is the best on average over all
 sources, the asked one included, and over the one with the best ImageNet accuracy: means over sources, with standard
-errors and p-values of a sign-flip test over sources. Then how far predictions miss, how many errors the 90 % intervals
+errors and p-values of a sign-flip test over sources. Then how far predictions miss, how many errors the 90% intervals
 cover and how wide they are, by thirds of difficulty and with both probes; and the seconds of a recommendation
 (`--time`).
 """

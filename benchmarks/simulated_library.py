@@ -5,7 +5,7 @@ centred over its filters). What those say about libraries is kept in four parts:
 
 - Tasks come in datasets of 5 to 500 tasks (log-uniform). A dataset mixes three real tasks, with weights of its own for
   every task in it, spread by 1.2 around the mean of all.
-- A dataset has a direction of its own. Of what sets one of our three real datasets apart, 70 % lies outside of all
+- A dataset has a direction of its own. Of what sets one of our three real datasets apart, 70% lies outside of all
   tasks of the other two, with a standard deviation of 0.9 to 1.05. Here it is what a real task has that the 42 others
   do not, turned round within each layer by a random number of filters (so its size, its layers and its outliers are
   real, and no two datasets share it), with a standard deviation of 0.8. Real libraries will repeat themselves more.

@@ -4,7 +4,7 @@ Three networks were measured at 112 and 160 pixels (`experiments.metatask.build 
 bundle has at 224 pixels, with the same splits. First by how much errors are higher per halving of the size, on the
 scale of the combined strategy, and how far that differs between tasks and between the networks of a task: `SIZE_SHIFT`
 and what follows it. Then what errors at small images are worth to `recommend`: how far predictions for five networks at
-their own size miss, how many errors the 90 % intervals cover, how wide they are, and points of the network with the
+their own size miss, how many errors the 90% intervals cover, how wide they are, and points of the network with the
 lowest predicted error over the average-best one. The source of the task is left out of all but the three constants.
 """
 

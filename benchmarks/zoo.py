@@ -8,11 +8,11 @@ chosen that `task2vec.select.zoo` predicts the lowest error for. Regret is what 
 the table, in points. For comparison: the model with the best ImageNet accuracy (in the table itself where it has one,
 else as timm reports it), the model that is best on average over the other datasets of the table, by log-odds of errors,
 by accuracy and by rank, and a random one. Coverage is the share of models whose value on the scale of log-odds, after
-the mean of all, lies in the 90 % interval.
+the mean of all, lies in the 90% interval.
 
 Most of the zoo is in no table. So models are left out as well, an eighth at a time, everywhere: how well does the
 predicted quality correlate with the measured mean of each in its table, and how well does ImageNet accuracy (of those
-that have results)? Coverage is the share of their errors within the 90 % interval, given how hard the datasets are.
+that have results)? Coverage is the share of their errors within the 90% interval, given how hard the datasets are.
 Here only models that load by name take part.
 """
 

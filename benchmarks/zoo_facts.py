@@ -8,7 +8,7 @@ from what might be known of a new dataset: nothing (a constant), the number of c
 the same images (MIEB, 16 per class), and the linear error of our own default network on a sample of them or of a near
 relative (`benchmarks.published.NAMES`). The last line is what `task2vec recommend` could do: the line fitted on MIEB,
 applied to our own error, moved by what the zoo says of the two networks. RMSE is in points, beside that of a constant
-on the same datasets; coverage and median width are those of the 90 % interval.
+on the same datasets; coverage and median width are those of the 90% interval.
 
 Seconds: docs/measured/fastai_seconds.csv has the seconds of fine-tuning on Planet that tcapelle/fastai_timm published
 (fastai_timm.csv at fc5034c, median of the first three runs, of models of the zoo). Spearman correlations with them.

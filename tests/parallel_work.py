@@ -175,7 +175,7 @@ def check_deaths(backend: Backend, folder: Path, deaths: dict[str, int], *, caus
     assert values == {name: ["first", "second"] if deaths[name] < 3 else [] for name in deaths}
     failure = ends.pop("always")
     assert failure is not None and (failure.kind, failure.exit_code) == ("ResourceError", 5)
-    assert f"'always' was given up: its process died 3 times ({cause}" in failure.message
+    assert f"'always' was abandoned: its process died 3 times ({cause}" in failure.message
     assert set(ends.values()) == {None}
 
 

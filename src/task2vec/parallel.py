@@ -144,8 +144,8 @@ def open_backend(
 ) -> Backend:
     """A backend; all of them give the same results.
 
-    On a CPU numerical results have the same bytes only if `threads` is the same, too: a sum that is split among threads
-    is rounded differently. Backend, number of jobs and order of units change nothing.
+    On a CPU, numerical results have the same bytes only if `threads` is the same, too: a sum that is split among
+    threads is rounded differently. Backend, number of jobs and order of units change nothing.
 
     Args:
         name: "serial" (this process), "processes" (of this machine) or "ray" (a Ray cluster).
@@ -169,7 +169,7 @@ def open_backend(
     elif any(count is not None and count < 1 for count in (jobs, threads)):
         problem = f"jobs={jobs} (--jobs) and threads={threads} must be at least 1, or left out."
     elif name == "serial" and jobs not in (None, 1):
-        problem = f"jobs={jobs} needs several processes, and 'serial' is this one alone. Use --backend processes."
+        problem = f"jobs={jobs} needs several processes, but 'serial' uses only this one. Use --backend processes."
     elif name != "ray" and address is not None:
         problem = f"address={address!r} is for Ray, not for backend '{name}'. Add backend='ray' (--backend ray)."
     if problem is not None:
@@ -238,7 +238,7 @@ def _explain_travel(what: str) -> Iterator[None]:
     except Exception as error:
         raise UsageError(
             f"{what} another process ({type(error).__name__}: {error}). Use backend='serial' (--backend serial), or "
-            "make it of plain values, files, and classes of a module that every process can import."
+            "build it from plain values, files, and classes of a module that every process can import."
         ) from error
 
 
@@ -293,7 +293,7 @@ def _run_units(
 def _give_up(unit: Unit, cause: str) -> bytes:
     """What `perform` would return for a unit whose process died too often."""
     error = ResourceError(
-        f"'{unit.key}' was given up: its process died {MOST_ATTEMPTS} times ({cause}). Memory may have run out: "
+        f"'{unit.key}' was abandoned: its process died {MOST_ATTEMPTS} times ({cause}). Memory may have run out: "
         "use fewer jobs (--jobs), or run it alone with backend='serial'."
     )
     return pack(([], Failure.of(error), True))
@@ -365,7 +365,7 @@ class _Worker:
         if self.has_begun:
             return _give_up(unit, cause)
         raise ResourceError(
-            f"{MOST_ATTEMPTS} workers in a row died before they could begin ({cause}). Each imports the script, so "
+            f"{MOST_ATTEMPTS} workers in a row died before they could start ({cause}). Each imports the script, so "
             "put the call under `if __name__ == '__main__':`; if memory is short, use fewer jobs (--jobs)."
         )
 
@@ -505,7 +505,7 @@ class RayBackend(Backend):
             return self.ray.get(call)
         except self.ray.exceptions.RayTaskError as error:  # errors of the work are results, so this is the cluster's
             raise ResourceError(
-                f"a worker of Ray cannot begin ({_shorten(error)}). All machines of the cluster need the same Python, "
+                f"a Ray worker cannot start ({_shorten(error)}). All machines of the cluster need the same Python, "
                 "Ray and task2vec. Install them there: pip install 'task2vec[ray]'"
             ) from error
         except self.ray.exceptions.RayError as error:
@@ -543,7 +543,7 @@ def import_ray(*, is_alone: bool = True) -> ModuleType:
     except ImportError as error:
         raise MissingExtraError(
             "backend 'ray' needs Ray, which is not installed. Install it: pip install 'task2vec[ray]'; or use "
-            "backend='processes' (--backend processes), the processes of this machine."
+            "backend='processes' (--backend processes), which uses this machine."
         ) from error
 
 

@@ -20,7 +20,7 @@ from tests.plots.browser import Browser, Page, find_browser
 from tests.tiny_probe import make_tiny
 
 SETTINGS = t2v.EmbedSettings(max_samples=12)
-SECTIONS = ["At a glance", "What to do next", "Labels", "Copies", "Likeness", "Start from"]
+SECTIONS = ["At a glance", "What to do next", "Labels", "Copies", "Similar tasks", "Start from"]
 
 
 def make_report(what, **options):
@@ -89,7 +89,7 @@ def test_an_error_that_cannot_be_measured_is_not_shown():
     assert found.error is None and found.rank("error") is None and found.beats_chance is None
     assert "cannot be measured" in found.suggestions[0].text and found.to_dict()["error"] is None
     page = Page(found.to_html()).text
-    assert "cannot be measured" in page and "How hard: error" not in page
+    assert "cannot be measured" in page and "Difficulty: error" not in page
 
 
 def test_labels_by_chance_are_called_so():

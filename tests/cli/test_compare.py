@@ -92,7 +92,7 @@ def test_nearest_explains_where_nothing_can_be_compared(library, tmp_path):
     report = read("nearest", other)
     assert report["neighbours"] == [] and report["spaces"][0]["probe"] == "net"
     shown = call("nearest", other).stdout
-    assert "No embedding of the library can be compared" in shown and "task2vec embed PATH --probe" in shown
+    assert "No embedding in the library can be compared" in shown and "task2vec embed PATH --probe" in shown
     assert call("distance", "task 0", other).exit_code == 2
 
 

@@ -120,7 +120,7 @@ def test_without_a_home_nothing_is_computed_before_a_folder_is_named(photos, com
     refuse("--out DIR", "embed", photos, *SMALL, code=5)
     assert computed == []
     made = call("embed", photos, *SMALL, "--out", "x")
-    assert made.exit_code == 0 and "warning: nothing is saved to the library" in made.stderr
+    assert made.exit_code == 0 and "warning: nothing will be saved to the library" in made.stderr
     assert task2vec.load_embedding("x/photos.t2v.safetensors").task == "photos"
 
 

@@ -53,7 +53,7 @@ def test_folders_tables_and_published_datasets_in_one_run(data, tmp_path, own_li
     assert set(kept) == set(rows)
     for name, one in kept.items():
         head = one.provenance["head"]
-        assert rows[name][2:5] == [f"{100 * head['cv_error']:.1f}", "%", f"{one.norm():.3g}"]
+        assert rows[name][2:4] == [f"{100 * head['cv_error']:.1f}%", f"{one.norm():.3g}"]
 
 
 def test_the_same_command_again_finds_all_and_one_task_finds_that_of_several(data, opened):

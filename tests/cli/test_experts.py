@@ -63,7 +63,7 @@ def test_more_shots_than_there_are_images_are_warned_of(photos, tmp_path):
     train = int(np.ceil(np.median(read_folder(photos).counts) / 2))
     for shots in (train, train + 1):
         result = call("error-matrix", photos, *LITE, "--shots", shots, "--library", tmp_path)
-        is_warned = f"fewer than {shots} images (--shots), so all of it is trained on" in result.stderr
+        is_warned = f"fewer than {shots} images (--shots), so all are used for training" in result.stderr
         assert result.exit_code == 0 and is_warned == (shots > train)
 
 

@@ -72,9 +72,9 @@ def test_a_split_in_the_current_folder_and_names_with_dots(tmp_path, monkeypatch
 
 def test_nothing_is_lost_and_nothing_is_guessed(things):
     Path("things-report.html").write_text("my own notes")
-    refuse("exists and would be lost", "report", things)
+    refuse("exists and would be overwritten", "report", things)
     assert Path("things-report.html").read_text() == "my own notes"
-    refuse("no known format", "report", things, "--out", "report.pdf")
+    refuse("unknown format", "report", things, "--out", "report.pdf")
     refuse("does not exist", "report", "nowhere")
 
 

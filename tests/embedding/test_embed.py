@@ -327,12 +327,12 @@ def test_near_copies_are_warned_of_and_the_very_same_images_are_not(monkeypatch)
         own = embed(task, probe, settings=settings).provenance["warnings"]
         results = embed_many([plain, task], probe, settings=settings)
         found = {result.number: result.embedding.provenance["warnings"] for result in results}
-        assert found[1] == own and not any("near copies" in text for text in found[0])
-        return [text for text in own if "near copies" in text]
+        assert found[1] == own and not any("near-copies" in text for text in found[0])
+        return [text for text in own if "near-copies" in text]
 
     assert warn(21) == []
     (found,) = warn(23)
-    assert found.startswith("3 images look like near copies of each other, such as ")
+    assert found.startswith("3 images look like near-copies of each other, such as ")
     assert "'item 21'" in found and ("'item 3'" in found) + ("'item 22'" in found) == 1 and "task2vec report" in found
     assert warn(23, make_tiny(size=15)) == []  # too small to tell
     monkeypatch.setattr("task2vec.embedding.batching._MOST_COMPARED", 20)

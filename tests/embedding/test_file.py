@@ -82,7 +82,7 @@ def test_every_changed_byte_is_noticed(tmp_path):
 
 
 def test_other_schemas_are_named_with_the_remedy(tmp_path):
-    remedies = {99: r"schema 99, and this version reads 1.*pip install -U", None: r"schema None.*embed the task again"}
+    remedies = {99: r"schema 99, but this version reads 1.*pip install -U", None: r"schema None.*embed the task again"}
     for schema, words in remedies.items():
         refuse(EmbeddingFileError, words, load_embedding, write(tmp_path / "x", schema=schema))
 

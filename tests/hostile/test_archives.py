@@ -79,7 +79,7 @@ def test_d12_an_archive_is_no_folder_and_no_library_and_is_not_unpacked(tmp_path
     result = CliRunner().invoke(app, ["embed", str(archive)])
     assert result.exit_code == 3 and "is an archive" in result.stderr and "Traceback" not in result.stderr
     with Library.open(tmp_path / "library") as library:
-        refuse(LibraryError, "nothing of it was imported", library.merge, archive)
+        refuse(LibraryError, "nothing in it was imported", library.merge, archive)
         assert len(library) == 0
 
 

@@ -82,7 +82,7 @@ def refuse_and_leave_alone(folder, words):
 @pytest.mark.parametrize("version", [SCHEMA + 1, 1, 0, -(1 << 31)])
 def test_a_newer_older_or_unknown_schema_is_refused_and_left_alone(old, version):
     change_file(old, f"PRAGMA user_version = {version}")
-    words = f"has schema {version}, and this version reads schema {SCHEMA}"
+    words = f"has schema {version}, but this version reads schema {SCHEMA}"
     refuse_and_leave_alone(old, "newer task2vec" if version > SCHEMA else words)
     assert version > SCHEMA or Library.repair(old).embeddings == 6
 

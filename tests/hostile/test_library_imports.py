@@ -44,7 +44,7 @@ def home(tmp_path_factory):
 def refuse(library, path):
     """The words of the refusal; the library is as it was, to the byte."""
     before = read_bytes(library.folder)
-    error = making.refuse(LibraryError, "nothing of it was imported", library.merge, path)
+    error = making.refuse(LibraryError, "nothing in it was imported", library.merge, path)
     assert error.exit_code == 4 and read_bytes(library.folder) == before
     return str(error)
 

@@ -190,4 +190,4 @@ def test_a_task_that_kills_its_process_is_reported_and_the_rest_goes_on():
         found = run(tasks, processes)
     assert [result.embedding is None for result in found] == [False, True, False, False]
     assert isinstance(found[1].error, ResourceError)
-    assert "'task 1 (task 1)' was given up: its process died 3 times (signal 9)" in str(found[1].error)
+    assert "'task 1 (task 1)' was abandoned: its process died 3 times (signal 9)" in str(found[1].error)

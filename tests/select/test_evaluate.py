@@ -92,7 +92,7 @@ def test_strategies_that_cannot_be_fitted_are_left_out_with_their_reason():
     assert list(found.outcomes) == ["average_best"] and "symmetric distance" in found.left_out["asymmetric"]
     assert "Left out: asymmetric (no symmetric distance" in str(found)
     many = str(evaluate(metatask, ["average_best", "logme", "combined domain", "combined + logme"], resamples=9))
-    assert "Left out: 3 strategies, 'logme' and others, for the meta-task lacks what they need" in many
+    assert "Left out: 3 strategies, 'logme' and others, because the meta-task lacks what they need" in many
 
 
 def test_what_cannot_be_meant_is_refused():
@@ -100,7 +100,7 @@ def test_what_cannot_be_meant_is_refused():
     for match, metatask, options in (
         ("leave='universe'", alike, {"leave": "universe"}),
         ("no strategy called 'guess'.*average_best; size", alike, {"strategies": ["guess"]}),
-        ("'task 99' is none of the 9 tasks", alike, {"tasks": ["task 99"]}),
+        ("'task 99' is not one of the 9 tasks", alike, {"tasks": ["task 99"]}),
         ("no task to learn from", alike, {"leave": "dataset"}),
         ("no task has two candidates", alike.only(range(9), [0]), {}),
         ("no task to learn from", alike.only([0]), {}),

@@ -132,9 +132,9 @@ def test_a_column_for_each_model(put):
 
 def test_what_cannot_be_read_is_reported_with_its_line(put):
     for text, match in (
-        ("task,a\nx,12.5\n", r"line 2 of .*'12.5', which is no number from 0 to 1: divide percentages by 100"),
-        ("task,a\nx,-0.1\n", "line 2 of .*'-0.1', which is no number from 0 to 1"),
-        ("task,a\nx,many\n", "line 2 of .*'many', which is no number"),
+        ("task,a\nx,12.5\n", r"line 2 of .*'12.5', which is not a number from 0 to 1: divide percentages by 100"),
+        ("task,a\nx,-0.1\n", "line 2 of .*'-0.1', which is not a number from 0 to 1"),
+        ("task,a\nx,many\n", "line 2 of .*'many', which is not a number"),
         ("task,a\nx,0.1,0.2\n", "line 2: 3 cells where the header has 2"),
         ("task,model,accuracy\nx,a,0.1\n", "line 1 of .*no column 'error'"),
         ("task,model,error\nx,a,0.1\n\nx,a,0.2\n", "line 4 of .*again, after line 2"),
@@ -167,7 +167,7 @@ def test_distances_are_matched_by_name_and_one_way_is_enough(put):
     for text, match in (
         ("task,x\nx,0\n", "no row for the task 'y', which"),
         ("task,p,q\nx,0,1\ny,1,0\n", "has 'p' and no task"),
-        ("task,x,y\nx,0,-1\ny,1,0\n", "line 2 of .*'-1', which is no number from 0"),
+        ("task,x,y\nx,0,-1\ny,1,0\n", "line 2 of .*'-1', which is not a number from 0"),
         ("task,x,y\nx,0,1\ny,1,0\ny,1,0\n", "two rows for the same name"),
     ):
         refuse(DataError, match, metatask_from_csv, errors, put(text, "wrong.csv"))

@@ -180,7 +180,7 @@ def test_candidates_by_a_name_of_the_zoo_are_the_known_networks_and_those_withou
     assert (known.model, known.p_best, new.model, new.nearest) == ("mobilenet_v2", 1, "resnet10t", None)
     assert (new.error, new.low, new.high, new.p_best, new.gain) == (None,) * 5 and "unknown" in advice.to_text()
     assert new.load == 't2v.load_probe("resnet10t", download=True)' and 4e6 < new.params < 6e6
-    assert new.why == "No error of it is known." and "best of these candidates on average" in advice.verdict
+    assert new.why == "Its errors are not known." and "best of these candidates on average" in advice.verdict
     assert has_note(advice, "classifier on resnet10t is known, so none is predicted. --measure-top 2")
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: "resnet14t" in location)
     alone = ask(world, candidates=["resnet10t", "resnet14t", "resnet18"])
@@ -302,7 +302,7 @@ def test_models_of_the_library_join_those_of_the_bundle(world, library):
     assert own[LITE0].measured == pytest.approx(0.305) and own.choice == "mine" and "on 15 tasks" in own.known
     (library.folder / "mine.expert.safetensors").unlink()
     gone = ask(world, library=library)
-    assert set(names_of(gone.rows)) == LOADABLE and has_note(gone, "their file of weights is gone: mine, taught")
+    assert set(names_of(gone.rows)) == LOADABLE and has_note(gone, "their weights file is missing: mine, taught")
 
 
 def test_the_library_alone_and_one_that_knows_a_single_task(library):
@@ -311,7 +311,7 @@ def test_the_library_alone_and_one_that_knows_a_single_task(library):
     one = ask("library", library=library)
     assert "2 models on 1 task " in one.known and "best on average over 1 known task:" in one.verdict
     assert names_of(one.rows) == ["mine", "small"] and one.average_best == "mine"
-    with pytest.raises(DataError, match="errors are known of 'own 0' alone"):
+    with pytest.raises(DataError, match="errors are known only for 'own 0'"):
         recommend(embed("own 0", 50), evidence="library", library=library)
 
 
@@ -319,7 +319,7 @@ def test_tasks_of_the_library_in_another_space_and_older_protocols_are_noted(wor
     fill_library(library, weights="cd")
     advice = ask(world, library=library)
     assert set(names_of(advice.rows)) == LOADABLE
-    assert has_note(advice, "Errors of 4 tasks of your library are not used, for there is no embedding by net")
+    assert has_note(advice, "Errors of 4 tasks of your library are not used: they have no embedding by net")
     refuse(DataError, "Errors of 4 tasks of your library", ask, "library", library=library)
     library.add(embed("other", 70))
     library.add(MeasuredError(fingerprint(70), "mine", 0.1, "linear-1, train half, logistic, usual", 0))
@@ -371,7 +371,7 @@ def test_errors_of_the_task_at_smaller_images_move_predictions_and_do_not_count_
     add_at_size(library, "best at 80", 80, {30: 0.9})
     after = recommend(task, evidence=world, library=library)
     assert after[BEST].error > before[BEST].error + 0.02 and after[BEST].measured is None
-    assert has_note(after, f"at smaller images count, too ({BEST}).")
+    assert has_note(after, f"at smaller image sizes are used, too ({BEST}), reduced")
     models = [replace(one, location=f"timm:{BEST}", size=80) if one.name == LITE0 else one for one in world.models]
     two = recommend(task, evidence=replace(world, models=tuple(models)), library=library)  # known at two sizes
     assert two[LITE0].measured == pytest.approx(0.9) and two[BEST].measured is None
@@ -468,7 +468,7 @@ def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task
     first = recommend(task, measure_top=9, seeds=2, **options)
     rows = sorted((row for row in first.rows if row.measured is not None), key=lambda row: row.measured)
     assert set(names_of(rows)) == {"tf_efficientnet_lite0", BEST} and first.choice == rows[0].model
-    assert has_note(first, "Not measured, for weights are not on this machine: ")
+    assert has_note(first, "Not measured, because the weights are not on this machine: ")
     assert sum(row.p_best for row in first.rows) == pytest.approx(1)
     names = sorted(expert.name for expert in library.experts())
     assert names == ["tf_efficientnet_lite0", BEST, f"{BEST} (112 px)"]
@@ -502,7 +502,7 @@ def test_what_cannot_be_measured_is_noted(seen_world, task, networks, failures, 
     assert advice["tf_efficientnet_lite0"].measured is not None and advice[BEST].measured is None
     assert has_note(advice, "'tf_efficientnet_lite1' could not be measured: its weights are damaged")
     assert [(one.model, one.exit_code) for one in advice.failures] == [(BEST, UsageError.exit_code)]
-    assert has_note(advice, "similar, not the same")
+    assert has_note(advice, "similar, but not the same")
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: False)
     with pytest.raises(UsageError, match=r"none of the 4 candidates \(.*\) has its weights .*--download"):
         recommend(task, evidence=seen_world, measure_top=1, device="cpu")
@@ -526,7 +526,7 @@ def test_a_folder_is_read_and_embedded_by_the_weights_of_the_evidence(seen_world
     folder = paint(tmp_path / "photos", {"dark": 60, "bright": 190})
     assert recommend(folder, evidence=seen_world, device="cpu").task == "photos"
     monkeypatch.setattr("task2vec.probe.load_probe", lambda *_, **__: make_model(seed=5), raising=False)
-    with pytest.raises(ValueError, match="the weights of 'tiny' on this machine are others"):
+    with pytest.raises(ValueError, match="the weights of 'tiny' on this machine are different"):
         recommend(folder, evidence=seen_world, device="cpu")
 
 
@@ -699,7 +699,7 @@ def test_a_measurement_that_takes_much_longer_is_stopped(spend, library, monkeyp
     slow = {f"timm:{LITE0}": 69.0, f"timm:{BEST}": 69.0}
     late, loaded, _ = spend(60, takes=slow, library=library, candidates=None)  # 69.5 to 70.5 of 60 s
     assert len(loaded) == 1 and late.measured_images is None and not late.is_interrupted and not late.failures
-    assert has_note(late, f"Measuring {loaded[0]} was stopped, for it took longer") and not late.is_embedded
+    assert has_note(late, f"Measuring {loaded[0]} was stopped, because it took longer") and not late.is_embedded
     assert has_note(late, "by their average over tasks: no time was left.") and not library.errors()
     assert late.spent["embedding"] == 0 and late.choice == BEST
     monkeypatch.setattr(budgets, "_LATE", 0.25)

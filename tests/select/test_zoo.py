@@ -63,7 +63,7 @@ def test_what_is_not_there_is_refused_with_what_is(small):
     refuse(UsageError, "linear, fine-tuned, zero-shot", small.compare, ["m0.x"], ["m1.x"], "few-shot")
     refuse(UsageError, "anchors", small.compare, ["m0.x"], [], "linear")
     refuse(UsageError, r"Did you mean resnet50\.a1_in1k or .* task2vec models", load_zoo().find, "resnet5O.a1_in1k")
-    with pytest.raises(UsageError, match=r"no model '%%%' in the zoo, so nothing is known of it. List them"):
+    with pytest.raises(UsageError, match=r"no model '%%%' in the zoo, so nothing is known about it. List them"):
         load_zoo().compare(["%%%"], ["resnet50.tv_in1k"], "linear")
     for license in ("", [], "gpl-7", ["mit", "apache"], "mit,"):
         with pytest.raises(UsageError, match=r"--license.* Choose from: .*apache-2.0.*mit.*permissive.*unknown"):

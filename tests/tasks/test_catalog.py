@@ -71,7 +71,7 @@ def test_labels_name_and_source_are_those_of_the_table_split_and_draw(birds):
     whole, (drawn,) = birds.task("Corvidae"), birds.tasks(["Corvidae"], split="train", images=4, seed=3)
     assert (whole.name, whole.source) == ("birds: Corvidae", "birds.txt")
     assert drawn.name == "birds: Corvidae (train)"
-    assert drawn.source == "birds.txt; split train, up to 4 images drawn by seed 3"
+    assert drawn.source == "birds.txt; split train, up to 4 images drawn with seed 3"
 
 
 def test_taxa_of_one_name_have_that_above_them_in_theirs():

@@ -201,11 +201,11 @@ def test_one_column_may_be_named_whatever_its_type_if_its_cells_name_classes():
         task = from_huggingface(make_dataset({"kind": feature}, kind=values), label_columns="kind")
         assert (task.classes, task.targets.tolist()) == (classes, targets)
     for feature, values, message in (
-        (hf.ClassLabel(names=["a", "b"]), [0, 1, -1, 0], r"row 2: (None|-1) is no class.*test splits"),
+        (hf.ClassLabel(names=["a", "b"]), [0, 1, -1, 0], r"row 2: (None|-1) is not a class.*test splits"),
         (hf.Value("float32"), [0.5, 1.5, 2.5, 0.1], "row 0 holds decimal numbers.*regression is not supported"),
-        (hf.Sequence(hf.Value("int64")), [[0], [1], [0], [1]], "is no class"),
-        (hf.Value("binary"), [b"a", b"b", b"a", b"b"], "is no class"),
-        (LISTS, [[0, 1], [1], None, [0]], "row 2: None is no class"),
+        (hf.Sequence(hf.Value("int64")), [[0], [1], [0], [1]], "is not a class"),
+        (hf.Value("binary"), [b"a", b"b", b"a", b"b"], "is not a class"),
+        (LISTS, [[0, 1], [1], None, [0]], "row 2: None is not a class"),
     ):
         refuse(DataError, message, from_huggingface, make_dataset({"kind": feature}, kind=values), label_columns="kind")
 
@@ -226,7 +226,7 @@ def test_columns_are_found_by_type_and_splits_by_name_or_refused_with_the_candid
         (make_dataset().remove_columns("image"), {}, "no column is of the type Image"),
         (make_dataset(), {"label_columns": "lable"}, r"there is no column 'lable'.*'label'"),
         (dataset, {"image_column": "fine", "label_columns": "coarse"}, "column fine' cannot be opened"),
-        (pairs, {"image_column": "image", "label_columns": "mask"}, "column 'mask' is Image.*is no class"),
+        (pairs, {"image_column": "image", "label_columns": "mask"}, "column 'mask' is Image.*is not a class"),
         (splits, {}, r"several splits.*'train', 'test'"),
         (splits, {"split": "val"}, "no split 'val'"),
         (make_dataset(), {"split": "train"}, "has no split 'train'. Leave split out"),

@@ -68,8 +68,8 @@ def test_unknown_and_ambiguous_folders_are_refused(tmp_path):
     assert recognize_layout(tmp_path) is None
     for writers, options, message in (
         ((), {}, "is not a folder with the files of a known dataset"),
-        ((), {"layout": "cifar"}, "files of cifar.*Known are cub200, "),
-        ((made.make_cub,), {"labels": "x.csv"}, "only imaterialist has one"),
+        ((), {"layout": "cifar"}, "files of cifar.*Known datasets are cub200, "),
+        ((made.make_cub,), {"labels": "x.csv"}, "applies only to imaterialist"),
         ((made.make_deepfashion,), {}, "files of cub200 and deepfashion"),
     ):
         for write in writers:
@@ -152,8 +152,8 @@ def test_without_names_labels_are_called_by_their_ids(tmp_path):
     for change, complaint in (
         (("labelName", "name"), "has no column 'labelName'"),
         (("19,2,Blue", "17,2,Dark"), "line 3: the label '17' is .*repeated"),
-        (("Blue", " "), "line 3: the label '19' is .*without a name"),
-        (("66,3,Female,gender", "66,2, Black ,color"), "line 4: the label '66' is .*named like"),
+        (("Blue", " "), "line 3: the label '19' is .*has no name"),
+        (("66,3,Female,gender", "66,2, Black ,color"), "line 4: the label '66' is .*that of another"),
     ):
         (tmp_path / "names.csv").write_text(made.LABEL_MAP.replace(*change), encoding="utf-8")
         refuse(DataError, complaint, read_imaterialist, tmp_path, labels=tmp_path / "names.csv")
@@ -177,7 +177,7 @@ def test_tasks_are_taxa_with_two_species_that_have_images(tmp_path, catalogs):
         ]
         assert catalog.taxonomy.lineage(BIRDS[0])[4:6] == ("Passeriformes", "Corvidae")
         assert (catalog.kinds, len(catalog.taxonomy)) == (("order", "class", "family"), len(made.SPECIES))
-        assert catalog.warnings == ("species without an order, in no task by order: 1, such as 'Spongilla sp'",)
+        assert catalog.warnings == ("species without an order, left out of all order tasks: 1, such as 'Spongilla sp'",)
 
 
 def test_2017_has_supercategories(tmp_path):
@@ -232,7 +232,7 @@ LABELS, TRAIN, VAL, TREE = "image_class_labels.txt", "train2018.json", "val2018.
         ("cub200", LABELS, "12 31", "12 32", r"images\.txt, line 2: .*not in the folder of its class '032"),
         ("cub200", LABELS, "12 31\n", "", r"labels\.txt: image '12' is not both here"),
         ("cub200", "images.txt", "12 031", "11 031", r"images\.txt, line 2: .* occurs twice"),
-        ("cub200", "classes.txt", r"031\..*", "031.Dodo", r"classes\.txt, line 2: '031\.Dodo' is no class of"),
+        ("cub200", "classes.txt", r"031\..*", "031.Dodo", r"classes\.txt, line 2: '031\.Dodo' is not a class of"),
         ("cub200", "classes.txt", None, None, r"classes\.txt: it cannot be read"),
         ("deepfashion", ATTR, r"\A9", "8", "line 1: '8' is not the number of entries, 9"),
         ("deepfashion", ATTR, "(summer +)5", r"\g<1>6", "line 8: 'summer .* its type, one of 1, 2, 3, 4, 5"),
@@ -246,9 +246,9 @@ LABELS, TRAIN, VAL, TREE = "image_class_labels.txt", "train2018.json", "val2018.
         ("inaturalist", TREE, '"id": 3,', '"id": 4,', r"train2018\.json, val2018\.json and .* different ids"),
         ("inaturalist", TREE, "(?s).+", "[]", "no record under 'categories'"),
         ("imaterialist", "train.json", r'\], "imageId": "10"', '], "imageId": "01"', "json: .*two of one 'imageId'"),
-        ("imaterialist", "train.json", r'\["106"\]', '["18"]', r"\['18'\] of image 1 .*not in the table"),
+        ("imaterialist", "train.json", r'\["106"\]', '["18"]', r"\['18'\] of image 1 .*have no name"),
         ("imaterialist", "train.json", r'\["106"\]', '["17", "17"]', r"\['17', '17'\] .*repeat"),
-        ("imaterialist", "train.json", r'\["106"\]', '"17"', "the labels '17' .*are no list"),
+        ("imaterialist", "train.json", r'\["106"\]', '"17"', "the labels '17' .*are not a list"),
     ],
 )
 def test_files_that_do_not_fit_are_refused_where_they_are_wrong(copied, layout, file, old, new, complaint):

@@ -384,7 +384,7 @@ def test_the_next_job_waits_and_is_followed_in_its_turn(reader):
         reader.run(f"document.getElementById('task-name').value = {name!r}")
         reader.click_on("#view-embed button[type=submit]")
         reader.wait_until(f"document.getElementById('turn').textContent.includes('“{name}”')")
-    assert reader.text("#turn").startswith("“the first” is being embedded, then “the next”. A new job waits")
+    assert reader.text("#turn").startswith("“the first” is being embedded, then “the next”. A new job is queued")
     reader.click_on("#cancel")
     reader.wait_until("document.querySelector('#progress .problem')")
     assert "“the first” was cancelled" in reader.text("#progress"), "the notice of the first is gone"
@@ -448,7 +448,7 @@ def test_keys_alone_are_enough(reader):
 # --- the report on a task ---------------------------------------------------------------------------------------------
 
 
-SECTIONS = ["At a glance", "What to do next", "Labels", "Copies", "Likeness", "Start from"]
+SECTIONS = ["At a glance", "What to do next", "Labels", "Copies", "Similar tasks", "Start from"]
 
 
 def find_task(reader, name):

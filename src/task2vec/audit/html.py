@@ -1,7 +1,7 @@
 """The report as one HTML file: style and images inside, no script, nothing loaded from elsewhere.
 
 Names of files and classes may contain anything: the template `page.html` escapes every text, and the page's own policy
-forbids scripts, frames, forms and requests. A page is sent on, so of absolute paths it has the last part only.
+forbids scripts, frames, forms and requests. Pages are shared, so they contain only the last part of absolute paths.
 """
 
 from base64 import b64encode
@@ -29,7 +29,7 @@ _FEWEST_NAMED = 3
 
 
 def render(report: "TaskReport", *, max_thumbnails: int) -> str:
-    """The page, with so many small images at most."""
+    """The page, with at most `max_thumbnails` small images."""
     environment = Environment(
         loader=PackageLoader("task2vec.audit", ""),
         autoescape=True,

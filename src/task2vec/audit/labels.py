@@ -1,21 +1,21 @@
-"""Which labels are probably wrong, which classes are confused, and which images are like no other.
+"""Which labels are probably wrong, which classes are confused, and which images are outliers.
 
-All of it stands on held-out probabilities (`task2vec.head.predict_held_out`) and features. The score of a label is its
-own probability s against the geometric mean of three others: m of its strongest rival, t that is usual for the label
-(its mean among the images that have it, as in confident learning, Northcutt 2021), and u that is usual (the mean of t):
+All of it is based on held-out probabilities (`task2vec.head.predict_held_out`) and features. The score of a label is
+its own probability s relative to the geometric mean of three others: m of its strongest rival, t that is usual for the
+label (its mean over the images that have it, as in confident learning, Northcutt 2021), and u, the mean of t:
 
     score = r / (1 + r)    with    r = s / (m t u)^(1/3)
 
 If wrong labels were drawn at random and probabilities were calibrated, the odds of a label would be s / (1 - s) times a
-constant, so s alone would rank labels (cleanlab's default). They are not calibrated: held-out heads are too unsure, so
-the same s says less beside a strong rival; and they are less sure of some classes than of others. A third of each
-correction ranked best or nearly so on 22 real datasets; one in full believes too much in what heads say of hard images.
-u changes no order, but makes r free of how sure the heads of a task are, as the limit `SUSPECTED` needs.
+constant, so s alone would rank labels (cleanlab's default). They are not calibrated: held-out heads are underconfident,
+so the same s means less next to a strong rival; and they are less confident for some classes than others. A third of
+each correction ranked best or nearly so on 22 real datasets; the full correction trusts heads too much on hard images.
+u does not change the order, but makes r independent of how confident the heads of a task are, as `SUSPECTED` requires.
 
 On 16 other datasets (benchmarks/report.py: 5 and 10% of labels replaced by any other, or by one that the class is
-confused with) the area under the precision-recall curve is 0.010 to 0.014 larger than of cleanlab's default score on
-the same probabilities, with standard errors of 0.003 to 0.004; by dataset it is larger in 32 cases and smaller in none
-of 64, beyond noise. 1.4% of images with right labels are suspected there, 17% by cleanlab's default filter.
+confused with) the area under the precision-recall curve is 0.010 to 0.014 larger than with cleanlab's default score on
+the same probabilities, with standard errors of 0.003 to 0.004; by dataset, it is larger beyond noise in 32 of 64 cases
+and smaller in none. 1.4% of images with correct labels are suspected there, 17% by cleanlab's default filter.
 """
 
 from collections.abc import Sequence
@@ -138,7 +138,7 @@ def measure_isolation(features: np.ndarray) -> np.ndarray:
 
 
 def find_outliers(isolation: np.ndarray) -> np.ndarray:
-    """(n,) which images are like no other: three robust standard deviations more isolated than the median.
+    """(n,) which images are outliers: three robust standard deviations more isolated than the median.
 
     Example:
         >>> features = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [1.0, -0.2], [0.2, 1.0]])

@@ -1,8 +1,8 @@
-"""A report on a task: what is in it, what is wrong with it, how hard it is, what it is like, and what to start from.
+"""A report on a task: its contents, its problems, its difficulty, similar tasks, and which model to start from.
 
-All of it comes from what an embedding computes on its way: the pooled features of the images, predictions of heads that
-were fitted without them, and the Fisher. Copies of one image (exact, or near with the same label) are predicted by the
-same head: otherwise a head that has seen a copy knows the answer, and the error looks smaller than it is.
+It only uses intermediate results of an embedding: the pooled features of the images, predictions of heads that were
+fitted without them, and the Fisher. Copies of one image (exact, or near with the same label) are predicted by the same
+head: otherwise a head that has seen a copy knows the answer, and the error looks smaller than it is.
 """
 
 import html
@@ -68,8 +68,8 @@ class LabelIssue:
 
     Attributes:
         image: its name.
-        label: that it has; for attributes, which one is in question, and its value.
-        suggested: what heads that were fitted without the image predict instead.
+        label: its label; for attributes, which one is in question, and its value.
+        suggested: the prediction of heads that were fitted without the image.
         score: quality of the label, from 0 (surely wrong) to 1.
         number: of the image, see `TaskReport.images`.
     """
@@ -83,7 +83,7 @@ class LabelIssue:
 
 @dataclass(frozen=True)
 class CopyGroup:
-    """Images that show the same.
+    """Images that show the same thing.
 
     Attributes:
         images: their names.
@@ -101,7 +101,7 @@ class CopyGroup:
 
     @property
     def is_leak(self) -> bool:
-        """Whether the images are in different splits: what is tested was trained on."""
+        """Whether the images are in different splits, so that a test image was trained on."""
         return len(set(self.splits)) > 1
 
     @property
@@ -117,9 +117,9 @@ class ClassFacts:
     Attributes:
         name: of the class.
         images: how many it has.
-        error: share of its images that heads fitted without them get wrong; None if none can be judged.
-        typical: numbers of images most like the others of the class.
-        hardest: numbers of images whose label is least expected, but not suspected.
+        error: fraction of its images that heads fitted without them misclassify; None if none can be judged.
+        typical: numbers of the images most similar to the others of the class.
+        hardest: numbers of the images whose labels are least expected but not suspected.
     """
 
     name: str
@@ -131,7 +131,7 @@ class ClassFacts:
 
 @dataclass(frozen=True)
 class NearTask:
-    """A known task, where it is from, and how far away: measured, by noise alone, and without that of the noise."""
+    """A known task, its origin, and its distance: as measured, the part due to noise, and without that part."""
 
     task: str
     origin: str
@@ -142,7 +142,7 @@ class NearTask:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class TaskReport:
-    """What `report` found; `to_html` makes a page of it that can be kept and sent on.
+    """The result of `report`; `to_html` turns it into a page that can be stored and shared.
 
     Attributes:
         task: the task, in its canonical order.
@@ -150,16 +150,16 @@ class TaskReport:
         error: class-balanced error of heads on images that they were not fitted on, with its 95% interval; None if no
             image can be judged, because every class has one image, or copies of one.
         label_issues: suspected label errors, the worst first.
-        copies: groups of images that show the same, leaks between splits first.
+        copies: groups of images that show the same thing, leaks between splits first.
         confused: pairs of classes, the most confused first.
         classes: the hardest first.
-        outliers: numbers of images that are like no other, the strangest first.
+        outliers: numbers of images that are unlike all others, the most unusual first.
         neighbours: nearest known tasks.
         known: the tasks that are compared with: name, dataset, error and norm, and where they lie on the map.
         place: where this task lies on the map.
         recommendation: which model to start from; None if that is not known.
         suggestions: what to do next.
-        notes: what should be known of the report itself.
+        notes: remarks on the report itself.
         images: all images that numbers refer to: those of the task, then those of the test splits.
         sizes: (n, 2) width and height of the images of the task.
         table: one row of `COLUMNS` for every image.
@@ -192,7 +192,7 @@ class TaskReport:
 
     @property
     def n_copies(self) -> int:
-        """How many images of the task show the same as another one of it."""
+        """The number of images of the task that are copies of another one."""
         return sum(max(0, group.splits.count("") - 1) for group in self.copies)
 
     @cached_property
@@ -207,14 +207,14 @@ class TaskReport:
         return [one[key] for one in self.known if one[key] is not None], own
 
     def rank(self, key: str) -> float | None:
-        """The share of the known tasks whose "error" or "norm" is below that of this task; None without any."""
+        """The fraction of the known tasks whose "error" or "norm" is below that of this task; None without any."""
         values, own = self.compare(key)
         return float(np.mean([value < own for value in values])) if values and own is not None else None
 
     def format_interval(self) -> str:
         """The interval of the error in words, or why there is none."""
         if self.error is None:
-            return "cannot be measured: every class has one image, or copies of one"
+            return "cannot be measured: every class has only one image, or copies of one"
         return f"95% interval {100 * self.error.low:.1f} to {format_percent(self.error.high)}"
 
     @property
@@ -259,11 +259,11 @@ class TaskReport:
         return write_csv(path, self.table, COLUMNS)
 
     def to_html(self, path: str | Path | None = None, *, max_thumbnails: int = MAX_THUMBNAILS) -> str:
-        """The report as one page that needs nothing else; also written to `path` if given.
+        """The report as one self-contained page; also written to `path` if given.
 
         Args:
             path: of the file.
-            max_thumbnails: images that are shown small, at most; 0 for a page without images.
+            max_thumbnails: maximum number of thumbnails; 0 for a page without images.
         """
         from task2vec.audit.html import render
 
@@ -273,7 +273,7 @@ class TaskReport:
         return page
 
     def keep(self, library: Library, page: str | None = None) -> Path:
-        """Writes the page, made anew if it is not given, to where `task2vec serve` finds it; returns its path."""
+        """Writes the page, created if it is not given, to where `task2vec serve` finds it; returns its path."""
         content = (self.to_html() if page is None else page).encode("utf-8", errors="replace")
         return write_file(library.report_file(self.task.fingerprint), content, makes_folder=True)
 
@@ -300,20 +300,20 @@ def report(
     progress: bool | Progress = False,
     command: str | None = None,
 ) -> TaskReport:
-    """What is in a task, what is wrong with it, how hard it is, what it is like, and which model to start from.
+    """A report on a task: its contents, its problems, its difficulty, similar tasks, and which model to start from.
 
     Args:
-        what: a task, or anything that `to_task` makes one of; of a folder with splits, the first one is the task.
+        what: a task, or anything that `to_task` accepts; for a folder with splits, the first split is the task.
         probe: what `load_probe` returns; the default one if None.
-        test: another split, or several by their names: its images must not be copies of those of the task. By default
-            the other splits of the folder, if it has any.
-        library: where the embedding, other tasks and measured errors are found, and a new embedding is kept.
+        test: another split, or several by name: its images must not be copies of those of the task. By default the
+            other splits of the folder, if it has any.
+        library: where the embedding, other tasks and measured errors are looked up, and a new embedding is stored.
         settings: of the embedding.
         device: "cpu", "cuda"; None uses a GPU if there is one.
         num_workers: threads that decode images; None takes one per core.
         batch_size: images per step; None chooses one.
         progress: show progress bars on standard error, or a function that reports it (see `task2vec.progress`).
-        command: that makes this report, for the suggestions; by default found from the source of the task.
+        command: the command that makes this report, for the suggestions; by default derived from the task's source.
 
     Example:
         >>> import task2vec as t2v
@@ -546,7 +546,7 @@ class _Findings:
         return tuple(sorted(found, key=lambda one: (-(one.error or 0.0), one.images, one.name)))
 
     def list_outliers(self) -> tuple[int, ...]:
-        """The images that are like no other, the strangest first."""
+        """The images that are unlike all others, the most unusual first."""
         numbers = np.flatnonzero(find_outliers(self.isolation))
         return tuple(numbers[np.argsort(-self.isolation[numbers], kind="stable")][:OUTLIERS].tolist())
 

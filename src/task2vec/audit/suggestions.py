@@ -48,7 +48,7 @@ def format_path(path: str | Path) -> str:
 def suggest(found: "TaskReport", command: str | None) -> tuple[Suggestion, ...]:
     """What to do next, the most urgent first.
 
-    `command` makes the report again; without it, commands are those of Python.
+    `command` is the command that repeats the report; without it, the suggested commands are Python code.
     """
     return tuple(islice(_list_all(found, command), SUGGESTIONS))
 
@@ -59,27 +59,27 @@ def _list_all(found: "TaskReport", command: str | None) -> Iterator[Suggestion]:
     if leaks:
         yield Suggestion(
             f"Remove copies from one of the splits: {pluralize(len(leaks), 'group')}.",
-            "Images of one split show the same as images of another one, so an error measured on these is too small. "
-            f"First: {', '.join(leaks[0].images[:3])}.",
+            "Images of one split are copies of images of another one, so an error measured on them is too low. First: "
+            f"{', '.join(leaks[0].images[:3])}.",
             listing,
         )
     if found.error is None:
         yield Suggestion(
-            "Add images: how hard the task is cannot be measured.",
-            "Every class has a single image, or images that all show the same, so nothing is left to test on.",
+            "Add images: the difficulty of the task cannot be measured.",
+            "Every class has a single image, or only copies of one, so nothing is left to test on.",
             command or "t2v.report(task)",
         )
     elif not found.beats_chance:
         yield Suggestion(
             "Check how the labels were assigned before anything else.",
-            f"They are not predicted better than by chance (error {format_percent(found.error.error)}).",
+            f"They are predicted no better than by chance (error {format_percent(found.error.error)}).",
             listing,
         )
     if found.label_issues:
         worst = found.label_issues[0]
         yield Suggestion(
             f"Review {pluralize(len(found.label_issues), 'suspected label error')}.",
-            f"Classifiers fitted without them predict another label. First: {worst.image}, labelled {worst.label}, "
+            f"Classifiers fitted without them predict a different label. First: {worst.image}, labelled {worst.label}, "
             f"predicted {worst.suggested}.",
             listing,
         )
@@ -100,7 +100,7 @@ def _suggest_copies(copies: Sequence["CopyGroup"], listing: str) -> Iterator[Sug
     if conflicts:
         yield Suggestion(
             f"Check {pluralize(len(conflicts), 'group')} of copies with different labels.",
-            "Either a label is wrong, or the classes differ by less than the images have in common. First: "
+            "Either a label is wrong, or the classes are hard to distinguish. First: "
             f"{', '.join(conflicts[0].images[:3])}.",
             listing,
         )
@@ -108,7 +108,7 @@ def _suggest_copies(copies: Sequence["CopyGroup"], listing: str) -> Iterator[Sug
         yield Suggestion(
             f"Keep one image of each of {pluralize(len(same), 'group')} of copies.",
             f"Images that repeat another one: {sum(len(group.images) - 1 for group in same)}. They count twice in "
-            "training, and leak into a test split that is drawn at random.",
+            "training and leak into a random test split.",
             listing,
         )
 
@@ -133,7 +133,7 @@ def _suggest_images(found: "TaskReport", again: str) -> Iterator[Suggestion]:
         merge = ", or merge them" if len(found.classes) > 2 else ""
         yield Suggestion(
             f"Check that '{pair.first}' and '{pair.second}' can be distinguished{merge}.",
-            f"Images of '{pair.first}' predicted as '{pair.second}': {pair.first_as_second}; the other way: "
+            f"Images of '{pair.first}' predicted as '{pair.second}': {pair.first_as_second}; the other way round: "
             f"{pair.second_as_first}.",
             again,
         )

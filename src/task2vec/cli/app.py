@@ -5,7 +5,7 @@ A command's module is imported when the command is run, so that `task2vec --help
 Results go to standard output, everything else to standard error. Names of files and classes are untrusted: they
 are printed as text and nothing else, without escape sequences, markup or right-to-left overrides.
 
-Exit codes: 0 done, 1 a bug of ours, 2 bad usage, 3 bad data, 4 a damaged or incompatible library or file, 5 the
+Exit codes: 0 success, 1 a bug in task2vec, 2 bad usage, 3 bad data, 4 a damaged or incompatible library or file, 5 the
 environment, 130 interrupted. Codes 2 to 5 come with a message and without a traceback, unless `--debug` is given.
 """
 

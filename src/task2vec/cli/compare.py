@@ -112,17 +112,17 @@ def _print_neighbours(report: dict[str, Any]) -> None:
     query, rows = report["query"], report["neighbours"]
     app.print_text(f"nearest to {query['task']} (embedding {query['key'][: app.DIGITS]}), {query['description']}")
     if query["kind"] != "symmetric":
-        app.print_text(f"by the distance '{query['kind']}', which is not that of other commands")
+        app.print_text(f"by the distance '{query['kind']}'; other commands use 'symmetric'")
     if rows:
         columns = "rank, task, from, distance, noise=noise.floor, images, classes, tags"
         app.print_table(rows, columns, drop="tags, noise, classes, images")
     elif query["is_alone"]:
         app.print_text("There is no other task to compare with. Add more: task2vec embed FOLDER")
     else:
-        app.print_text(f"No embedding of the library can be compared with this one by {query['probe']}. It has:")
+        app.print_text(f"No embedding in the library can be compared with this one by {query['probe']}. It has:")
         for space in report["spaces"]:
             print(f"  {format_space(space)}: {pluralize(space['embeddings'], 'embedding')}")
-        app.print_text("Embed it like the others: task2vec embed PATH --probe MODEL --size N --method METHOD")
+        app.print_text("Embed the task like the others: task2vec embed PATH --probe MODEL --size N --method METHOD")
 
 
 # --- distance --------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def distance(
         bound = "at least " if noisy.basis == "stderr" else ""
         error = "" if stderr is None else f" ± {stderr:.4f}"
         rows += [("noise floor", f"{bound}{noisy.floor:.4f}, the distance between two such embeddings of one task")]
-        rows += [("corrected", f"{noisy.corrected:.4f}{error}, without the part that noise adds")]
+        rows += [("corrected", f"{noisy.corrected:.4f}{error}, without the part that is due to noise")]
     app.print_report(report, lambda _: app.print_facts(rows))
 
 
@@ -226,8 +226,8 @@ def _print_diversity(report: dict[str, Any]) -> None:
         app.print_text(f"alignment {cross.alignment} (1 - distance between the two; noise: distance within each)")
     app.print_text(
         "Distances between embeddings of random batches, ± one standard error (jackknife over batches). Noise: the "
-        "distance between a batch and a repeat with the same classes and other images. Compare only numbers of one "
-        "probe, settings and batch size."
+        "distance between a batch and another one with the same classes and other images. Compare only numbers for "
+        "the same probe, settings and batch size."
     )
     batch = report["batch"]
     size = f"{batch['classes']} classes with {batch['images_of_each']} images in each batch"
@@ -257,7 +257,7 @@ def draw_map(
 
     plots.import_figure()  # a missing extra is reported now and not after the work
     if files and (given := inputs.list_given({"tag": tag, "probe": probe, "library": library})):
-        raise UsageError(f"{given} only applies to the library, and files are drawn. Remove {given}, or the files.")
+        raise UsageError(f"{given} only applies to the library, but files were given. Remove {given}, or the files.")
     known, left_out = _load_files(files) if files else _load_library(library, tag=tag, probe=probe)
     own = {embedding.provenance.get("task_fingerprint") for embedding, _ in known}
     every = list_bundled(known[0][0]) if known and not files and not tag else []
@@ -266,11 +266,11 @@ def draw_map(
     if len(known) < 2:
         where = ", ".join(f"'{place}'" for place in files or [find_library(library)])
         count = f"is only one embedding ('{known[0][0].task}')" if known else "is no embedding"
-        raise DataError(f"there {count} in {where}, and a map needs two or more. Add some: task2vec embed FOLDER")
+        raise DataError(f"there {count} in {where}, but a map needs two or more. Add some: task2vec embed FOLDER")
     embeddings, groups = [one for one, _ in known], [group for _, group in known]
     distances = np.asarray(task2vec.distance.pairwise(embeddings, kind).values)
     if not np.allclose(distances, distances.T, atol=1e-5) or distances.min() < -1e-5:
-        raise UsageError(f"--kind {kind} is asymmetric or negative, so no map can show it. Use --kind symmetric.")
+        raise UsageError(f"--kind {kind} is asymmetric or negative and cannot be shown as a map. Use --kind symmetric.")
     distances = ((distances + distances.T) / 2).clip(min=0)
     np.fill_diagonal(distances, 0.0)
     plots.make_folder(out)

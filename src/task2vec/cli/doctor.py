@@ -1,4 +1,4 @@
-"""`task2vec demo`, `models` and `doctor`: what the program does, which models there are, and what is installed."""
+"""`task2vec demo`, `models` and `doctor`: a demonstration, the list of models, and a check of the installation."""
 
 import importlib.metadata
 import math
@@ -102,9 +102,10 @@ def _print_tasks(rows: list[dict[str, Any]]) -> None:
     columns = "task, images, classes, error=cv_error, norm, nearest (distance)=near"
     app.print_table(table, columns, drop="images, classes")
     app.print_text(
-        "Two tasks are near (a small distance) if the same filters of the probe matter for both. The norm measures how "
-        "much they matter: little for easy tasks, more for hard ones. Coin flips are the photos with random labels: "
-        f"an error at chance, and harder to memorise than the true ones.   ({app.count_seconds():.0f} s)"
+        "Two tasks are near (a small distance) if the same filters of the probe matter for both. The norm measures "
+        "how much they matter: a little for easy tasks, more for hard ones. 'coin flips' has the photos with random "
+        "labels: the error is at chance level, and they are harder to memorise than the true labels.   "
+        f"({app.count_seconds():.0f} s)"
     )
     print(flush=True)
 
@@ -122,15 +123,15 @@ def _recommend(task: "task2vec.Task") -> "task2vec.Recommendation":
 
 
 def models(
-    pattern: Annotated[str | None, Argument(metavar="PATTERN", help="Part of a name, or with * as in timm.")] = None,
+    pattern: Annotated[str | None, Argument(metavar="PATTERN", help="Part of a name, or a pattern with *.")] = None,
     max_params: options.MaxParams = None,
     license: options.License = None,
     offline: options.Offline = False,
     k: options.K = 20,
 ) -> None:
-    """List pretrained models with their size, speed, accuracy, licence, and where errors of them were published.
+    """List pretrained models with their size, speed, accuracy, licence, and the sources of their published errors.
 
-    The best by ImageNet accuracy come first, then those without. Images per second are those of timm on one processor.
+    Models are sorted by ImageNet accuracy; those without come last. Images per second were measured by timm on one CPU.
     """
     from task2vec.experts.metatask import has_weights
     from task2vec.select.candidates import read_count
@@ -250,9 +251,9 @@ def check_versions() -> Iterator[Finding]:
     for needed in _list_requirements():
         package, version, problem = needed.name, _find_version(needed.name), ""
         if version is None:
-            problem = f"{package} is not installed, and task2vec needs it"
+            problem = f"{package} is not installed, but task2vec needs it"
         elif version not in needed.specifier:
-            problem = f"{package} is {version}, and task2vec needs {package}{needed.specifier}"
+            problem = f"{package} is {version}, but task2vec needs {package}{needed.specifier}"
         fix = _install(f"{package}{needed.specifier}") if problem else ""
         yield Finding(package, version or "missing", problem, fix)
 
@@ -302,7 +303,7 @@ def _check_folder(what: str, folder: Path, fix: str) -> Finding:
     state = f"{folder}, {app.format_bytes(free)} free{'' if there == folder else ', does not exist yet'}"
     problem = ""
     if not there.is_dir():
-        problem = f"'{there}' is a file, and a folder is needed"
+        problem = f"'{there}' is a file, but a folder is needed"
     elif not os.access(there, os.W_OK | os.X_OK):
         problem = f"'{there}' is not writable"
     elif free < LITTLE_SPACE:

@@ -35,11 +35,11 @@ def embed(
 ) -> None:
     """Embed folders of images, tables, or tasks of published datasets.
 
-    Embeddings are saved to the library. If there already is one for the same images, labels, probe and settings, it
-    is not recomputed. Unreadable images are named, never skipped silently.
+    Embeddings are saved to the library. If there is already one for the same images, labels, probe and settings, it
+    is not recomputed. Unreadable images are listed, never skipped silently.
 
-    With several tasks, those on the same images share work. Each is saved as soon as it is finished, and failures are
-    reported. Run the same command again to continue an interrupted run.
+    Tasks on the same images share work. Each embedding is saved as soon as it is finished, and failures are reported.
+    Run the same command again to continue an interrupted run.
     """
     settings = inputs.make_settings(numbers)
     reading = replace(reading, name=name, seed=settings.seed)
@@ -47,7 +47,7 @@ def embed(
     is_own = set(sorts.values()) <= {inputs.TABLE, inputs.FOLDER}
     is_one = len(sorts) == 1 and not reading.one_vs_rest and (is_own or len(set(reading.task_names or ())) == 1)
     if name is not None and not is_one:
-        raise UsageError(f"--name {name!r} is for one task, and there may be several. Remove it.")
+        raise UsageError(f"--name {name!r} is for one task, but there may be several. Remove it.")
     if no_library and out is None:
         raise UsageError("--no-library without --out: nothing would be saved. Name a folder for files: --out DIR")
     inputs.check_output(out, is_folder=True)
@@ -149,7 +149,7 @@ def _print_one(facts: dict[str, Any]) -> None:
             known = f", known there as '{facts['known_as']}'. Use that name, or change it: {rename}"
         rows.append(("library", f"{facts['library']} (embedding {facts['key'][: app.DIGITS]}){known}"))
     rows += [("written", facts["written"])] if facts["written"] is not None else []
-    found = "; found in the library, not computed (--force computes it again)" if facts["is_found"] else ""
+    found = "; found in the library, not computed again (--force recomputes it)" if facts["is_found"] else ""
     app.print_facts([*rows, ("time", f"{facts['seconds']:.1f} s{found}")])
 
 
@@ -193,7 +193,7 @@ def format_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     samples = f"{pluralize(counts['backpropagated'], 'gradient')} of {pluralize(counts['images_used'], 'image')}"
     is_lower_bound = noise["basis"] == "stderr"
     floor = f"{'at least ' if is_lower_bound else ''}{noise['floor']:.3f}"
-    hint = "; --split-half estimates all of it" if is_lower_bound else ""
+    hint = "; --split-half estimates all of the noise" if is_lower_bound else ""
     rows += [
         ("probe", f"{facts['probe']} at {height} x {width} pixels, {facts['filters']} filters"),
         ("head", f"cross-validated error {format_percent(head['cv_error'])}, L2 penalty {head['l2']:.3g}"),

@@ -15,7 +15,7 @@ from task2vec.cli import app, inputs, options
 from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageError
 from task2vec.text import pluralize, printable
 
-RECIPE = "Classifier: logistic regression, or that of the paper."
+RECIPE = "Classifier: logistic regression, or the paper's."
 SEVERAL_SHOTS = f"{options.SHOTS} Can be repeated."
 
 
@@ -36,12 +36,12 @@ def train_expert(
 ) -> None:
     """Fine-tune a pretrained model on each task, and save it as an expert.
 
-    An interrupted training continues where it stopped, and finished experts are not trained again. Failures are
-    reported, and the other tasks continue. Another expert of the same images (--recipe, --seed, --probe) needs its own
-    --name. On a CPU a large model takes hours: use a small --size, few --epochs or a small --max-samples.
+    An interrupted run continues where it stopped, and finished experts are not trained again. Failures are reported,
+    and the other tasks continue. Another expert on the same images (--recipe, --seed, --probe) needs its own --name.
+    On a CPU, a large model takes hours: use a small --size, few --epochs or a small --max-samples.
     """
     if name is not None and len(paths) > 1:
-        raise UsageError(f"--name {name!r} is for one expert, and {len(paths)} paths are given. Remove it.")
+        raise UsageError(f"--name {name!r} is for one expert, but {len(paths)} paths are given. Remove it.")
     inputs.check_output(out, is_folder=True)
     from task2vec.experts import find_recipe
 
@@ -133,8 +133,8 @@ def error_matrix(
     """Measure the test error of every expert on every task.
 
     A linear classifier is trained on the expert's features of a part of the images, and tested on half of them. Each
-    error is saved to the library as soon as it is known. Failures are reported, and the same command run again
-    continues with the rest.
+    error is saved to the library as soon as it is known. Failures are reported; run the same command again to
+    continue with the rest.
     """
     inputs.check_output(out, is_forced=force)
     sizes: list[Any] = [int(one) if one.isdecimal() else one for one in dict.fromkeys(shots or ["half"])]
@@ -158,7 +158,7 @@ def error_matrix(
         largest = max((one for one in sizes if isinstance(one, int)), default=0)
         classed = [task for task in found.tasks if not task.is_multilabel]
         few = [task.name for task in classed if ceil(median(task.counts.tolist()) / 2) < largest]
-        why = f"half of the median class has fewer than {largest} images (--shots), so all of it is trained on"
+        why = f"half of the median class has fewer than {largest} images (--shots), so all are used for training"
         app.say_all("warning", (f"'{name}': {why}" for name in few))
         how: dict[str, Any] = {"device": compute.device, "batch_size": compute.batch_size, "backend": runner}
         how |= {"num_workers": reading.num_workers, "download": download, "library": opened, "on_cell": take}
@@ -193,7 +193,7 @@ def find_model(name: str, library: "task2vec.Library", *, size: int | None, down
     if entry is not None and (entry.source == "file" or entry.location.rpartition(":")[2] != name):
         if size is not None and entry.input_size not in (None, size):
             raise UsageError(
-                f"the library has '{name}' for images of {entry.input_size} pixels, and --size {size} would mix errors "
+                f"the library has '{name}' for images of {entry.input_size} pixels, so --size {size} would mix errors "
                 "of two models. Remove --size, or name the model as timm or torchvision do."
             )
         return entry

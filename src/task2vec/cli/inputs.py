@@ -30,7 +30,7 @@ TABLE, FOLDER = "table", "folder"
 FIRST = "Add a first task: task2vec embed FOLDER"
 # Why some tasks of a published dataset cannot be read.
 REASONS = {
-    errors.TooFewClassesError: "fewer than two of its classes have images. Try more --max-images or another --split.",
+    errors.TooFewClassesError: "fewer than two of its classes have images. Raise --max-images, or use another --split.",
     errors.BadImagesError: "over 5% of its images are unreadable. Repair or remove them, or pass --allow-bad.",
 }
 
@@ -88,7 +88,7 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
     sorts = {path: sort_path(path, reading) for path in paths}
     for path, times in Counter(path.resolve() for path in paths).items():
         if times > 1:
-            raise UsageError(f"'{path}' is given twice, and its tasks would be the same. Give it once.")
+            raise UsageError(f"'{path}' is given twice, but its tasks would be the same. Give it once.")
     kinds = set(sorts.values())
     published = kinds - {TABLE, FOLDER}
     strays = (
@@ -101,7 +101,7 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
     for names, applies, what in strays:
         given = list_given({name: getattr(reading, name) for name in names.split()})
         if given and not applies:
-            raise UsageError(f"{given} only applies to {what}, and no path is one. Remove {given}, or add such a path.")
+            raise UsageError(f"{given} only applies to {what}, but no path is one. Remove {given}, or add such a path.")
     for path, sort in sorts.items():
         if sort == FOLDER and reading.split is not None and find_huggingface(path) is None:
             find_split(path, reading.split)
@@ -323,7 +323,7 @@ def make_settings(chosen: SettingsOptions) -> "task2vec.EmbedSettings":
     given: dict[str, Any] = {name: value for name, value in vars(chosen).items() if value is not None}
     if (epochs := given.pop("epochs", None)) is not None:
         if chosen.method != "variational":
-            raise UsageError(f"--epochs {epochs} is for --method variational: no other method trains. Remove --epochs.")
+            raise UsageError(f"--epochs {epochs} applies only to --method variational. Remove --epochs.")
         given["variational"] = task2vec.VariationalSettings(epochs=epochs)
     return task2vec.EmbedSettings(**given)
 
@@ -345,9 +345,9 @@ def check_output(path: Path | None, *, is_forced: bool = True, is_folder: bool =
         return
     if os.path.lexists(path) and path.is_dir() != is_folder:
         wrong, right = ("file", "folder") if is_folder else ("folder", "file")
-        raise UsageError(f"{option} '{path}' is a {wrong}, and a {right} is needed. Choose another name.")
+        raise UsageError(f"{option} '{path}' is a {wrong}, but a {right} is needed. Choose another name.")
     if path.exists() and not is_forced:
-        raise UsageError(f"{option} '{path}' exists and would be lost. Choose another name, or overwrite it: --force")
+        raise UsageError(f"{option} '{path}' exists and would be overwritten. Choose another name, or use --force.")
     folder = path.absolute() if is_folder else path.absolute().parent
     while is_folder and not os.path.lexists(folder):
         folder = folder.parent
@@ -363,7 +363,7 @@ def find_library_folder(folder: Path | None) -> Path:
     """The folder of the library, whether or not it exists; a file in its place is refused before any work."""
     place = find_library(folder)
     if place.is_file() and place.suffix != ".sqlite":
-        raise UsageError(f"'{place}' is a file, and a library is a folder. Name its folder: --library DIR")
+        raise UsageError(f"'{place}' is a file, but a library is a folder. Name its folder: --library DIR")
     return place
 
 
@@ -463,7 +463,7 @@ def open_session(
                 stack.enter_context(session.library.record(command, details))
         except ResourceError as error:
             session.is_read_only = True
-            say(f"warning: nothing is saved to the library: {printable(error)}")
+            say(f"warning: nothing will be saved to the library: {printable(error)}")
         except errors.LibraryError as error:
             raise errors.LibraryError(f"{error} To work without the library this time: --no-library") from error
         yield session
@@ -570,7 +570,7 @@ def load_query(
     elif origin == FILE:
         embedding, text = task2vec.load_embedding(query), f"from the file '{query}'"
     elif not embeds:
-        raise UsageError(f"'{query}' has images and is not an embedding. Embed it first: task2vec embed {query}")
+        raise UsageError(f"'{query}' contains images, not an embedding. Embed it first: task2vec embed {query}")
     else:
         probe, about = find_probe(ProbeOptions(), library)
         with open_session(library, "embed", {"paths": [query], **about}) as session:

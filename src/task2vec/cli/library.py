@@ -21,7 +21,7 @@ MOST_CLASSES = 20
 FIX_EMBEDDING = "Replace a damaged embedding: task2vec embed FOLDER, or add an intact copy: task2vec library add FILE"
 FIX_LIBRARY = "Rebuild the library from what can be read: task2vec library repair"
 FIX_EXPERT = "Restore the file or train it again (task2vec train-expert), or remove: task2vec library rm NAME --expert"
-FIX_CONFLICT = "Existing entries were kept. To replace one by a saved embedding: task2vec library add FILE --force"
+FIX_CONFLICT = "Existing entries were kept. To replace one with a saved embedding: task2vec library add FILE --force"
 TRAIN = "Train one: task2vec train-expert FOLDER; or measure a model: task2vec error-matrix FOLDER --expert resnet34"
 Name = Annotated[str, Argument(metavar="NAME", help="Name of a task, or the first digits of its id.")]
 
@@ -123,7 +123,7 @@ def add(
 ) -> None:
     """Add saved embeddings to the library.
 
-    Files that are damaged, or that conflict with an existing embedding, are named and left out (exit code 4 or 3). If
+    Files that are damaged, or that conflict with an existing embedding, are listed and left out (exit code 4 or 3). If
     writing fails midway, embeddings that were already added are kept.
     """
     places = inputs.list_embedding_files(files)
@@ -226,10 +226,10 @@ def rename(
 
 
 def verify(library: options.LibraryFolder = None) -> None:
-    """Read everything in the library, and report what is damaged.
+    """Read everything in the library, and report any damage.
 
-    The exit code is 4 if anything is. Files of experts are outside the library: missing or changed ones are reported,
-    and do not count as damage.
+    The exit code is 4 if anything is damaged. Files of experts are outside the library: missing or changed ones are
+    reported, but do not count as damage.
     """
     with inputs.open_existing(library) as opened, show_progress(app.is_watched()) as report:
         found, folder = opened.verify(report=report), opened.folder
@@ -251,8 +251,8 @@ def verify(library: options.LibraryFolder = None) -> None:
 def repair(library: options.LibraryFolder = None) -> None:
     """Rebuild the library from everything that can still be read.
 
-    The old file is kept in the folder `backups`. What could not be read is reported (exit code 4). Make sure that
-    no other process uses the library.
+    The old file is kept in the folder `backups`. Anything that could not be read is reported (exit code 4). Make sure
+    that no other process uses the library.
     """
     with show_progress(app.is_watched()) as report:
         found = task2vec.Library.repair(library, report=report)

@@ -29,7 +29,7 @@ AnyProbe = Annotated[str | None, Option("--probe", metavar="MODEL", help="Only e
 Size = Annotated[int | None, Option(help="Image size in pixels; smaller is faster. Default: the model's.")]
 Methods = Literal["robust", "direct", "variational"]
 Method = Annotated[Methods | None, Option(help="Fisher estimate; variational needs a GPU. Default: robust.")]
-Epochs = Annotated[int | None, Option(help="Epochs of training. Default: 10, or those of the recipe.")]
+Epochs = Annotated[int | None, Option(help="Training epochs. Default: 10, or as in the recipe.")]
 Seed = Annotated[int | None, Option(help="Random seed. Default: 0.")]
 Shots = Annotated[str | None, Option(metavar="half|N", help=SHOTS)]
 Seeds = Annotated[int, Option(min=1, metavar="N", help="Number of train/test splits.")]
@@ -95,7 +95,7 @@ class Reading:
     `name` is that of the task, if it is only one, and `seed` chooses the images of `max_images`.
     """
 
-    path_column: Annotated[str | None, Option(help="Table: column with the image paths. Default: by its name.")] = None
+    path_column: Annotated[str | None, Option(help="Table: column with the image paths. Default: detected.")] = None
     label_columns: Annotated[list[str] | None, Option(help="Table: label column; repeat it for multi-label.")] = None
     root: Annotated[Path | None, Option(help="Table: folder that paths are relative to. Default: the table's.")] = None
     task_names: Annotated[list[str] | None, Option("--task", help="Published dataset: task. Can be repeated.")] = None

@@ -17,7 +17,7 @@ from task2vec.text import pluralize, printable
 
 # Strategies that take minutes with more tasks than this: `evaluate` runs them if asked to.
 MANY, SLOW = 20, ("model space", "combined domain", "combined + logme")
-STRATEGY = "Only this strategy and average_best, or `all`: also the slow ones."
+STRATEGY = "Only this strategy and average_best; `all` includes the slow ones."
 
 
 def recommend(
@@ -44,10 +44,10 @@ def recommend(
     """Recommend a pretrained model for a task, with its predicted test error.
 
     The prediction uses errors measured on other tasks: bundled ones, and those of your library. If they do not favour
-    any model over the one that is best on average, the report says so. A folder is embedded first and added to the
+    any model over the one that is best on average, the output says so. A folder is embedded first and added to the
     library. --measure-top K also measures the top K models on your images, and saves their errors to the library. If
-    one of them cannot be measured, the others are used, and the exit code is not 0. --budget 60s measures those that
-    promise most in that time, on a sample of many images, and embeds the folder only where that is of use.
+    one of them cannot be measured, the others are used, and the exit code is not 0. --budget 60s measures the most
+    promising models in that time (on a sample, if there are many images), and embeds the folder only if that helps.
     """
     inputs.check_output(out, is_forced=force)
     how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "budget": budget}
@@ -76,7 +76,7 @@ def recommend(
         raise typer.Exit(app.INTERRUPTED)
     if advice.failures:
         count = pluralize(len(advice.failures), "model")
-        app.say(f"{count} could not be measured; the notes say why. The same command run again continues with them.")
+        app.say(f"{count} could not be measured; the notes say why. Run the same command again to continue with them.")
         raise typer.Exit(max(one.exit_code for one in advice.failures))
 
 
@@ -122,7 +122,7 @@ def evaluate(
     """Compare model selection strategies, leave-one-task-out.
 
     For every task, each strategy chooses a model without knowing the errors on that task, except those called
-    "measured": these measure models on one half of its test images and are judged on the other. Prints the mean error
+    "measured": these measure models on one half of its test images and are evaluated on the rest. Prints the mean error
     of the chosen models, its increase over the optimum with a 95% interval over tasks, rank agreement (weighted tau,
     top-1, top-3), and the difference from the average-best model with a Wilcoxon p-value. With many tasks, strategies
     that take minutes are left out; --strategy all runs them, too.
@@ -132,9 +132,9 @@ def evaluate(
     inputs.check_output(out, is_forced=force)
     is_csv = evidence is not None and evidence.lower().endswith(".csv")
     if distances is not None and not is_csv:
-        raise UsageError("--distances are those of the tasks of a CSV file of errors. Name it: --evidence FILE.csv")
+        raise UsageError("--distances applies only to a CSV file of errors. Name that file: --evidence FILE.csv")
     if family is not None and (is_csv or evidence == "library"):
-        raise UsageError("--kind selects bundled tasks, and other tables have no kinds. Remove --kind.")
+        raise UsageError("--kind selects bundled tasks, but other tables have no kinds. Remove --kind.")
     metatask = task2vec.metatask_from_csv(str(evidence), distances, shots=shots) if is_csv else find_metatask(evidence)
     if metatask is None:
         with task2vec.Library.open(library, read_only=True) as opened:

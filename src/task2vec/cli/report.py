@@ -1,4 +1,4 @@
-"""`task2vec report`: one page on a dataset, to look at, to keep and to send on."""
+"""`task2vec report`: one page on a dataset, to read, store and share."""
 
 import shlex
 from dataclasses import replace
@@ -15,7 +15,7 @@ from task2vec.text import format_percent, pluralize, printable
 
 SUFFIXES = (".html", ".csv")
 OUT = "File to write: .html, or .csv with one line per image. Can be repeated. Default: NAME-report.html."
-TEST = "Another split, which must have no copies of the images. Default: other splits in PATH."
+TEST = "Another split, which should have no copies of the images. Default: other splits in PATH."
 # What the first bytes of a page of ours contain: such a file may be replaced without --force.
 MARK = b": task2vec report</title>"
 
@@ -44,7 +44,7 @@ def report(
     named = out or [Path(f"{name}-report.html")]
     for file in named:
         if file.suffix.lower() not in SUFFIXES:
-            raise UsageError(f"--out '{file}' has no known format. Let its name end with {', '.join(SUFFIXES)}.")
+            raise UsageError(f"--out '{file}' has an unknown format. Use a name that ends in {', '.join(SUFFIXES)}.")
         inputs.check_output(file, is_forced=force or _is_report(file))
     app.say(f"reading {printable(path)} ...")
     task, tests = _read(path, test, reading)

@@ -18,9 +18,9 @@ ROOT = "Allow embedding this folder and those below. Can be repeated."
 def serve(
     library: options.LibraryFolder = None,
     roots: Annotated[list[Path] | None, Option("--root", metavar="DIR", help=ROOT)] = None,
-    host: Annotated[str, Option(help="Address to listen on; other than loopback needs a token.")] = "127.0.0.1",
-    port: Annotated[int | None, Option(min=1, max=65535, metavar="N", help="Default: 8765, or the next free.")] = None,
-    token: Annotated[str | None, Option(help=f"Token that visitors need; {TOKEN} hides it from other users.")] = None,
+    host: Annotated[str, Option(help="Address to listen on; any but loopback needs a token.")] = "127.0.0.1",
+    port: Annotated[int | None, Option(min=1, max=65535, metavar="N", help="Default: 8765, or the next one.")] = None,
+    token: Annotated[str | None, Option(help=f"Access token; {TOKEN} hides it from other users.")] = None,
     is_closed: Annotated[bool, Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
     """Open the library in the browser: the map of all tasks, their neighbours, and recommended models.

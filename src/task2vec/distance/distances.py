@@ -98,7 +98,7 @@ def find_counted(a: Embedding, b: Embedding) -> np.ndarray:
 
 
 def check_comparable(a: Embedding, b: Embedding) -> None:
-    """Refuses embeddings whose coordinates or scales have different meanings."""
+    """Raises an error if the coordinates or scales of two embeddings have different meanings."""
     for one in (a, b):
         if not isinstance(one, Embedding):
             raise UsageError(

@@ -97,7 +97,7 @@ def diversity(
 ) -> Diversity:
     """The mean distance between the batches of a collection, its error, and how much of it is noise.
 
-    It depends on the size of the batches: fewer images make more noise. Compare collections by batches of one size.
+    It depends on the size of the batches: fewer images mean more noise. Compare collections with batches of one size.
 
     Args:
         batches: embeddings of batches that share no images; at least three.
@@ -205,6 +205,6 @@ def _check_side(name: str, batches: Sequence[Embedding], twins: Sequence[Embeddi
         fix = f"Embed at least {FEWEST_BATCHES}; ten or more are better."
         raise UsageError(f"{len(batches)} {name} are too few to estimate diversity and its error. {fix}")
     if twins is not None and len(twins) != len(batches):
-        what = f"there are {len(twins)} twins for {len(batches)} {name}, and each batch needs its own"
+        what = f"there are {len(twins)} twins for {len(batches)} {name}, but each batch needs its own"
         raise UsageError(f"{what}. Pass what embed_batches returns, in its order.")
     return [batches] if twins is None else [batches, twins]

@@ -1,4 +1,4 @@
-"""How much of a distance is noise, and what is left without it.
+"""How much of a distance is noise, and what remains without it.
 
 An embedding is an estimate, and noise moves two estimates apart, never together: the symmetric distance depends on the
 spread of u = log a - log b over the filters, and the noise of both adds its own. So two estimates of one task are not
@@ -43,11 +43,11 @@ class NoisyDistance:
     """A symmetric distance and how reliable it is.
 
     Attributes:
-        value: the distance as it is.
+        value: the distance itself.
         stderr: its standard error; NaN if the basis is "stderr".
         floor: the distance that noise alone would produce between two such embeddings of one task.
-        corrected: the distance without the part that the noise has added; near zero, also below, for the same task.
-        basis: "halves" if all of the noise is known, "stderr" if only that of the images under a fixed head is.
+        corrected: the distance without the part that is due to noise; about zero, or below, for the same task.
+        basis: "halves" if all of the noise is known, "stderr" if only that of the images with a fixed head is known.
     """
 
     value: float

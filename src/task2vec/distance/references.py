@@ -69,7 +69,7 @@ def taxonomic_matrix(tasks: Sequence[Task | Sequence[str]], taxonomy: Taxonomy, 
         [[0, 2, 3], [2, 0, 3], [3, 3, 0]]
     """
     if kind not in TREE_KINDS:
-        raise UsageError(f"kind={kind!r} is no distance in a tree. Choose one of {', '.join(TREE_KINDS)}.")
+        raise UsageError(f"kind={kind!r} is not a tree distance. Choose one of {', '.join(TREE_KINDS)}.")
     reach = [_find_ancestors(task, taxonomy, kind) for task in tasks]
     costs = np.full((len(tasks), len(taxonomy.depths)), _UNREACHABLE)
     for row, (taxa, cost) in enumerate(reach):

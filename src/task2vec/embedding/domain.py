@@ -25,7 +25,7 @@ class DomainEmbedding:
     Attributes:
         task: name of the task.
         probe: name of the probe.
-        mean: mean of each pooled feature: the domain embedding of the paper's pictures.
+        mean: mean of each pooled feature: the domain embedding in the paper's figures.
         second_moment: mean of its square.
         provenance: fingerprints of task and probe, arithmetic, counts.
     """
@@ -84,7 +84,7 @@ def embed_domain(
     """The domain embedding of `task` by `probe` (the default one if None): one pass over the images, no labels.
 
     Args:
-        task: a task, or anything that `to_task` makes one of: a folder, a table, a frame, a dataset, (paths, labels).
+        task: a task, or anything that `to_task` accepts: a folder, a table, a frame, a dataset, (paths, labels).
         probe: what `load_probe` returns.
         dtype: arithmetic of the probe, as in `EmbedSettings`; the only argument that changes the numbers.
         device: "cpu", "cuda"; None uses a GPU if there is one.

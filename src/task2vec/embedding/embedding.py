@@ -125,17 +125,17 @@ class EmbedSettings:
             "variational": the paper's optimisation itself, slow, as a reference (see docs/explanation/embedding.md).
         seeds: how labels and images are drawn: "balanced" by their share of the Fisher; "plain" images uniformly and
             labels y ~ p, for comparison; "all" of them, without any sampling.
-        max_samples: how many (image, label) pairs are back-propagated at most. Fewer are drawn where that is enough
-            (see `task2vec.fisher.sampling`), unless `rel_tol` asks for a precision.
+        max_samples: maximum number of (image, label) pairs that are back-propagated. Fewer are drawn if that is enough
+            (see `task2vec.fisher.sampling`), unless `rel_tol` sets a precision.
         rel_tol: stop earlier, once the median relative standard error of the filters is below this.
         smoothing: how far every filter is moved towards the mean of its layer, from 0 to below 1; the norm stays.
         l2: penalty of the head per class: with C classes l2 / C beside a mean loss (see `task2vec.head.fit`).
-        balance: weigh every class the same, as the paper does by drawing images uniformly over classes.
-        beta: weight of the prior beside a loss that is summed over the images (see `task2vec.fisher.estimate`).
-        split_half: also embed two halves of the task, each with a head of its own and half of the pairs. It costs
-            another Fisher pass and two heads, and shows how far other images would have moved the embedding.
-        seed: of every random draw.
-        dtype: arithmetic of the probe. "bfloat16" changes single filters by some 10%: compare it only with itself.
+        balance: give every class the same weight, as the paper does by drawing images uniformly over classes.
+        beta: weight of the prior relative to a loss summed over the images (see `task2vec.fisher.estimate`).
+        split_half: also embed two halves of the task, each with its own head and half of the pairs. It costs another
+            Fisher pass and two heads, and shows how far other images would have moved the embedding.
+        seed: of all random numbers.
+        dtype: arithmetic of the probe. "bfloat16" changes single filters by about 10%: compare it only with itself.
         variational: how the variational method trains; the other methods ignore it.
     """
 
@@ -173,13 +173,13 @@ class Embedding:
         task: name of the task.
         probe: name of the probe.
         fisher: mean Fisher information of each filter.
-        stderr: its standard error (how far it would change with other images of the same kind, the head being fixed;
-            for the variational method, only how far its optimisation still moves).
-        prior: the value of a task without information.
-        layers: name and number of filters of each layer, in the order of the numbers.
+        stderr: its standard error (how much it would change with other images of the same kind and a fixed head; for
+            the variational method, only how much its optimisation still moves).
+        prior: the value for a task without information.
+        layers: name and number of filters of each layer, in the order of the coordinates.
         provenance: fingerprints of task and probe, settings, versions, counts, head metrics, effective images.
-        halves: the Fisher of two halves of the task, each embedded by itself, with `EmbedSettings(split_half=True)`:
-            what other images of the same kind would have changed, head included (see `task2vec.distance.with_error`).
+        halves: the Fisher of two halves of the task, each embedded separately, with `EmbedSettings(split_half=True)`:
+            the effect of other images of the same kind, including the head (see `task2vec.distance.with_error`).
     """
 
     task: str
@@ -253,7 +253,7 @@ class Embedding:
 
         if not 0 < level < 1:
             raise UsageError(
-                f"level={level} is no probability of an interval. Choose one between 0 and 1, such as 0.95."
+                f"level={level} is not the probability of an interval. Choose one between 0 and 1, such as 0.95."
             )
         used = self.provenance.get("counts", {}).get("images_used", math.inf)
         error = np.divide(self.stderr, self.fisher, out=np.zeros(len(self)), where=self.fisher > 0)
@@ -346,7 +346,7 @@ def load_embedding(path: str | Path) -> Embedding:
     path = Path(path)
     try:
         if (size := path.stat().st_size) > _LARGEST:
-            what = f"'{path}' has {size} bytes, and no embedding is larger than {_LARGEST}: it is some other file"
+            what = f"'{path}' has {size} bytes, but no embedding is larger than {_LARGEST}: it is some other file"
             raise EmbeddingFileError(f"{what}. Check the path, or {_EMBED_AGAIN}")
         return decode_embedding(path.read_bytes(), path)
     except OSError as error:
@@ -365,7 +365,7 @@ def decode_embedding(content: bytes, path: str | Path) -> Embedding:
         raise EmbeddingFileError(f"{what}, so nothing in it can be trusted; {_EMBED_AGAIN}") from error
     if schema != SCHEMA:
         is_newer = isinstance(schema, int) and schema > SCHEMA
-        what = f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else"
+        what = f"'{path}' has schema {schema}, but this version reads {SCHEMA}: its numbers may mean something else"
         raise EmbeddingFileError(f"{what}; {'upgrade: pip install -U task2vec' if is_newer else _EMBED_AGAIN}")
     try:
         layers = tuple(FilterLayer(*fields) for fields in metadata["layers"])

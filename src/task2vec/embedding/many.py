@@ -1,4 +1,4 @@
-"""Many tasks at once: those on common images share decoding, forward passes and the fitting of heads."""
+"""Many tasks at once: tasks on the same images share decoding, forward passes and the fitting of heads."""
 
 import math
 from collections import Counter, defaultdict
@@ -78,22 +78,22 @@ def embed_many(
     backend: Backend | str | None = None,
     progress: bool | Report = False,
 ) -> Iterator[TaskResult]:
-    """The embeddings of many tasks as they are finished; those on the same images cost little more than one.
+    """The embeddings of many tasks as they are finished; tasks on the same images cost little more than one.
 
-    A task that fails is returned with its error, and the others go on. With a `folder` each embedding is written there
-    at once, and one from an earlier run with the same data, probe and settings is not computed again. No other file is
-    overwritten: an embedding whose name is taken gets a longer one.
+    A task that fails is returned with its error, and the others continue. With a `folder`, each embedding is written
+    there at once, and one from an earlier run with the same data, probe and settings is not computed again. No other
+    file is overwritten: an embedding whose name is taken gets a longer one.
 
     Args:
-        tasks: tasks, or anything that `to_task` makes one of, which is read at the call, in any order; results come as
-            they are finished, with the number of their task.
+        tasks: tasks, or anything that `to_task` accepts, which is read at the call, in any order; results come as they
+            are finished, with the number of their task.
         probe: what `load_probe` returns.
         settings: see `EmbedSettings`. With `rel_tol` or the variational method tasks share only their features.
         folder: where to save the embeddings, one file each; None saves none.
-        library: where else to look them up and keep them. What only the folder or only the library has is copied to
-            the other.
-        gigabytes: about how much memory features and sums may take in each process. It does not change the numbers,
-            nor does any of the arguments below.
+        library: where else to look them up and store them. Embeddings that only the folder or only the library has are
+            copied to the other.
+        gigabytes: about how much memory features and sums may take in each process. Neither this nor any of the
+            arguments below changes the numbers.
         device: "cpu", "cuda"; None uses a GPU if there is one.
         num_workers: threads that decode images; None takes one per core.
         batch_size: images per step; None chooses one. It is halved automatically when GPU memory runs out.
@@ -141,7 +141,7 @@ def embed_batches(
     """Embeddings of random batches of a task, and of their twins: the arguments of `distance.diversity`.
 
     Args:
-        task: the collection, or anything that `to_task` makes a task of.
+        task: the collection, or anything that `to_task` accepts.
         probe: what `load_probe` returns.
         batches: how many; None takes as many as there are images for, 20 at most.
         classes: how many of its classes are in each batch; None takes all.
@@ -150,11 +150,11 @@ def embed_batches(
         settings: how each is embedded, see `EmbedSettings`.
         device: "cpu", "cuda"; None uses a GPU if there is one.
         num_workers: threads that decode images; None takes one per core.
-        backend: who computes, see `embed_many`.
+        backend: where to compute, see `embed_many`.
         progress: show progress bars on standard error.
 
     Raises:
-        Task2VecError: A batch could not be embedded; a mean without it would be that of another collection.
+        Task2VecError: A batch could not be embedded; a mean without it would describe another collection.
 
     Example:
         >>> from task2vec import distance, load_probe, sample_tasks

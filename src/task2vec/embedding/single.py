@@ -79,11 +79,11 @@ def embed(
 ) -> Embedding:
     """The embedding of `task` by `probe` (the default one if None).
 
-    What changes the numbers is in `settings`; the other arguments do not, beyond rounding (on a GPU, that of TF32). The
-    order of the images, the names and numbers of their labels, the number of workers and earlier calls change nothing.
+    Only `settings` change the numbers; the other arguments do not, beyond rounding (on a GPU, that of TF32). The order
+    of the images, the names and numbers of their labels, the number of workers and earlier calls change nothing.
 
     Args:
-        task: a task, or anything that `to_task` makes one of: a folder, a table, a frame, a dataset, (paths, labels).
+        task: a task, or anything that `to_task` accepts: a folder, a table, a frame, a dataset, (paths, labels).
         probe: what `load_probe` returns.
         settings: see `EmbedSettings`.
         device: "cpu", "cuda"; None uses a GPU if there is one.
@@ -229,7 +229,7 @@ class Job:
             return []
         first, second = (repr(task.images.name(image)) for image in pairs[0])
         return [
-            f"{count} images look like near copies of each other, such as {first} and {second}: the cross-validated "
+            f"{count} images look like near-copies of each other, such as {first} and {second}: the cross-validated "
             "error may be too low, as the head is tested on copies of what it was fitted to. Remove those that are not "
             "separate images; task2vec report shows them in groups"
         ]
@@ -351,8 +351,8 @@ def add_priors(jobs: Sequence[Job], estimates: Sequence[FisherEstimate]) -> list
         warnings = []
         if wanted is not None and estimate.relative_error > wanted:
             warnings.append(
-                f"a relative error of {wanted:g} was requested and only {estimate.relative_error:.2g} was reached with "
-                f"{estimate.terms} samples: raise max_samples= (--max-samples), or add images to the task"
+                f"a relative error of {wanted:g} was requested, but only {estimate.relative_error:.2g} was reached "
+                f"with {estimate.terms} samples: raise max_samples= (--max-samples), or add images to the task"
             )
         found.append((replace(estimate, fisher=vectors[0], stderr=vectors[1]), prior, warnings, {}))
     return found

@@ -111,8 +111,8 @@ class ExpertProbe(Probe):
 def load_expert(expert: Expert | str | Path, *, download: bool = False) -> ExpertProbe:
     """The network of an expert as a probe, under the expert's name.
 
-    `expert` is an entry of a library, which says where its weights are, or the path of a file that `train_expert`
-    wrote. The source task is known to the probe, so that errors on it are marked.
+    `expert` is an entry of a library, which holds the location of its weights, or the path of a file written by
+    `train_expert`. The probe knows its source task, so that errors on it are marked.
     """
     if isinstance(expert, Expert):
         probe = _load_network(expert, download=download)
@@ -137,7 +137,7 @@ def _load_network(expert: Expert, *, download: bool) -> Probe:
     if expert.sha256 is not None and path.exists() and _hash_file(path) != expert.sha256:
         raise ConflictError(
             f"'{path}' is no longer the file that the library knows as the expert '{expert.name}', so errors measured "
-            "with that one are not its own. Put the old file back, or train under another name."
+            "with that expert are not those of this file. Restore the old file, or train under another name."
         )
     if "architecture" in expert.recipe and "base" not in expert.recipe:
         return load_probe(str(expert.recipe["architecture"]), weights=path, size=expert.input_size)
@@ -161,7 +161,7 @@ def load_trained(path: str | Path) -> TrainedExpert:
     probe = load_probe(metadata["architecture"], weights=path, size=metadata["size"][0])
     if probe.preprocess.description != metadata["preprocess"]:
         raise WeightsError(
-            f"the expert '{path}' was trained with another preprocessing than its network has today, so its "
+            f"the expert '{path}' was trained with different preprocessing from that of its network now, so its "
             "features would not be the same. Pass its transform to load_probe(..., weights=FILE, transform=...)."
         )
     place = find_head_name(probe.network)
@@ -209,7 +209,7 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise WeightsNotFoundError(
-            f"cannot read the expert '{path}': {error.strerror}. Without its weights it is only a name. Check the "
+            f"cannot read the expert '{path}': {error.strerror}. Without its weights it cannot be used. Check the "
             "path, or train it again: task2vec train-expert"
         ) from error
     except ValueError as error:

@@ -84,7 +84,7 @@ def linear_error(
 
     Args:
         model: what `load_probe`, `train_expert` or `library.experts()` return.
-        task: a task, or anything that `to_task` makes one of: a folder, a table, a frame, a dataset, (paths, labels).
+        task: a task, or anything that `to_task` accepts: a folder, a table, a frame, a dataset, (paths, labels).
         protocol: how it is measured; see `ErrorProtocol`.
         seeds: of splits and all other randomness.
         device: "cpu", "cuda"; None takes a GPU if there is one.
@@ -129,20 +129,20 @@ def error_matrix(
 ) -> MetaTask:
     """The test error of a linear classifier for every task on every model.
 
-    A model sees each image once, however many tasks share it. With a `library` every finished cell is kept at once, and
-    what is there already is not computed again: a run that was killed resumes. A cell that fails is reported in
-    `failures` and recorded in the library, and the others go on.
+    A model sees each image once, no matter how many tasks share it. With a `library`, every finished cell is stored at
+    once, and stored cells are not computed again: a run that was killed resumes. A cell that fails is reported in
+    `failures` and recorded in the library, and the others continue.
 
     Args:
-        tasks: tasks, or anything that `to_task` makes one of.
-        models: what `load_probe`, `train_expert` or `library.experts()` return, each with a name of its own.
+        tasks: tasks, or anything that `to_task` accepts.
+        models: what `load_probe`, `train_expert` or `library.experts()` return, each with a unique name.
         protocols: how errors are measured.
         seeds: of splits and all other randomness.
-        library: where errors, tasks and models are kept.
-        backend: "serial" (None), "processes", "ray", or what `open_backend` returns. Like all arguments below it
+        library: where errors, tasks and models are stored.
+        backend: "serial" (None), "processes", "ray", or what `open_backend` returns. Like all arguments below, it
             changes no error.
-        trained_on: the tasks that models were trained on, by the models' names. Cells of tasks that share an image with
-            them are marked in `has_seen`; so are those of the source task that an expert knows of itself.
+        trained_on: the tasks that models were trained on, by model name. Cells of tasks that share an image with them
+            are marked in `has_seen`, as are those of the source task that is recorded in an expert.
         device: "cpu", "cuda"; None takes a GPU if there is one.
         num_workers: threads that decode images; None takes one per core.
         batch_size: images per step; None chooses one. Halved automatically when GPU memory runs out.
@@ -152,7 +152,7 @@ def error_matrix(
         on_features: called with the name of a model, a task in canonical order, and its (n, d) features, where these
             are computed; only with the backend "serial".
         on_images: called with the number of images of every batch that a model has seen; only with the backend
-            "serial". A `KeyboardInterrupt` of it stops the run.
+            "serial". A `KeyboardInterrupt` in it stops the run.
 
     Raises:
         UsageError: Nothing can be measured with these arguments.
@@ -205,7 +205,7 @@ def check_models(models: Iterable[Model] | Model) -> tuple[Model, ...]:
                 f"a {type(one).__name__} gives no features, so it is not a model. Pass what load_probe, train_expert "
                 "or library.experts() return."
             )
-    why = "are models of the same name, so errors would be ambiguous. Rename one: dataclasses.replace(model, name=...)."
+    why = "have the same name, so errors would be ambiguous. Rename one: dataclasses.replace(model, name=...)."
     return _refuse_twice(models, attrgetter("name"), why)
 
 
@@ -544,8 +544,8 @@ def predict_cells(
     """
     if features.ndim != 2 or len(features) != len(plan.task):
         raise UsageError(
-            f"features of the shape {tuple(features.shape)} are not those of '{plan.task.name}', which has "
-            f"{len(plan.task)} images: some would have the label of another. Pass one row per image, in its order."
+            f"features of shape {tuple(features.shape)} are not those of '{plan.task.name}', which has "
+            f"{len(plan.task)} images: some would get the label of another image. Pass one row per image, in its order."
         )
     refuse_infinite(features, plan.task.images.name)
     kept = None if only is None else set(only)

@@ -1,4 +1,4 @@
-"""The table of measured errors: tasks, models, the test error of each on each, and all that model selection goes by.
+"""The table of measured errors: tasks, models, all test errors, and everything else that model selection uses.
 
 A `MetaTask` is measured by `error_matrix`, read from a library or from CSV tables (`task2vec.select`), or loaded from a
 file: one safetensors file, arrays and a JSON text beside them. One ships with the package (`bundled_metatask`), so that
@@ -125,7 +125,7 @@ class ModelInfo:
 
     @property
     def load(self) -> str:
-        """The line of Python that loads it, or what to do where its weights are not available.
+        """The line of Python that loads it, or instructions if its weights are not available.
 
         A network is loaded at its own input size, at which it is best, whatever size its errors were measured at.
         """
@@ -234,7 +234,7 @@ class MetaTask:
         vectors: (N, F) embeddings in the space that was selected.
         trivial_vectors: (N, F) trivial embeddings beside them.
         failures: cells that failed in the run that measured it.
-        info: where it comes from, and what it cost.
+        info: its origin, and the cost of measuring it.
         space: that was selected; None before that.
     """
 
@@ -272,7 +272,7 @@ class MetaTask:
             if given != wanted:
                 raise DataError(
                     f"'{array.name}{f' {key}' if key else ''}' of the meta-task '{self.name}' has the shape {given}, "
-                    f"but its tasks and models need {wanted}: rows would be taken for others. Check its tables."
+                    f"but its tasks and models need {wanted}: rows would be mixed up. Check its tables."
                 )
         for kind, named in (("task", self.tasks), ("model", self.models)):
             for name, count in Counter(one.name for one in named).most_common(1):
@@ -283,8 +283,8 @@ class MetaTask:
                     )
         if (wrong := self.errors[(self.errors < 0) | (self.errors > 1)]).size:
             raise DataError(
-                f"an error of the meta-task '{self.name}' is {wrong[0]:g}, and errors are shares from 0 to 1, or NaN "
-                "where not measured. Divide percentages by 100."
+                f"an error of the meta-task '{self.name}' is {wrong[0]:g}, but errors are fractions from 0 to 1, or "
+                "NaN where not measured. Divide percentages by 100."
             )
 
     def __repr__(self) -> str:

@@ -66,18 +66,18 @@ def train_expert(
 ) -> TrainedExpert:
     """An expert for `task`: the network of `base`, fine-tuned.
 
-    With `out` it is written there, and an interrupted training resumes from a checkpoint of at most a minute before; an
-    existing expert of the same task, base, recipe and seed is not trained again. On a CPU the same arguments
-    give the same bytes, with or without interruptions.
+    With `out`, it is written there, and interrupted training resumes from a checkpoint that is at most a minute old; an
+    existing expert of the same task, base, recipe and seed is not trained again. On a CPU, the same arguments give the
+    same bytes, with or without interruptions.
 
     Args:
-        task: a task, or anything that `to_task` makes one of: a folder, a table, a frame, a dataset, (paths, labels).
+        task: a task, or anything that `to_task` accepts: a folder, a table, a frame, a dataset, (paths, labels).
         base: what `load_probe` returns; the default probe if None. It is not changed.
         recipe: "fast", "achille2019", or a `Recipe` of your own.
-        name: name of the expert; that of the task if None.
+        name: name of the expert; the task's name if None.
         out: file to write, by convention NAME.expert.safetensors.
         replace_other: overwrite another expert there.
-        seed: of draws, crops and mirrorings.
+        seed: of sampling, crops and mirroring.
         device: "cpu", "cuda"; None takes a GPU if there is one.
         num_workers: threads that decode images; None takes one per core.
         progress: show progress bars on standard error, or a function that reports progress instead.
@@ -453,11 +453,11 @@ def train_experts(
 ) -> Iterator[ExpertResult]:
     """An expert for each of many tasks as they are finished, in `folder`; finished ones are not trained again.
 
-    A task that fails is reported with its error, and the others go on. Those whose file is taken by another expert are
-    reported first, before anything is trained.
+    A task that fails is reported with its error, and the others continue. Tasks whose file is taken by another expert
+    are reported first, before anything is trained.
 
     Args:
-        tasks: tasks, or anything that `to_task` makes one of; results come as they are finished.
+        tasks: tasks, or anything that `to_task` accepts; results come as they are finished.
         base: what `load_probe` returns; the default probe if None.
         recipe: see `train_expert`.
         folder: where the experts go, one file each. Processes on other machines must see it, too.

@@ -204,7 +204,7 @@ class Database:
             yield connection
         if "immutable" in self._mode and before != stamp(self.path):
             raise ResourceError(
-                f"'{self.path}' changed while it was read, and without the right to write there it cannot be locked. "
+                f"'{self.path}' changed while it was read, and it cannot be locked without write permission. "
                 "Nothing was changed. Try again when others have finished writing."
             )
 
@@ -275,8 +275,8 @@ def _find_mode(path: Path) -> str:
     journal = path.with_name(f"{path.name}-wal")
     if journal.exists() and journal.stat().st_size > 0:
         raise ResourceError(
-            f"'{path}' has a WAL that was not merged, because its last writer was killed, and merging needs the right "
-            "to write. Open it once with that right (task2vec library ls), or copy the folder to where you can write."
+            f"'{path}' has a WAL that was not merged, because its last writer was killed, and merging needs write "
+            "permission. Open it once with it (task2vec library ls), or copy the folder to where you can write."
         )
     return "immutable=1"
 
@@ -294,7 +294,7 @@ def _is_ready(connection: sqlite3.Connection, path: Path, *, read_only: bool) ->
     if application != APPLICATION:
         problem = "is empty or the database of another program, and was not changed. Choose another one: --library DIR"
     elif version != SCHEMA:
-        problem = f"has schema {version}, and this version reads schema {SCHEMA}: " + (
+        problem = f"has schema {version}, but this version reads schema {SCHEMA}: " + (
             "it was made by a newer task2vec. Upgrade: pip install -U task2vec"
             if version > SCHEMA
             else f"its tables may mean something else. Copy what can be read: {_REPAIR}"

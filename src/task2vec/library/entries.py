@@ -133,8 +133,8 @@ class Expert:
             check_text(getattr(self, name), name, may_be_none=True)
         if self.source not in SOURCES or not isinstance(self.recipe, Mapping):
             raise UsageError(
-                f"the expert '{self.name}' has the source {self.source!r} and the recipe {self.recipe!r:.80}, so "
-                f"nobody could load it. The source must be one of {', '.join(SOURCES)}, and the recipe a dictionary."
+                f"the expert '{self.name}' has the source {self.source!r} and the recipe {self.recipe!r:.80}, so it "
+                f"could not be loaded. The source must be one of {', '.join(SOURCES)}, and the recipe a dictionary."
             )
         for name, limit in (("parameters", _LARGEST_INTEGER), ("input_size", _LARGEST_INTEGER), ("cost", 1e300)):
             if getattr(self, name) is not None:
@@ -247,7 +247,7 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     found = (tags,) if isinstance(tags, str) else tuple(tags)
     for tag in found:
         if not check_text(tag, "tag").strip():
-            raise UsageError(f"the tag {tag!r} is empty, so nobody could search for it. Give a text that is not empty.")
+            raise UsageError(f"the tag {tag!r} is empty and could not be searched for. Give a text that is not empty.")
     return found
 
 
@@ -323,7 +323,7 @@ def identify_with_task(embedding: Embedding) -> tuple[TaskEntry, EmbeddingEntry]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(
             f"the provenance of the embedding of '{embedding.task}' is incomplete ({type(error).__name__}: {error}), "
-            "so a library could not tell it from others. Embed the task again: task2vec embed FOLDER"
+            "so a library could not distinguish it from others. Embed the task again: task2vec embed FOLDER"
         ) from error
     head = provenance.get("head")
     error = head.get("cv_error") if isinstance(head, dict) else None

@@ -60,7 +60,7 @@ def open_origin(path: Path) -> Iterator[Connection]:
     except LibraryError as error:
         why = error.__cause__ or error  # what SQLite says of a damaged file
         raise LibraryError(
-            f"'{path}' was refused, and nothing of it was imported: {why}. Ask for a good copy."
+            f"'{path}' was refused, and nothing in it was imported: {why}. Ask for a good copy."
         ) from error
 
 

@@ -29,8 +29,8 @@ _KINDS = ("tasks", "embeddings", "experts", "errors", "runs")
 class Library(AbstractContextManager["Library"]):
     """Tasks with their embeddings, experts, and measured errors, in one SQLite file.
 
-    Any number of processes and threads may use it at the same time. When `add` has returned, everything is on the disk;
-    a process that is killed leaves every entry whole or absent. A file that cannot be written to is opened for reading.
+    Any number of processes and threads may use it at the same time. When `add` has returned, everything is on disk; if
+    a process is killed, every entry is complete or absent. A file that is not writable is opened for reading.
 
     Example:
         >>> import tempfile
@@ -99,8 +99,8 @@ class Library(AbstractContextManager["Library"]):
     ) -> list[Added]:
         """Adds all of `things` in one transaction or, if one of them is refused, none; returns which of them were new.
 
-        The very same again changes nothing. Something else under the same key (other numbers for the same images, probe
-        and settings; another expert of that name; another error for that cell) is refused.
+        Adding the same thing again changes nothing. A different one under the same key (other numbers for the same
+        images, probe and settings; another expert of that name; another error for that cell) is refused.
 
         Args:
             things: embeddings with their tasks, tasks alone, experts, measured errors.
@@ -139,7 +139,7 @@ class Library(AbstractContextManager["Library"]):
     def remove(self, what: str, *, with_errors: bool = False) -> list[EmbeddingEntry]:
         """Removes a task with all its embeddings, or one embedding named by its key; returns these embeddings.
 
-        A task that errors were measured for stays, unless `with_errors` removes these, too.
+        A task for which errors were measured is kept, unless `with_errors` removes these, too.
         """
         with self._database.write() as connection:
             task = tables.find_task(connection, what) if tables.find_tasks(connection, what) else None
@@ -153,7 +153,7 @@ class Library(AbstractContextManager["Library"]):
         return removed
 
     def report_file(self, fingerprint: str) -> Path:
-        """Where the report on a task is kept, if there is one; it is not exported."""
+        """The file of the report on a task, if there is one; it is not exported."""
         return find_file(self.folder).parent / "reports" / f"{fingerprint}.html"
 
     def remove_expert(self, name: str, *, with_errors: bool = False) -> None:
@@ -198,7 +198,7 @@ class Library(AbstractContextManager["Library"]):
         ]
 
     def task(self, what: str) -> TaskEntry:
-        """The task of that name, or whose fingerprint begins so."""
+        """The task with that name, or whose fingerprint begins with it."""
         with self._database.read() as connection:
             return tables.find_task(connection, what)
 
@@ -264,9 +264,9 @@ class Library(AbstractContextManager["Library"]):
     ) -> list[Neighbour]:
         """The `k` tasks nearest to one, among those that can be compared; never the task itself.
 
-        Up to 2,000 embeddings all distances are computed. Above, sketches give 100 candidates (400 of a million) whose
-        distances are computed; `exact` computes all, and so does any kind but the symmetric distance, more slowly. A
-        damaged embedding is left out, and `verify` names it.
+        With up to 2,000 embeddings, all distances are computed. With more, sketches select 100 candidates (400 of a
+        million) whose distances are computed; `exact` computes all of them, and so does any kind but the symmetric
+        distance, more slowly. A damaged embedding is left out, and `verify` reports it.
 
         Args:
             what: an embedding, which need not be in the library, or what `get` takes.
@@ -327,9 +327,9 @@ class Library(AbstractContextManager["Library"]):
     # --- maintenance and sharing -------------------------------------------------------------------------------------
 
     def verify(self, *, quick: bool = False, report: Report = silent) -> Verification:
-        """Reads everything, and names what is damaged.
+        """Reads everything, and reports any damage.
 
-        `quick` checks the tables and the lengths of embeddings: much faster, and finds less.
+        `quick` checks only the tables and the lengths of embeddings: it is much faster, but finds less.
         """
         return verify(self._database, quick=quick, report=report)
 
@@ -337,7 +337,7 @@ class Library(AbstractContextManager["Library"]):
     def repair(cls, folder: str | Path | None = None, *, report: Report = silent) -> Repaired:
         """Copies everything readable into a new file, which replaces the damaged one.
 
-        The damaged file is kept in the folder `backups`. Nobody else may use the library meanwhile.
+        The damaged file is kept in the folder `backups`. No other process may use the library meanwhile.
         """
         return repair(find_file(find_library(folder)), report=report)
 
@@ -358,10 +358,10 @@ class Library(AbstractContextManager["Library"]):
         return Path(path)
 
     def merge(self, origin: "str | Path | Library", *, report: Report = silent) -> sharing.Merged:
-        """Adds everything of an exported file or another library that is not here yet.
+        """Adds everything in an exported file or another library that is not here yet.
 
-        It is added in one transaction: all of it or, if anything in it is not valid, nothing. What is here under the
-        same key with another content stays as it is, and is named in the result.
+        It is added in one transaction: all of it or, if anything in it is invalid, nothing. Entries here that have the
+        same key but other content stay as they are, and are listed in the result.
         """
         path = origin._database.path if isinstance(origin, Library) else Path(origin)
         path = find_file(path) if path.is_dir() else path

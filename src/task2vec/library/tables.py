@@ -250,7 +250,7 @@ def _write_embedding(
     (task, own), content = entries.identify_with_task(embedding), encode_embedding(embedding)
     if len(content) > LARGEST:
         raise errors.DataError(
-            f"the embedding has {len(content)} bytes, and a library accepts at most {LARGEST}. Save it as a file: "
+            f"the embedding has {len(content)} bytes, but a library accepts at most {LARGEST}. Save it as a file: "
             "embedding.save(FILE)"
         )
     task, sha256 = change(task, **about), hashlib.sha256(content).hexdigest()

@@ -194,7 +194,7 @@ def repair(path: Path, *, report: Report = silent) -> Repaired:
             raise
         raise ResourceError(
             f"the library '{path.parent}' cannot be repaired: {error.strerror} ('{error.filename}'). Nothing is lost. "
-            "Free space on the disk or get the right to write there, and try again."
+            "Free space on the disk or get write permission there, and try again."
         ) from error
 
 
@@ -219,7 +219,7 @@ def _open_damaged(path: Path, stack: ExitStack) -> Connection:
             raise
     if version > SCHEMA:
         raise LibraryError(
-            f"'{path}' has schema {version}, and this version knows schema {SCHEMA}: a repair would lose what only a "
+            f"'{path}' has schema {version}, but this version knows schema {SCHEMA}: a repair would lose what only a "
             "newer task2vec can read. Upgrade: pip install -U task2vec"
         )
     return connection or stack.enter_context(closing(sqlite3.connect(":memory:")))

@@ -300,7 +300,7 @@ def draw_matrix(
     distances = check_square(distances)
     check_counts(len(distances), names=names)
     if len(names) < 2:
-        raise UsageError("one task makes no matrix. Pass the distances between two tasks or more.")
+        raise UsageError("a matrix needs two tasks or more. Pass the distances between them.")
     groups = check_groups(groups, len(names))
     tree = link_tasks(distances)
     order = order_leaves(tree)

@@ -36,17 +36,17 @@ def load_probe(
 ) -> Probe:
     """A frozen probe, with the preprocessing its weights were trained with.
 
-    A name is looked up in timm, then in torchvision; `timm:NAME` and `torchvision:NAME` choose one. Weights come from
-    `weights` (a safetensors or `weights_only` torch file), else from the local caches or the offline package, and are
-    downloaded only if `download` is set.
+    A name is looked up in timm, then in torchvision; `timm:NAME` and `torchvision:NAME` select one. Weights come from
+    `weights` (a safetensors or `weights_only` torch file), otherwise from the local caches or the offline package, and
+    are downloaded only if `download` is set.
 
     Args:
-        name_or_module: a model's name, or a module. Its copy is put into eval mode; the probe's `source` says so where
-            it was in train mode.
-        weights: a local file of weights; the head may be missing from it.
-        head: name of the final classifier layer; known for a named model and for modules of timm and torchvision.
-        transform: from a PIL image to the network's input tensor, deterministic; known for the same, except networks
-            of torchvision that were trained in several ways.
+        name_or_module: the name of a model, or a module. A copy of it is put into eval mode; the probe's `source` says
+            so if it was in train mode.
+        weights: a local weights file, with or without the head.
+        head: name of the final classifier layer; known for named models and for modules of timm and torchvision.
+        transform: deterministic, from a PIL image to the network's input tensor; known for the same models, except
+            networks of torchvision that were trained in several ways.
         size: side of the square images, if not the model's own (smaller is faster).
         download: allow downloading weights that are not on this machine.
 
@@ -56,7 +56,7 @@ def load_probe(
         (21008, 1280)
     """
     if size is not None and size < 1:
-        raise ProbeError(f"size={size} is not the side of an image. Give its pixels, such as 128, or leave it out.")
+        raise ProbeError(f"size={size} is not an image size. Give it in pixels, such as 128, or leave it out.")
     if isinstance(name_or_module, nn.Module):
         name, module = type(name_or_module).__name__, name_or_module
         heads, preprocess = ((), None) if head and transform else _describe_module(module, size)
@@ -65,8 +65,8 @@ def load_probe(
             raise ProbeError(
                 f"a module of your own ({name}) needs head= (the name of its last linear layer) and transform= (from a "
                 "PIL image to its input tensor; it decides the size, so size= is left out), which are not guessed. "
-                "Modules of timm bring both, and those of torchvision too, unless they may have been trained in "
-                "several ways: pass transform=WEIGHTS.transforms(). weights= is not taken: load them into it first."
+                "Modules of timm provide both, as do those of torchvision unless they may have been trained in "
+                "several ways: pass transform=WEIGHTS.transforms(). weights= is not accepted: load them first."
             )
         source = "module in train mode, put into eval mode" if any(m.training for m in module.modules()) else "module"
         return make_probe(name, module, heads, preprocess, source=source)
@@ -233,7 +233,7 @@ def _assign_weights(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[s
     if any(misfits.values()):
         counts = ", ".join(f"{len(names)} {kind} ({', '.join(names[:3])})" for kind, names in misfits.items())
         raise WeightsError(
-            f"these weights do not fit '{name}': {counts}. A partly filled probe would be random. "
+            f"these weights do not fit '{name}': {counts}. A partly loaded probe would be random. "
             f"Check the model's name: timm:{name} and torchvision:{name} name their weights differently."
         )
     fitting = {k: v.to(wanted[k].dtype) for k, v in tensors.items() if k in wanted and v.shape == wanted[k].shape}

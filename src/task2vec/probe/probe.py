@@ -355,7 +355,7 @@ def _check(network: nn.Module, images: Tensor, features: Tensor, name: str) -> N
     with torch.no_grad():
         if not torch.allclose(network(images[:1])[0], features[0], rtol=1e-2, atol=1e-3 * float(features.abs().max())):
             raise ProbeError(
-                f"the features by probe '{name}' of an image depend on the others of its batch (batch-norm without "
+                f"with probe '{name}', the features of an image depend on the others in its batch (batch-norm without "
                 "running statistics?), so embeddings would depend on the order. Use another probe."
             )
         if not all(torch.equal(network(images), features) for _ in range(2)):
@@ -431,7 +431,7 @@ def enumerate_filters(network: nn.Module, seen: Trace) -> tuple[FilterLayer, ...
             square = weight.detach().double().square().mean().item()
             layers.append(FilterLayer(name, kind, weight.shape[0], weight[0].numel(), square))
     if not layers:
-        raise ProbeError("the probe has no convolution or linear layer, so no filters to measure. Use another network.")
+        raise ProbeError("the probe has no convolution or linear layer, so it has no filters. Use another network.")
     return tuple(layers)
 
 

@@ -121,7 +121,7 @@ def spend(budget: Budget, case: "Case", rows: Sequence[Row], seeds: int, run: Ma
         fits = [name for name in ready if budget.expect(name) <= budget.left + late]
         if not fits:
             first = min(ready, key=budget.expect)
-            why = f"the time left is not enough for {first}. Give it more: {budget.suggest(budget.expect(first))}"
+            why = f"the time left is not enough for {first}. Allow more: {budget.suggest(budget.expect(first))}"
         elif not is_enough and max(case.promises[name][1] for name in fits) < LEAST:
             why = "another measurement is expected to lower the error by less than 0.1 points."
         if why:
@@ -132,10 +132,8 @@ def spend(budget: Budget, case: "Case", rows: Sequence[Row], seeds: int, run: Ma
         try:
             is_interrupted = case.measure([models[name]], task, seeds, run)
         except OutOfTimeError:
-            late = f"Measuring {name} was stopped, for it took longer than expected and the time was spent."
-            case.notes.append(
-                f"{late} Give it more ({budget.suggest(clock() - begin)}), or measure on an idle machine."
-            )
+            late = f"Measuring {name} was stopped, because it took longer than expected and the time was used up."
+            case.notes.append(f"{late} Allow more ({budget.suggest(clock() - begin)}), or measure on an idle machine.")
             break
         budget.learn(name, clock() - begin)
         case.rank()
@@ -162,7 +160,7 @@ def embed_in_time(budget: Budget, case: "Case", run: Mapping[str, Any], *, reser
         probe = ModelInfo(f"probe {like.probe}", location=where, size=image_size(like))
         budget.time([probe], run["device"])
         seconds = budget.passes[probe.name] * (_EMBEDDING + _PER_IMAGE * case.counts["images"])
-        why = f"that takes about {seconds:.0f} s. Give it more time: {budget.suggest(seconds)}"
+        why = f"that takes about {seconds:.0f} s. Allow more time: {budget.suggest(seconds)}"
         if seconds + reserve <= budget.left:
             begin = clock()
             try:

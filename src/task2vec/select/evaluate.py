@@ -16,8 +16,8 @@ The columns of `Evaluation.rows`; errors and what is derived from them in percen
 * gap_group_low, gap_group_high, p_group: the same over whole datasets, which is fairer and shows less: the interval
   over samples of datasets, and the p of flipping the signs of the datasets' means, exact where there are few.
 * fixed_gap, fixed_gap_low, ..., p_fixed, p_fixed_group: the same against the best fixed model, which has the smallest
-  mean error over all datasets, the predicted one included. It is known in hindsight only, and harder to beat than the
-  average-best model, which changes against the task where two are close.
+  mean error over all datasets, including the predicted one. It is known only in hindsight, and harder to beat than the
+  average-best model: if two models are close, leaving a task out favours the one that is worse on it.
 * measured: how many models it measures on a task, on average; that takes most of the time in practice.
 * seconds: to fit and to predict, per task.
 """
@@ -74,8 +74,8 @@ _COLUMNS = (
 class Outcome:
     """The result of one strategy. Arrays have an entry for each task that was predicted.
 
-    A strategy that measures models on the task does so on one half of its test images and is judged on the other; then
-    the other way round. Its numbers are means of both, except `chosen`, which is by the first half.
+    A strategy that measures models on the task does so on one half of its test images and is evaluated on the other;
+    then the other way round. Its numbers are means of both, except `chosen`, which is by the first half.
 
     Attributes:
         name: of the strategy.
@@ -218,7 +218,7 @@ class Evaluation:
         """What the table's numbers are, in sentences."""
         left = {"domain": "each dataset with the models fine-tuned on it"}.get(self.leave, f"each {self.leave}")
         count, datasets, smallest = len(self.tasks), len(set(self.datasets)), f"{100 * self.smallest.mean():.1f}%"
-        optimum = f"the smallest error, {smallest} on average. It is biased low, for there is one split."
+        optimum = f"the smallest error, {smallest} on average. It is biased low, because there is only one split."
         if self.optimum is not None:
             on = "one half of the test images" if self.chosen_on == "halves" else "other splits"
             optimum = f"{100 * self.optimum.mean():.1f}% on average, selected on {on} and measured on the rest; "
@@ -232,12 +232,12 @@ class Evaluation:
         if counts := [f"{row['strategy']} {row['measured']:.3g}" for row in self.rows if row["measured"]]:
             lines.append(
                 f"Models measured per task: {', '.join(counts)}. They are measured on one half of the test images and "
-                "judged on the other, both ways in turn, so tau, top-1 and top-3 have the noise of half of the images."
+                "evaluated on the other, both ways in turn, so tau, top-1 and top-3 have the noise of half the images."
             )
         if len(self.left_out) <= 2:
             return [*lines, *(f"Left out: {name} ({reason.split('. ')[0]})" for name, reason in self.left_out.items())]
         what = f"{len(self.left_out)} strategies, '{next(iter(self.left_out))}' and others"
-        why = "for the meta-task lacks what they need (`left_out` or --json lists the reasons)"
+        why = "because the meta-task lacks what they need (`left_out` or --json lists the reasons)"
         return [*lines, f"Left out: {what}, {why}."]
 
 
@@ -257,18 +257,18 @@ def evaluate(
 ) -> Evaluation:
     """How well strategies select models for tasks whose errors they do not know.
 
-    Every task is predicted once, by strategies that were fitted on the others only. Those that measure models on the
-    task are judged on other images than they measured on, see `Outcome`. Models that have seen a task are never
-    selected for it, nor are those whose error on it is not known.
+    Every task is predicted once, by strategies that were fitted only on the others. Strategies that measure models on
+    the task are evaluated on different images, see `Outcome`. Models that have seen a task are never selected for it,
+    nor are those whose error on it is not known.
 
     Args:
-        metatask: tasks, models and errors; by several protocols and in several spaces, one is selected.
-        strategies: names from `STRATEGIES` or your own; None takes all that the meta-task has what they need for.
+        metatask: tasks, models and errors; of several protocols and spaces, one is selected.
+        strategies: names from `STRATEGIES` or your own; None takes all for which the meta-task has the data.
         shots: see `MetaTask.select`, as are `probe` and `method`.
         probe: that tasks were embedded with.
         method: by which they were embedded.
-        family: only the tasks of one family. If these are all of one dataset and that is left out, the tasks of other
-            families are learned from.
+        family: only the tasks of one family. If these are all of one dataset and that is left out, the tasks of
+            other families are used instead.
         leave: "task" leaves out the task itself; "dataset" all tasks of its dataset, which is harder and fairer;
             "domain" also drops models that were fine-tuned on its dataset.
         tasks: names of the tasks to predict; all by default.
@@ -299,7 +299,7 @@ def evaluate(
         selected = whole
     names, datasets = [task.name for task in selected.tasks], np.array(selected.datasets)
     if unknown := sorted(set(tasks or ()) - set(names)):
-        raise UsageError(f"'{unknown[0]}' is none of the {len(names)} tasks of the meta-task. Name one of them.")
+        raise UsageError(f"'{unknown[0]}' is not one of the {len(names)} tasks of the meta-task. Name one of them.")
     allowed = np.isfinite(selected.mean) & selected.is_candidate
     if leave == "domain":
         allowed &= datasets[:, None] != np.array([model.source_dataset or "" for model in selected.models])

@@ -94,7 +94,7 @@ def choose_shots(per_class: Sequence[int], protocols: Iterable[str], shots: str 
     if shots is not None:
         if str(shots) not in known:
             raise UsageError(
-                f"no error is known of classifiers trained on shots={shots} (--shots). Errors of others would be "
+                f"no error is known for classifiers trained on shots={shots} (--shots). Errors of others would be "
                 f"misleading. Choose one of: {', '.join(known) or 'none'}"
             )
         return str(shots)
@@ -124,7 +124,7 @@ def find_space(embedding: Embedding, spaces: Mapping[str, Embedding]) -> str:
     known = "; ".join(dict.fromkeys(map(format_space, spaces.values()))) or "none"
     command = format_embed_command(next(iter(spaces.values()))) if spaces else "task2vec embed FOLDER"
     raise ProbeMismatchError(
-        f"'{embedding.task}' was embedded by {format_space(embedding)}, and errors are known for tasks embedded by: "
+        f"'{embedding.task}' was embedded by {format_space(embedding)}, but errors are known for tasks embedded by: "
         f"{known}. Distances between embeddings of different probes mean nothing. Embed it again: {command}; or pass "
         "the folder itself (in Python: the task), which is then embedded in the right space."
     )
@@ -536,8 +536,8 @@ def _parse_number(place: str, text: str, what: str, least: float = 0.0, most: fl
             return value
     share = ": divide percentages by 100" if most == 1 else ""
     raise DataError(
-        f"{place} has the {what} '{text}', which is no number from {least:g} to {most:g}{share}. Correct it, or leave "
-        "it empty."
+        f"{place} has the {what} '{text}', which is not a number from {least:g} to {most:g}{share}. Correct it, or "
+        "leave it empty."
     )
 
 

@@ -94,41 +94,42 @@ def recommend(
 ) -> Recommendation:
     """The models that suit a task, with the predicted test error of each and its interval.
 
-    Where the evidence does not beat the average-best model, which is the best on average over all known tasks, it says
-    so and recommends that one.
+    If the evidence does not favour another model over the average-best model, which is the best on average over all
+    known tasks, that one is recommended, and the verdict says so.
 
     Args:
-        what: an embedding; or a task, or anything that `to_task` makes one of (a folder, a table, a dataset), which is
+        what: an embedding; or a task, or anything that `to_task` accepts (a folder, a table, a dataset), which is
             embedded in the space of the evidence.
-        evidence: None takes the meta-task that comes with the package, and what was measured in `library`; "bundle" and
-            "library" take one of them; a `MetaTask`, or the path of one, takes the place of that of the package.
-        library: where errors, models and embeddings are found, and where new ones are kept; None does without.
-        candidates: only these: names of models that errors are known of, models of timm or torchvision, files of
-            experts. By default all whose errors are known and whose weights are available.
-        measure_top: measure the error of so many of the best candidates on the task's own images, of those whose
-            weights are on this machine (or, with `download`, can be downloaded). An interrupt (Ctrl-C) stops measuring,
-            and what was measured until then is used.
+        evidence: None uses the meta-task that comes with the package and the errors in `library`; "bundle" and
+            "library" use only one of them; a `MetaTask`, or the path of one, replaces that of the package.
+        library: where errors, models and embeddings are looked up, and where new ones are stored; None uses no library.
+        candidates: only these: names of models with known errors, models of timm or torchvision, files of experts. By
+            default all models with known errors and available weights.
+        measure_top: number of the best candidates to measure on the task's own images, among those whose weights are on
+            this machine (or, with `download`, can be downloaded). An interrupt (Ctrl-C) stops measuring, and the errors
+            measured until then are used.
         budget: the time that reading, embedding and measuring may take together, in seconds or like "2m". If all
-            candidates whose weights are on this machine can be measured in it, they are; else the embedding says which
-            are measured first, until another one promises less than 0.1 points. Many images are sampled.
+            candidates whose weights are on this machine can be measured in that time, they are; otherwise they are
+            measured in an order that the embedding suggests, until the expected gain from another one is less than 0.1
+            points. If there are many images, a sample is used.
         seeds: number of splits to measure on.
-        shots: "half" of the images, or a number of images per class, that classifiers are trained on. None goes by the
-            median class: with up to ten images it is the most that leave half of them for testing, else "half".
-        probe: of the spaces that errors are known in, the one of this probe; None takes the first.
+        shots: "half" of the images, or a number of images per class, that classifiers are trained on. None chooses by
+            the median class: with up to ten images, the most that leave half of them for testing, otherwise "half".
+        probe: use the space of this probe, among those with known errors; None takes the first.
         max_params: leave out models with more parameters, such as "10M".
         max_time: leave out models that take longer for 1,000 images on this machine, in seconds; they are timed.
-        license: leave out models whose weights have another licence than these, or an unknown one. "permissive" stands
-            for apache-2.0, bsd-3-clause, cc-by-4.0 and mit; "unknown" keeps the unknown ones.
+        license: leave out models whose weights have none of these licences, or an unknown one. "permissive" stands for
+            apache-2.0, bsd-3-clause, cc-by-4.0 and mit; "unknown" keeps the unknown ones.
         offline: leave out models whose weights are not on this machine.
-        device: "cpu", "cuda"; None takes a GPU if there is one. This and the next two change no number.
+        device: "cpu", "cuda"; None takes a GPU if there is one. This and the next two do not change the results.
         num_workers: threads that decode images.
         batch_size: images per step.
         download: download weights that are not on this machine.
         progress: show progress bars on standard error.
-        embedding: of the task or folder, where there is one already.
+        embedding: of the task or folder, if there already is one.
 
     Raises:
-        ProbeMismatchError: The embedding is by a probe that no errors are known for.
+        ProbeMismatchError: No errors are known for the probe of the embedding.
         DataError: No error is known at all.
 
     Example:
@@ -154,7 +155,7 @@ def recommend(
             task, embedding = None, what
             if measure_top or limit:
                 raise UsageError(
-                    f"{'budget (--budget)' if limit else 'measure_top (--measure-top)'} measures errors on images, and "
+                    f"{'budget (--budget)' if limit else 'measure_top (--measure-top)'} measures errors on images, but "
                     "an embedding has none. Pass the task or the folder instead."
                 )
         else:
@@ -278,8 +279,8 @@ def _embed_like(task: "Task", like: Embedding, library: Library | None, run: Map
     if probe.fingerprint != like.probe_fingerprint:
         raise ProbeMismatchError(
             f"errors are known for tasks embedded by {format_space(like)}, and the weights of '{like.probe}' on this "
-            "machine are others, so distances would mean nothing. Install the versions that were tested: pip install "
-            "-c constraints.txt; or embed the task with the weights that were used."
+            "machine are different, so distances would mean nothing. Install the versions that were tested: pip "
+            "install -c constraints.txt; or embed the task with the weights that were used."
         )
     settings = EmbedSettings(method=(like.provenance.get("settings") or {}).get("method") or "robust")
     made = embed(task, probe, settings=settings, **{name: run[name] for name in run if name != "download"})
@@ -348,8 +349,8 @@ class Case:
             parts += [own.select(self.shots)] if own.tasks else []
             if others := own.info["other_spaces"]:
                 self.notes.append(
-                    f"Errors of {pluralize(others, 'task')} of your library are not used, for there is no embedding by "
-                    f"{format_space(self.embedding)}. Embed what they are of: {format_embed_command(self.embedding)}"
+                    f"Errors of {pluralize(others, 'task')} of your library are not used: they have no embedding by "
+                    f"{format_space(self.embedding)}. Embed them: {format_embed_command(self.embedding)}"
                 )
         if not parts:
             raise DataError(self.notes[0] if self.notes else _no_errors(library))
@@ -377,8 +378,8 @@ class Case:
                 self.smaller[model.location] = here, halvings
         if lost := sorted({error.expert for error in self.errors} & apart):
             self.notes.append(
-                f"Errors of {', '.join(lost)} in your library are not used: they are at another image size than the "
-                "known ones. Those at smaller images count, down to a half."
+                f"Errors of {', '.join(lost)} in your library are not used: their image size differs from that of the "
+                "known ones. Only smaller sizes are used, down to a half."
             )
         self.errors = [error for error in self.errors if error.expert not in apart]
 
@@ -390,7 +391,7 @@ class Case:
         is_seen |= ~known.is_candidate[is_own].all(0)
         if is_own.all():
             raise DataError(
-                f"errors are known of '{self.embedding.task}' alone, so there is no other task to learn from. Measure "
+                f"errors are known only for '{self.embedding.task}', so there is no other task to learn from. Measure "
                 "them on other tasks, too: task2vec error-matrix; or use what comes with the package: evidence=None, "
                 "without --evidence"
             )
@@ -408,7 +409,7 @@ class Case:
             listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             self.notes.append(f"Excluded because they were trained on images or labels of this task: {listed}.")
         if lost := [model.name for model in known.models if model.location is not None and not model.is_loadable]:
-            self.notes.append(f"Excluded because their file of weights is gone: {', '.join(lost)}.")
+            self.notes.append(f"Excluded because their weights file is missing: {', '.join(lost)}.")
         self.is_allowed &= ~is_seen
 
     @property
@@ -475,8 +476,8 @@ class Case:
         here = {*self.measured, *(model.name for model in ready)}
         if lacking := [row.model for row in rows[:count] if row.model not in here]:
             self.notes.append(
-                f"Not measured, for weights are not on this machine: {', '.join(lacking)}. Download them: --download "
-                "(download=True)"
+                f"Not measured, because the weights are not on this machine: {', '.join(lacking)}. Download them: "
+                "--download (download=True)"
             )
         return ready[:count]
 
@@ -693,7 +694,7 @@ class Case:
         mean, best = self.metatask.mean, self.average_best
         known = np.isfinite(mean) & self.metatask.is_candidate
         if best is None or not known[:, number].any():
-            return "No error of it is known."
+            return "Its errors are not known."
         if number == best:
             return f"Best on average over {pluralize(int(known[:, number].sum()), 'known task')}."
         both = np.flatnonzero(known[:, number] & known[:, best] & np.isfinite(self.distances))
@@ -713,7 +714,7 @@ class Case:
             is_confident = self.is_confident and best is not None and best is not first
             return is_confident, f"{start}.{self._compare_measured(rows, best)}"
         if best is None:
-            words = f"No error of a linear classifier on any candidate is known: {first.model} is only the first."
+            words = f"No error of a linear classifier on any candidate is known: {first.model} is simply the first one."
             return False, f"{words} Measure them on your images: --measure-top K."
         if self.is_confident and first.gain is not None:
             gain = f"{format_points(first.gain)} lower than the average-best model, {best.model}"
@@ -757,26 +758,26 @@ class Case:
             if np.nanmin(self.distances) > np.nanmax(nearest):
                 yield (
                     f"No known task is similar: the nearest is at distance {np.nanmin(self.distances):.3f}, and no "
-                    f"known task is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions rely on the "
-                    "average task."
+                    f"known task is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions are those for "
+                    "an average task."
                 )
         every = self.metatask.models
         if told := [one.name for one in every if one.location in self.smaller and one.name not in self.measured]:
             yield (
-                f"Errors on this task at smaller images count, too ({', '.join(told)}). They are lowered by what "
-                "larger images gain on average."
+                f"Errors on this task at smaller image sizes are used, too ({', '.join(told)}), reduced by the average "
+                "gain from larger images."
             )
         used = {error.protocol for error in chain(self.errors, *self.measured.values())}
         if others := sorted(used - {*self.metatask.protocols}):
             yield (
                 f"Errors of your library, or on this task, were measured by '{others[0]}', the known ones by "
-                f"'{self.metatask.protocols[0]}': similar, not the same."
+                f"'{self.metatask.protocols[0]}': similar, but not the same."
             )
         if self.is_multilabel:
             measure = "" if self.measured else ", and measure: --measure-top K"
             yield (
                 "The task has several labels per image, and most known tasks have one: use the predicted errors as a "
-                f"ranking, not as figures{measure}."
+                f"ranking, not as exact values{measure}."
             )
         models = [self.metatask.models[number] for number in order]
         if self.median_class < FEWEST and not self.measured:
@@ -788,7 +789,7 @@ class Case:
         if self.train_images is not None:
             yield (
                 f"Half of the images are for testing, so the median class has {self.train_images} for training. Known "
-                f"errors are those of classifiers trained on {self.shots}: expect higher errors, and another order."
+                f"errors are those of classifiers trained on {self.shots}: expect higher errors and another ranking."
             )
         unknown = zip(models, np.asarray(np.isnan(self.metatask.mean[:, order]).all(0)), strict=True)
         if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:

@@ -80,11 +80,11 @@ class Recommendation:
     Attributes:
         task: name of the task.
         choice: the model to start from.
-        verdict: why, in words; where the evidence does not beat the average-best model, it says so.
-        is_confident: whether there is reason to prefer another than the average-best model.
+        verdict: why, in words; if the evidence favours no other model over the average-best one, it says so.
+        is_confident: whether the evidence favours another model over the average-best one.
         average_best: the average-best model: the best on average over all known tasks.
         rows: models that can be loaded.
-        others: models whose errors are known but whose weights are not available: what training one would be worth.
+        others: models whose errors are known but whose weights are not available: the value of training one.
         neighbours: names and symmetric distances of the nearest known tasks.
         shots: what the classifiers of the errors were trained on: "half" of the images, or so many per class.
         train_images: images of the median class of this task to train on (half), where these are fewer than `shots`.
@@ -94,12 +94,12 @@ class Recommendation:
         known: what is known, in words.
         images: of the task.
         classes: of the task.
-        notes: what should be known before it is relied upon.
-        seconds: that it took, reading and embedding not counted.
+        notes: caveats.
+        seconds: the time it took, without reading and embedding.
         is_interrupted: whether measuring was interrupted; what was measured until then is used.
         failures: models that could not be measured, and why.
         budget: seconds that were given, if any.
-        spent: seconds of the budget by what they were spent on: "embedding" and "measuring", timing included.
+        spent: seconds of the budget by use: "embedding" and "measuring", including timing.
         measured_images: images that errors were measured on within the budget: all, or a sample.
         is_embedded: whether the task was embedded; a budget may do without.
         labels: how many images the recommended model needs for a lower error, once its error was measured.
@@ -182,8 +182,8 @@ class Recommendation:
             parts.append(f"{_fold(head, width)}\n\n{table}\n\n{_fold(train, width)}\n    {printable(command)}")
         if self.zoo:
             head = (
-                "Models of the zoo to fine-tune, ranked by errors that others published (all models: task2vec models). "
-                "Nobody measured them on tasks like yours. Test errors predicted for fine-tuning on "
+                "Models of the zoo to fine-tune, ranked by published errors (all models: task2vec models). Nobody has "
+                "measured them on tasks like yours. Test errors predicted for fine-tuning on "
                 f"{format_shots(self.shots)}:"
             )
             parts.append(f"{_fold(head, width)}\n\n{_draw_zoo(self.zoo, width)}\n\n    {printable(self.zoo[0].load)}")
@@ -260,13 +260,13 @@ def format_labels(labels: Labels) -> str:
 
     Example:
         >>> format_labels(Labels(target=0.1, images=33, low=None, high=None, present=10, limit=80))
-        'Labels: an error of 10.0% takes about 33 training images per class; there are 10 now.'
+        'Labels: an error of 10.0% requires about 33 training images per class; there are 10 now.'
     """
     more = f"more than {labels.limit}"
     ends = "" if labels.low is None else f" (90% interval {labels.low} to {labels.high or more})"
     number = more if labels.images is None else f"about {labels.images}"
     target = format_percent(labels.target)
-    words = f"Labels: an error of {target} takes {number} training images per class{ends}"
+    words = f"Labels: an error of {target} requires {number} training images per class{ends}"
     return f"{words}; there {'is' if labels.present == 1 else 'are'} {labels.present} now."
 
 
@@ -315,7 +315,7 @@ def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bo
     text = ("model", "nearest", "load")
     lines, _ = format_table(table, width=width, text=text, shorten=["model"], drop=drop)
     lines += [f"and {len(rows) - len(table)} more"] if len(table) < len(rows) else []
-    star = ["* best on average of these candidates"] if any(row.is_average_best for row in rows[:limit]) else []
+    star = ["* best on average among these candidates"] if any(row.is_average_best for row in rows[:limit]) else []
     return "\n".join([*lines, *star])
 
 

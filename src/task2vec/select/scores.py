@@ -95,7 +95,7 @@ class Features:
         if is_bad.any():
             raise NotFiniteError(
                 f"the features of image {int(is_bad.nonzero()[0])} are not finite ({int(is_bad.sum())} such images), "
-                "and a score of them would mean nothing. Look for infinities in the network, or leave the images out."
+                "so a score of them would mean nothing. Look for infinities in the network, or leave the images out."
             )
         self.values, self.seed, self._mixtures = values, seed, dict[int, Tensor]()
 
@@ -535,8 +535,8 @@ def parc(x: Features, y: Labels) -> float:
     total, alike = pairs.sum(), same.sum()
     if not alike:
         raise UndefinedScoreError(
-            f"no two of the {len(x)} images are of one class, and PARC compares pairs of one class with others. Give "
-            "each class at least two images."
+            f"no two of the {len(x)} images are of the same class, but PARC compares pairs of one class with others. "
+            "Give each class at least two images."
         )
     # Ranks from the middle, so that sums of squares stay small; images of one bin share the mean of their ranks.
     ranks = pairs.cumsum(0) - pairs / 2 - total / 2

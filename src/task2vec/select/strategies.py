@@ -131,7 +131,7 @@ def find_errors(metatask: MetaTask) -> np.ndarray:
     errors = np.where(metatask.is_candidate, metatask.mean, np.nan)
     if not np.isfinite(errors).any():
         raise UndefinedScoreError(
-            f"no error is known of {len(metatask.models)} models on {len(metatask.tasks)} tasks that they have not "
+            f"no error is known for {len(metatask.models)} models on {len(metatask.tasks)} tasks that they have not "
             "seen, so there is nothing to learn from. Measure some: task2vec error-matrix"
         )
     return errors
@@ -228,7 +228,7 @@ def _rank_always(metatask: MetaTask, loss: np.ndarray, lacking: str) -> Predict:
     """Models by what is known of them, whatever the task is; refuses models of which nothing is known."""
     if not np.isfinite(loss).any():
         raise UndefinedScoreError(
-            f"this strategy cannot rank the {len(metatask.models)} models, for {lacking}, or leave this strategy out."
+            f"this strategy cannot rank the {len(metatask.models)} models, because {lacking}, or leave it out."
         )
     prediction = Prediction(loss, fallback=order_on_average(metatask))
     return lambda query: prediction
@@ -430,8 +430,8 @@ def fit_measured(metatask: MetaTask, rank: Predict, top: int | None, *, decide: 
         if lacking := set(names[query.is_candidate]) - set(query.measured):
             raise UndefinedScoreError(
                 f"the errors of '{min(lacking)}' on two halves of the test images of '{query.name}' are not known, so "
-                "it cannot be measured on one and judged on the other. Give them as `error_a` and `error_b` of a CSV "
-                "table, or leave this strategy out."
+                "it cannot be measured on one and evaluated on the other. Give them as `error_a` and `error_b` of a "
+                "CSV table, or leave this strategy out."
             )
         before = rank(replace(query, measured={}))
         tried = before.order(query.is_candidate)[:top]
@@ -464,8 +464,8 @@ def _fit_conditioned(metatask: MetaTask) -> Predict:
 
     if not metatask.embeddings.get(metatask.space or ""):
         raise UndefinedScoreError(
-            "no embedding of the tasks is known, so neither are the errors of their heads, which this strategy goes "
-            "by. Give a meta-task with embeddings, or leave it out."
+            "no embedding of the tasks is known, so neither are the errors of their heads, which this strategy uses. "
+            "Give a meta-task with embeddings, or leave it out."
         )
 
     def predict(query: Query) -> Prediction:

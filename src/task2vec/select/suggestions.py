@@ -51,9 +51,9 @@ class Suggestion:
         params: number of parameters.
         size: side of its images, in pixels.
         imagenet: top-1 accuracy on ImageNet.
-        cpu_speed: images per second on a processor, one at a time, as timm measured.
+        cpu_speed: images per second on a CPU, one at a time, as measured by timm.
         license: of the weights.
-        tables: who measured it.
+        tables: the published tables that it is in.
         load: the line of Python that loads it.
         lora: of a transformer, the error of LoRA, and the probability that it is lower than that of fine-tuning.
         seconds: for 1,000 images on this machine, estimated where other networks were timed.

@@ -1,4 +1,4 @@
-"""The zoo: pretrained models that load by name, what others measured of them, and how good they probably are.
+"""The zoo: pretrained models that load by name, their published errors, and how good they probably are.
 
 `experiments/zoo.py` makes two tables from published ones: `zoo.csv`, every model of timm with ImageNet results and the
 models of published tables, and `published.csv.gz`, the errors of these tables; ours are one more. On the scale of
@@ -71,8 +71,8 @@ class ZooModel:
         size, params: side of its images, in pixels, and number of parameters.
         gmacs: billions of multiply-accumulate operations per image.
         imagenet, real, r, sketch: top-1 accuracies on ImageNet, with ReaL labels, on ImageNet-R, and on Sketch.
-        cpu_speed, gpu_speed: images per second, one at a time on a processor, or on a GPU, as timm measured.
-        license: of the weights, as timm states it; that of weights that only torchvision or open_clip have is unknown.
+        cpu_speed, gpu_speed: images per second, one at a time on a CPU, or on a GPU, as measured by timm.
+        license: of the weights, as stated by timm; unknown for weights that only torchvision or open_clip have.
         pretraining: one of `PRETRAINING`.
         tables: the published tables that it is in.
     """
@@ -273,7 +273,7 @@ class Zoo:
             return number
         names = difflib.get_close_matches(name, self.numbers, n=3, cutoff=0.5)
         near = f" Did you mean {' or '.join(names)}?" if names else ""
-        what = f"there is no model '{name}' in the zoo, so nothing is known of it."
+        what = f"there is no model '{name}' in the zoo, so nothing is known about it."
         raise UsageError(f"{what}{near} List them: task2vec models")
 
     def read_licenses(self, license: str | Sequence[str]) -> frozenset[str]:
@@ -305,8 +305,8 @@ class Zoo:
         """
         if way not in WAYS or not anchors:
             raise UsageError(
-                f"way={way!r} with {len(anchors)} anchors is not possible: a quality is that for a way, compared with "
-                f"anchors. Pass a way ({', '.join(WAYS)}) and at least one anchor."
+                f"way={way!r} with {len(anchors)} anchors is not possible: a quality is defined for a way and relative "
+                f"to anchors. Pass a way ({', '.join(WAYS)}) and at least one anchor."
             )
         unique, where = np.unique([self._number(name) for name in (*names, *anchors)], return_inverse=True)
         with threadpool_limits(1):  # matrices are small, and threads would wait for one another

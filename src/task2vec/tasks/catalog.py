@@ -236,8 +236,8 @@ class Catalog:
             split: The images of one split, such as "train"; of all if not given.
             images: Draw that many without replacement; all if not given.
             seed: Another seed draws other images.
-            allow_bad: Go on when more than 5% of the images cannot be read.
-            num_workers: Threads that decode; chosen from the number of processors if not given. The tasks are the same.
+            allow_bad: Continue if more than 5% of the images cannot be read.
+            num_workers: Threads that decode; by default chosen from the number of CPU cores. The tasks are the same.
             progress: Show a progress bar when reading takes longer than two seconds.
 
         Raises:
@@ -268,7 +268,7 @@ class Catalog:
         files = open_files(self.root, [str(self.paths[row]) for row in rows])
         found = inspect_images(files, name=self.name, num_workers=num_workers, progress=progress)
         outcomes = dict(zip(rows, found, strict=True))
-        drawn = "" if images is None else f"up to {images} images drawn by seed {seed}"
+        drawn = "" if images is None else f"up to {images} images drawn with seed {seed}"
         how = ", ".join(filter(None, (split and f"split {split}", drawn)))
         source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), how)))
         tasks, failed = [], {}

@@ -1,8 +1,8 @@
 """A folder of class folders becomes a task, and a folder of splits becomes one task per split.
 
-Classes lie directly below the root; images lie in their class, or in folders inside it, which a note reports. No link
-to a folder is followed, so none can make the reader walk in circles or lead it out of the root. Whatever is ignored is
-reported as a warning.
+Classes lie directly below the root; images lie in their class, or in folders inside it, which a note reports. Links to
+folders are not followed, so the reader can neither loop nor leave the root. Anything that is ignored is reported in a
+warning.
 """
 
 import os
@@ -57,8 +57,8 @@ def read_folder(
             too.
         split: Read the class folders of this folder below the root, such as "train"; `read_splits` reads them all.
         name: The name of the task; the name of the folder if not given.
-        allow_bad: Go on when more than 5% of the images cannot be read.
-        num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
+        allow_bad: Continue if more than 5% of the images cannot be read.
+        num_workers: Threads that decode; by default chosen from the number of CPU cores. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
@@ -114,8 +114,8 @@ def read_splits(
         folder: The root; its folders are the splits, and theirs are the classes.
         splits: Which folders to read; all that are named like a split if not given.
         name: The name of the dataset; the name of the folder if not given.
-        allow_bad: Go on when more than 5% of the images of a split cannot be read.
-        num_workers: Threads that decode; chosen from the number of processors if not given. The tasks are the same.
+        allow_bad: Continue if more than 5% of the images of a split cannot be read.
+        num_workers: Threads that decode; by default chosen from the number of CPU cores. The tasks are the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:

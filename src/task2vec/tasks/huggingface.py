@@ -50,8 +50,8 @@ def from_huggingface(
 ) -> Task:
     """The task of a Hugging Face dataset.
 
-    Columns are found by their type: the one of images, and one of class labels, of lists of class labels (multi-label),
-    or all those of booleans (multi-label). Where that leaves a choice, name them. Classes that no row belongs to, and
+    Columns are found by their type: one of images, and one of class labels or of lists of class labels (multi-label),
+    or all boolean columns (multi-label). If this is ambiguous, name the columns. Classes that no row belongs to, and
     labels of a list that all rows have, are left out, with a warning.
 
     Args:
@@ -62,8 +62,8 @@ def from_huggingface(
         label_columns: One column of classes, or several of 0 and 1 for multi-label.
         download: Allow downloading a dataset that is not on this machine. Scripts are never run.
         name: The name of the task; the name of the dataset if not given.
-        allow_bad: Go on when more than 5% of the images cannot be read.
-        num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
+        allow_bad: Continue if more than 5% of the images cannot be read.
+        num_workers: Threads that decode; by default chosen from the number of CPU cores. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
@@ -181,7 +181,7 @@ def _open(
     if split is None and len(parts) == 1:
         split = next(iter(parts))
     elif split not in parts:
-        what = "several splits, and each is another task" if split is None else f"no split {split!r}"
+        what = "several splits, and each is a separate task" if split is None else f"no split {split!r}"
         known = [part for part in parts if part is not None]
         fix = f"Pass split= one of {quote(known, 20)}; join_tasks joins splits" if known else "Leave split out"
         raise UsageError(f"'{name}' has {what}. {fix}.")
@@ -267,7 +267,7 @@ def _find_cached(name: str, config: str | None) -> Any:
     except ValueError as error:
         if "Couldn't find cache" in str(error):
             return None
-        raise UsageError(f"{str(error).splitlines()[0]}. Each is another dataset: pass one as config=.") from error
+        raise UsageError(f"{str(error).splitlines()[0]}. Each is a separate dataset: pass one as config=.") from error
 
 
 @contextmanager
@@ -328,7 +328,7 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
     is_plain = isinstance(kind, hf.Value) and kind.dtype.startswith(_PLAIN)
     if len(columns) == 1 and not known and not is_plain:
         raise DataError(
-            f"column {column!r} is {kind}, which is no class. Pass label_columns= with a column of class labels, "
+            f"column {column!r} is {kind}, which is not a class. Pass label_columns= with a column of class labels, "
             "integers or text, or several of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
         )
     if len(columns) > 1 or not known:
@@ -337,7 +337,7 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
     for row, cell in enumerate(cells[column]):
         if cell is None or not set(cell if is_list else [cell]) <= numbers:
             raise DataError(
-                f"{where(column, row)}: {cell!r} is no class. Filter such rows out; test splits often have no labels."
+                f"{where(column, row)}: {cell!r} is not a class. Filter out such rows; test splits often lack labels."
             )
     if not is_list:
         return drop_empty(np.array(cells[column], dtype=np.int64), known)

@@ -103,7 +103,7 @@ def read_catalog(
     root = Path(folder)
     layout = layout or recognize_layout(root)
     if labels is not None and layout != "imaterialist":
-        raise UsageError(f"labels={str(labels)!r} (--labels) was given, and only imaterialist has one. Leave it out.")
+        raise UsageError(f"labels={str(labels)!r} (--labels) applies only to imaterialist. Leave it out.")
     readers = {
         "cub200": read_cub200,
         "cub200-paper": partial(read_cub200, taxonomy="paper"),
@@ -115,8 +115,8 @@ def read_catalog(
         return readers[layout](root)
     raise (UsageError if layout else DataError)(
         f"{root} is not a folder with the files of {layout or 'a known dataset'}, so there are no tasks to list. Known "
-        f"are {', '.join(readers)}, as unpacked from their archives; a folder of class folders is one task of its own "
-        "(read_folder)."
+        f"datasets are {', '.join(readers)}, as unpacked from their archives; a folder of class folders is a single "
+        "task (read_folder)."
     )
 
 
@@ -168,7 +168,7 @@ def read_cub200(folder: StrPath, *, taxonomy: str = "traditional") -> Catalog:
     tree = Taxonomy.join({"birds": species}, above={"birds": ABOVE_BIRDS})
     for where, name in classes.values():
         if name not in tree.lineages:
-            raise damaged(where, f"{name!r} is no class of CUB-200-2011")
+            raise damaged(where, f"{name!r} is not a class of CUB-200-2011")
     names = tuple(name for _, name in classes.values())
     numbers = encode_values(places[1], read_lines(places[1]), images, list(classes))
     for (where, path), number in zip(images.values(), numbers.tolist(), strict=True):
@@ -345,9 +345,7 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
             listed: Any = annotation.get("labelId")
             own = {int(label) for label in listed if str(label).isdecimal()} if isinstance(listed, list) else {-1}
             if -1 in own or len(own) < len(listed) or (known and not known.keys() >= own):
-                what = (
-                    f"the labels {listed!r} of image {key} are no list of ids, repeat, or are not in the table of names"
-                )
+                what = f"the labels {listed!r} of image {key} are not a list of ids, repeat, or have no name"
                 raise damaged(files[-1], f"{what} (labels=, --labels)")
             paths.append(f"{place}/{key}.jpg")
             carried.append(own)
@@ -375,7 +373,7 @@ def _read_names(place: Path) -> dict[int, tuple[str, str]]:
         where = f"{place}, {columns.format_row(row)}"
         name = (str(called).strip(), str(group or "").strip())
         if not str(label).isdecimal() or int(label) in found or not name[0] or name in found.values():
-            raise damaged(where, f"the label {label!r} is no id, repeated, without a name or named like another")
+            raise damaged(where, f"the label {label!r} is not an id, is repeated, or has no name or that of another")
         found[int(label)] = name
     return found
 
@@ -455,7 +453,7 @@ def read_inaturalist(folder: StrPath) -> Catalog:
     taxonomy = Taxonomy(tuple(ranks), dict(zip(names, lineages, strict=True)))
     lost = taxonomy.group(names, "order").get((), []) if "order" in taxonomy.ranks else []
     shown = f"{len(lost)}, such as {quote([names[number] for number in lost], 3)}"
-    warnings = (f"species without an order, in no task by order: {shown}",) if lost else ()
+    warnings = (f"species without an order, left out of all order tasks: {shown}",) if lost else ()
     definitions, sources = define_by_taxon(table, taxonomy, splits, ranks=INATURALIST_KINDS), tuple(map(str, files))
     return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources, taxonomy, warnings)
 

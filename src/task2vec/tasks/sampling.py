@@ -26,7 +26,7 @@ _ATTEMPTS = 64
 def make_rng(seed: int, purpose: str) -> np.random.Generator:
     """A generator of its own for every seed and purpose, so that no draw depends on the ones before it."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise UsageError(f"seed={seed!r} (--seed) must be an integer, 0 or more, so that the draw can be repeated.")
+        raise UsageError(f"seed={seed!r} (--seed) must be an integer, 0 or more, so that the sample can be reproduced.")
     words = np.frombuffer(hashlib.sha256(purpose.encode()).digest(), "<u4")
     return np.random.default_rng([int(seed), *words.tolist()])
 
@@ -93,7 +93,7 @@ def draw_batches(
         (Task(digits batch 1, 8 images, 4 classes), True, 3)
     """
     if task.is_multilabel:
-        raise UsageError(f"'{task.name}' is multi-label, so it has no batches of some classes. Use one_vs_rest().")
+        raise UsageError(f"'{task.name}' is multi-label, so it has no batches of classes. Use one_vs_rest().")
     classes = len(task.classes) if classes is None else classes
     if not 2 <= classes <= len(task.classes) or images < 1 or (batches is not None and batches < 1):
         raise UsageError(

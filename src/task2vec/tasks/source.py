@@ -1,4 +1,4 @@
-"""Whatever labelled images come in becomes a task: the door of every public function that takes one."""
+"""Any source of labelled images becomes a task: the entry point of every public function that takes one."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ def to_task(
     num_workers: int | None = None,
     progress: bool = False,
 ) -> Task:
-    """The task of anything that holds labelled images; its first note says what it was read as.
+    """The task of anything that holds labelled images; its first note says how it was read.
 
     Every function of this package that takes a task takes these, too. The readers (`read_folder`, `read_table`,
     `from_huggingface`, `from_dataset`) have more options.
@@ -37,13 +37,13 @@ def to_task(
             columns; a Hugging Face or torch dataset; (paths, labels), (images, labels), or a list of such pairs. Paths
             in memory are relative to the current folder and may name any file.
         name: The name of the task; that of the folder, the file or the type if not given.
-        allow_bad: Go on when more than 5% of the images cannot be read.
-        num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
+        allow_bad: Continue if more than 5% of the images cannot be read.
+        num_workers: Threads that decode; by default chosen from the number of CPU cores. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
         DataError: It is not a task, or too many of its images cannot be read.
-        UsageError: It is nothing of these, or has several tasks.
+        UsageError: It is none of these, or has several tasks.
 
     Example:
         >>> from PIL import Image
@@ -85,11 +85,11 @@ def to_task(
 
 
 def to_tasks(sources: Any, **options: Any) -> tuple[Task, ...]:
-    """The tasks of several sources, or of a single one that is no list; options are those of `to_task`."""
+    """The tasks of several sources, or of a single one that is not a list; options are those of `to_task`."""
     if isinstance(sources, Task | str | os.PathLike) or _is_huggingface(sources) or is_frame(sources):
         sources = [sources]
     if not isinstance(sources, Iterable):
-        raise UsageError(f"a {type(sources).__name__} is no list of tasks. Pass tasks, or of each {SOURCES}.")
+        raise UsageError(f"a {type(sources).__name__} is not a list of tasks. Pass tasks, or for each {SOURCES}.")
     return tuple(to_task(source, **options) for source in sources)
 
 

@@ -101,7 +101,7 @@ def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image
     order = rng.permutation(len(values))
     by_digit = [order[values[order] == digit] for digit in range(10)]
     if count > 10 * min(len(rows) for rows in by_digit):
-        raise UsageError(f"images_per_task={count} is too many: scikit-learn ships 174 of a digit. Use 1740 or less.")
+        raise UsageError(f"images_per_task={count} is too many: scikit-learn has 174 of each digit. Use 1740 or less.")
     chosen = [by_digit[i % 10][i // 10] for i in range(count)]
     return [_paint_digit(levels[row].reshape(8, 8), rng) for row in chosen], np.asarray(values)[chosen]
 

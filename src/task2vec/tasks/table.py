@@ -70,8 +70,8 @@ def read_table(
         label_columns: The columns of labels. If not given, all but those of paths and splits; if these are not all 0
             and 1, the one that is named like a label (label, class, target ...).
         name: The name of the task; the file name without its ending if not given.
-        allow_bad: Go on when more than 5% of the images cannot be read.
-        num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
+        allow_bad: Continue if more than 5% of the images cannot be read.
+        num_workers: Threads that decode; by default chosen from the number of CPU cores. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
@@ -186,12 +186,12 @@ def is_frame(table: Any) -> bool:
 def _read_frame(table: Any) -> Columns:
     """The cells of a frame, or of a dict of columns, as Python values."""
     if not is_frame(table):
-        raise UsageError(f"a {type(table).__name__} is no table. Pass the path of one, or a pandas or polars frame.")
+        raise UsageError(f"a {type(table).__name__} is not a table. Pass the path of one, or a pandas or polars frame.")
     given = {str(name): table[name] for name in (table if isinstance(table, Mapping) else table.columns)}
     columns = Columns({name: one.tolist() if hasattr(one, "tolist") else list(one) for name, one in given.items()})
     if len(counts := {len(cells) for cells in columns.values()}) > 1:
         raise UsageError(
-            f"the columns have {quote([*map(str, sorted(counts))])} cells, so rows are unclear. Pass as many of each."
+            f"the columns have {quote([*map(str, sorted(counts))])} cells, so rows are unclear. Pass equally long ones."
         )
     return columns
 

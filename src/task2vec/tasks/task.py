@@ -2,7 +2,7 @@
 
 Two people who have the same images under the same partition have the same task, whatever the names and numbers of the
 classes, the order of the images, and the files or dataset that they come from. Images are the same if their decoded
-pixels are: another JPEG decoder may decode others, and the task is then another one. `Task.canonical` makes that exact:
+pixels are: with another JPEG decoder, pixels and thus the task may differ. `Task.canonical` makes that exact:
 classes are sorted by the SHA-256 of their members and images by their own, so that everything computed afterwards
 agrees to the bit. The one exception: where *identical* images have different rows in a multi-label task, columns may
 stay tied.
@@ -82,7 +82,7 @@ class Task:
         lengths = len(self.images), len(self.targets), len(self.digests)
         if len(set(lengths)) > 1:
             given = "{} images, {} labels and {} digests".format(*lengths)
-            raise DataError(f"{given} do not belong together: labels would be shifted. Pass equally many of each.")
+            raise DataError(f"{given} do not belong together: labels would be shifted. Pass the same number of each.")
         targets = check_targets(self.targets, self.classes, self.images.name)
         targets.setflags(write=False)
         object.__setattr__(self, "targets", targets)
@@ -172,7 +172,7 @@ class Task:
         is_valid = chosen.ndim == 1 and chosen.dtype.kind in "iu" and set(chosen.tolist()) <= set(range(len(self)))
         if not is_valid or len(np.unique(chosen)) < chosen.size:
             raise UsageError(
-                f"subset needs image numbers from 0 to {len(self) - 1}, each once, and got {indices!r}. Of a mask, "
+                f"subset needs image numbers from 0 to {len(self) - 1}, each once, but got {indices!r}. For a mask, "
                 "pass numpy.flatnonzero(mask)."
             )
         targets, classes, notes = drop_empty(self.targets[chosen], self.classes)
@@ -190,12 +190,12 @@ class Task:
             ('1', '7')
         """
         if isinstance(classes, (str, int)):
-            raise UsageError(f"select needs a list of classes and got {classes!r}. Pass [{classes!r}, ...].")
+            raise UsageError(f"select needs a list of classes, but got {classes!r}. Pass [{classes!r}, ...].")
         found = sorted(self._find_class(kind) for kind in classes)
         fewest = 1 if self.is_multilabel else 2
         if len(set(found)) < max(len(found), fewest):
             raise UsageError(
-                f"select needs {fewest} or more classes of '{self.name}', each once, and got {list(classes)}. For a "
+                f"select needs {fewest} or more classes of '{self.name}', each once, but got {list(classes)}. For a "
                 "binary task of each class, use one_vs_rest()."
             )
         return self._keep_classes(found, self.name if name is None else name)
@@ -309,7 +309,7 @@ class Task:
         fewest = 1 if self.is_multilabel else len(self.classes)
         if not fewest <= n <= len(self):
             raise UsageError(
-                f"{n} images cannot be sampled from '{self.name}': it has {len(self)}, of {len(self.classes)} classes "
+                f"{n} images cannot be sampled from '{self.name}': it has {len(self)}, in {len(self.classes)} classes "
                 f"that each keep one. Choose {fewest} to {len(self)}."
             )
         is_chosen = choose_sample(self, n, seed)
@@ -332,7 +332,7 @@ class Task:
             (Task(digits (train), 30 images, 10 classes), Task(digits (test), 10 images, 10 classes))
         """
         if isinstance(test, bool) or not 0 < test < 1:
-            raise UsageError(f"test={test!r} is not a share of the images. Pass a number between 0 and 1, such as 0.2.")
+            raise UsageError(f"test={test!r} is not a fraction of the images. Pass a number between 0 and 1, e.g. 0.2.")
         is_test = choose_test(self, seed, test)
         train, held_out = (
             replace(self._take(mask, f"the {part} part of a split"), name=f"{self.name} ({part})")
@@ -360,8 +360,8 @@ def join_tasks(tasks: Sequence[Any], *, merge_classes: bool = False, name: str |
     Images are the same if their pixels are. Multi-label tasks can be joined if they have the same attributes.
 
     Args:
-        tasks: Two tasks or more, or anything that `to_task` makes tasks of, all single-label or all multi-label.
-        merge_classes: Classes of one name in two tasks are one class. If they are not, rename them before.
+        tasks: Two tasks or more, or anything that `to_task` accepts, all single-label or all multi-label.
+        merge_classes: Merge classes with the same name. If they are different classes, rename them first.
         name: The name of the union; the names of the tasks joined by " + " if not given.
 
     Raises:
@@ -535,13 +535,13 @@ def check_targets(targets: np.ndarray, classes: Sequence[str], name_of: NameOf) 
     is_multilabel = targets.ndim == 2
     if len(classes) < (1 if is_multilabel else 2):
         found = f"only one class ({quote(classes)})" if classes else "no class"
-        raise DataError(f"the task has {found}, and a classifier needs two. Add a second; images of anything will do.")
+        raise DataError(f"the task has {found}, but a classifier needs two. Add a second class of any images.")
     empty = [classes[number] for number in np.flatnonzero(~_is_informative(targets, len(classes))).tolist()]
     if empty:
         what = "label columns have one value for every image" if is_multilabel else "classes have no readable image"
         raise DataError(
-            f"{len(empty)} of {len(classes)} {what} ({quote(empty)}), so nothing can be learned of them, and leaving "
-            "them out would change the task. Add or repair images, or remove them yourself."
+            f"{len(empty)} of {len(classes)} {what} ({quote(empty)}), so nothing can be learned about them, and "
+            "leaving them out would change the task. Add or repair images, or remove them yourself."
         )
     return targets
 

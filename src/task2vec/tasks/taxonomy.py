@@ -198,9 +198,9 @@ def order_ranks(chains: Collection[Sequence[str]]) -> tuple[str, ...]:
     for chain in chains:
         if [rank for rank in ranks if rank in chain] != list(chain):
             raise UsageError(
-                f"the ranks {' > '.join(chain)} are not given once each, from the broadest to the finest, with those "
-                f"that biology does not know last, as in {' > '.join(ranks)}, and heights depend on it. Order them, or "
-                "give them other names: ranks={'order': 'order_2011'} when reading."
+                f"the ranks {' > '.join(chain)} are not given once each, from the broadest to the finest, with ranks "
+                f"unknown to biology last, as in {' > '.join(ranks)}, and heights depend on it. Order them, or give "
+                "them other names: ranks={'order': 'order_2011'} when reading."
             )
     return tuple(ranks)
 

@@ -39,7 +39,7 @@ class DatasetImages:
         try:
             image, _ = read_item(self.dataset, self.items[index])
         except UnreadableItemError as error:
-            raise DataChangedError(f"{error} It could be read when the task was made.") from error
+            raise DataChangedError(f"{error} It could be read when the task was created.") from error
         if digest_pixels(image) != self.digests[index]:
             raise DataChangedError(CHANGED.format(self.items[index]))
         return image.copy()

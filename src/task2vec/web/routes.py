@@ -45,7 +45,7 @@ Now = Annotated[View, Depends(look)]
 TaskId = Annotated[str, Path(description="Id of a task: 'l-...' or 'm-...'.")]
 JobId = Annotated[str, Path(description="Id of a job: 'j-...'.")]
 SpaceId = Annotated[str | None, Query(description="Id of a space: 's-...'; by default the default one.")]
-IMAGES = "Training images: 'half' of them, or so many per class; by default chosen by the task."
+IMAGES = "Training images: 'half' of them, or a number per class; by default chosen for the task."
 Shots = Annotated[str | None, Query(description=IMAGES, pattern="^(half|[0-9]{1,4})$")]
 
 
@@ -86,7 +86,7 @@ def read_status(state: Here, view: Now) -> schemas.Status:
 @router.get(
     "/map",
     response_model=schemas.Map,
-    responses={202: {"model": schemas.MapProgress, "description": "The map is being made: ask again."}},
+    responses={202: {"model": schemas.MapProgress, "description": "The map is being computed: try again."}},
     summary="The map of a space",
 )
 async def read_map(state: Here, view: Now, space: SpaceId = None) -> Response:

@@ -167,7 +167,7 @@ class State:
         """
         limiter = self._limiters[is_slow]
         if limiter.statistics().tasks_waiting >= MOST_WAITING[is_slow]:
-            why = "More of them would wait long and fill the memory."
+            why = "More would wait too long and fill the memory."
             raise RequestError(503, f"too many requests are waiting. {why} Try again in a few seconds.")
         return await to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=True)
 

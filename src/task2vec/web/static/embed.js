@@ -173,7 +173,7 @@ function showTurn() {
   const [first, ...rest] = names.map((name) => `“${name}”`);
   get("turn").textContent = first
     ? `${first} is being embedded${rest.length ? `, then ${rest.join(", ")}` : ""}. ` +
-      "A new job waits for its turn; at most three can wait."
+      "A new job is queued; at most three can wait."
     : "";
 }
 

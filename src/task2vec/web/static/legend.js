@@ -101,7 +101,7 @@ function origins() {
   );
   const text = own
     ? `ringed: in your library (${count(own)}); without a ring: bundled with task2vec`
-    : "all of these are bundled with task2vec";
+    : "all of these tasks are bundled with task2vec";
   return make("div", make("p.row.quiet", own ? ring : null, make("span", text)), howToRead());
 }
 

@@ -80,7 +80,7 @@ function makeTabs(task) {
 /** The report in a frame that runs no scripts, or how to make one. */
 function report(task) {
   if (task.origin === "bundled")
-    return empty("A report is made from images, and this task is bundled with task2vec without its images.");
+    return empty("A report is made from images, but this task is bundled with task2vec without its images.");
   const missing = `There is no report on this task yet. Make one from its images, where DIR is the library “${state.status?.library}”:`;
   if (!task.has_report)
     return [make("p", missing), make("pre", { tabIndex: 0 }, make("code", "task2vec report FOLDER --library DIR"))];
@@ -245,7 +245,7 @@ function showModels(answer) {
       ? [
           make("h3", "Models of the zoo to fine-tune"),
           make("ol.models.zoo", zoo.map(row)),
-          make("p.quiet", `By errors that others published: they were not measured on tasks like yours. Predicted with ${trained}.`),
+          make("p.quiet", `Ranked by published errors, which were not measured on tasks like yours. Predicted with ${trained}.`),
           code("How to get them", zoo.map(({ load }) => load)),
         ]
       : []),
@@ -278,7 +278,7 @@ function showSizes(all, top) {
     make(
       "p.quiet",
       kinds.flatMap((one) => [mark(one), one.isZoo ? " zoo, fine-tuned. " : " candidates, linear head. "]),
-      "Height: predicted test error; line: its 90% interval. Models of almost equal size stand side by side.",
+      "Height: predicted test error; line: its 90% interval. Models of almost equal size are drawn side by side.",
     ),
     make("details", make("summary", "These models in a table"), sortable(columns, all, { caption: "Errors and sizes", by: 1 })),
   ];
