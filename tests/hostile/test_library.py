@@ -33,12 +33,8 @@ def expect(said):
     states = {}
     for kind, what, seed in said:
         name, too = f"task {seed}", f"task {seed} too"
-        after = {
-            "add": {name: seed, too: 1000 + seed},
-            "replace": {name: 5000 + seed},
-            "remove": {too: None},
-        }.get(what, {})
-        for one, value in after.items():
+        changes = {"add": {name: seed, too: 1000 + seed}, "replace": {name: 5000 + seed}, "remove": {too: None}}
+        for one, value in changes.get(what, {}).items():
             states[one] = {value} if kind == "done" else states.get(one, {None}) | {value}
     return states
 

@@ -228,11 +228,14 @@ def test_hostile_models_are_text_and_unknown_sizes_leave_no_figure(reader, monke
     assert reader.count("img, main script, .scatter img") == 0
 
 
-def test_search_works_by_keyboard(reader):
-    open_first(reader)
+def test_search_works_by_keyboard_and_fits_a_narrow_screen(reader):
+    open_first(reader, width=390, height=740)
     reader.press("/")
     reader.type("flowers_L")
     reader.wait_until("document.querySelectorAll('#found [role=option]').length > 1")
+    box = reader.run("document.getElementById('found').getBoundingClientRect().toJSON()")
+    assert box["left"] >= 0 and box["right"] <= 390
+    assert box["top"] >= reader.run("document.getElementById('search').getBoundingClientRect().bottom")
     found = reader.texts("#found [role=option] .word")
     assert all(name.startswith("flowers_L") for name in found)
     reader.press("ArrowDown")
@@ -416,13 +419,6 @@ def test_narrow_screens_scroll_one_way_only(reader):
         wait_for_task(reader, point["name"])
         reader.wait_until(f"document.querySelectorAll('#view-{view} *').length > 3")
         assert reader.run("document.documentElement.scrollWidth") <= 360, view
-    open_first(reader, width=390, height=740)  # and the results of a search fit it
-    reader.press("/")
-    reader.type("flowers_L")
-    reader.wait_until("document.querySelectorAll('#found [role=option]').length > 1")
-    box = reader.run("document.getElementById('found').getBoundingClientRect().toJSON()")
-    assert box["left"] >= 0 and box["right"] <= 390
-    assert box["top"] >= reader.run("document.getElementById('search').getBoundingClientRect().bottom")
 
 
 def test_keys_alone_are_enough(reader):
