@@ -191,8 +191,10 @@ def test_the_zoo_is_listed_and_errors_are_drawn_against_parameters(reader):
     marks = "[...document.querySelectorAll('.scatter g')]"
     found = reader.run(f"{marks}.map((one) => ['title', 'text'].map((part) => one.querySelector(part).textContent))")
     named = {title.split(": ")[0]: key for title, key in found}
-    lists = {name: key for kind in ("", ".zoo") for name, key in read_keys(reader, f".models{kind or ':not(.zoo)'}")}
-    assert named == lists and len(named) == len(found) == len(rows) + len(zoo), "a mark has another key than its list"
+    parts = "one.querySelector('.word').firstChild.textContent, one.querySelector('.mark').textContent"
+    listed = reader.run(f"[...document.querySelectorAll('#recommendation .models li')].map((one) => [{parts}])")
+    assert named == dict(listed), "a mark has another key than its list"
+    assert len(named) == len(found) == len(rows) + len(zoo)
     boxes = reader.run(f"{marks}.map((one) => one.querySelector('rect').getBoundingClientRect().toJSON())")
     assert all(one["right"] <= other["left"] + 1.5 for one, other in pairwise(boxes)), "marks cover each other"
     known = {one["model"]: one for one in (*rows, *zoo)}
@@ -203,12 +205,6 @@ def test_the_zoo_is_listed_and_errors_are_drawn_against_parameters(reader):
     reader.run("document.querySelector('#recommendation table').closest('details').open = true")
     table = reader.texts("#recommendation tbody tr")
     assert len(table) == len(found) and all(any(name in row for row in table) for name in known)
-
-
-def read_keys(reader, kind):
-    """Names and keys of a list of models."""
-    parts = "one.querySelector('.word').firstChild.textContent, one.querySelector('.mark').textContent"
-    return reader.run(f"[...document.querySelectorAll('#recommendation {kind} li')].map((one) => [{parts}])")
 
 
 def test_hostile_models_are_text_and_unknown_sizes_leave_no_figure(reader, monkeypatch):
