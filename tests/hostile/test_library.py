@@ -7,8 +7,8 @@ import time
 import pytest
 
 from task2vec.library import Library
-from tests.hostile import library_workers as jobs
-from tests.hostile.library_workers import Worker
+from tests.hostile import workers as jobs
+from tests.hostile.workers import Worker
 from tests.library.making import fingerprint_of, make
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")
