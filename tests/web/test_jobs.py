@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import task2vec
 from task2vec import Library
 from task2vec.experts import bundled_metatask
 from task2vec.select.evidence import is_comparable
@@ -156,6 +157,7 @@ def test_a_folder_is_embedded_in_the_space_of_the_bundled_tasks(tmp_path, monkey
     paint(tmp_path / "photos", {"red": 60, "green": 190}, count=2)
     request = {"folder": str(tmp_path.resolve() / "photos"), "name": "mine", "library": str(tmp_path / "tasks")}
     messages = []
+    monkeypatch.setattr("task2vec.probe.load_probe", task2vec.load_probe)  # which loads it once
     key = embed_folder(request, messages.append)
     stages = list(dict.fromkeys(message["stage"] for message in messages))
     assert stages[:2] == ["reading images", "loading the probe"] and len(stages) > 3
