@@ -22,12 +22,12 @@ from tests.tasks.pictures import make_folder
 TEN_GIGABYTES = 10 * 1024**3
 
 
-def make_tar(path, mode="w"):
+def make_tar(path):
     """Every way out that a tar has, and device nodes."""
     file = tarfile.REGTYPE
     entries = {"../../outside": file, "/tmp/task2vec-outside": file, "way": tarfile.SYMTYPE, "way/outside": file}
     entries |= {"hard": tarfile.LNKTYPE, "zero": tarfile.CHRTYPE, "disk": tarfile.BLKTYPE, "pipe": tarfile.FIFOTYPE}
-    with tarfile.open(path, mode) as archive:
+    with tarfile.open(path, f"w:{path.suffix[1:]}".removesuffix("tar")) as archive:
         for name, kind in entries.items():
             entry = tarfile.TarInfo(name)
             entry.type, entry.size = kind, 3 if kind == file else 0
@@ -57,8 +57,8 @@ def make_bomb(path):
 
 ARCHIVES = {
     "photos.tar": make_tar,
-    "photos.tar.gz": lambda path: make_tar(path, "w:gz"),
-    "photos.tar.xz": lambda path: make_tar(path, "w:xz"),
+    "photos.tar.gz": make_tar,
+    "photos.tar.xz": make_tar,
     "photos.zip": make_zip,
     "photos": make_zip,
     "bomb.zip": make_bomb,

@@ -16,8 +16,8 @@ from task2vec.errors import LibraryError, ResourceError
 from task2vec.library import Library
 from task2vec.library import database as module
 from task2vec.library.database import SCHEMA
-from tests.hostile import library_workers as jobs
-from tests.hostile.library_workers import Worker
+from tests.hostile import workers as jobs
+from tests.hostile.workers import Worker
 from tests.library.making import make, read_bytes, refuse
 
 forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")

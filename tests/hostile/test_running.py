@@ -26,8 +26,8 @@ from task2vec.tasks import read_table
 from task2vec.tasks.huggingface import from_huggingface
 from tests.command import START, run_command
 from tests.embedding.families import Spoiled
-from tests.hostile import library_workers as jobs
-from tests.hostile.library_workers import Worker
+from tests.hostile import workers as jobs
+from tests.hostile.workers import Worker
 from tests.library.making import ENVIRONMENT, refuse
 from tests.parallel_work import find_session, wait_until
 from tests.tasks.pictures import make_folder

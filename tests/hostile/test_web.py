@@ -251,8 +251,7 @@ def test_s6_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path, monkeypatc
 
     monkeypatch.setattr("task2vec.tasks.read_folder", swap)
     for place in (link, link / "inner", folder):  # on the way to the folder, too, and while images are read
-        with pytest.raises(DataError, match="link"):
-            embed_folder({"folder": str(place), "name": None, "library": "x"}, print)
+        refuse(DataError, "link", embed_folder, {"folder": str(place), "name": None, "library": "x"}, print)
     assert folder.is_symlink()
 
 

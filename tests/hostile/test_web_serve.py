@@ -79,14 +79,13 @@ def test_it_serves_and_ends_cleanly(tmp_path):
         try:
             line = process.stdout.readline()
             assert line.startswith("serving 'tasks' on http://127.0.0.1:") and TOKEN not in line, process.stderr.read()
-            home = line.split()[-1]
-            with urllib.request.urlopen(urllib.request.Request(f"{home}api/v1/status", headers=BEARER)) as answer:
-                status = json.load(answer)
+            status = f"{line.split()[-1]}api/v1/status"
+            with urllib.request.urlopen(urllib.request.Request(status, headers=BEARER)) as answer:
+                told = json.load(answer)
                 assert "server" not in answer.headers and answer.headers["x-frame-options"] == "DENY"
-            assert status["library"] == "tasks" and status["can_embed"]
-            refused = refuse(urllib.error.HTTPError, None, urllib.request.urlopen, f"{home}api/v1/status")
-            refused.close()
-            assert refused.code == 401
+            assert told["library"] == "tasks" and told["can_embed"]
+            with refuse(urllib.error.HTTPError, None, urllib.request.urlopen, status) as refused:
+                assert refused.code == 401
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=60)
         finally:
@@ -152,10 +151,8 @@ def test_a_late_answer_and_a_slowly_read_one_arrive(place):
     with connect(place) as line:
         for _ in range(2):  # waiting for an answer is nobody's fault
             line.sendall(ASKED % b"late")
-            told = b""
-            while not told.endswith(b"xx"):
-                told += (more := line.recv(4000))
-                assert more
+            while not (told := line.recv(4000)).endswith(b"xx"):
+                assert told
         line.sendall(ASKED % b"much")
         taken = 0
         for _ in range(6):

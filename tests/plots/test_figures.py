@@ -14,6 +14,7 @@ from task2vec import plots
 from task2vec.errors import ResourceError, UsageError
 from task2vec.plots import figures
 from task2vec.plots.figures import _draw_branches, fit_labels
+from tests.library.making import refuse
 from tests.plots.conftest import DPI
 from tests.plots.spaces import make_space, measure
 
@@ -114,17 +115,12 @@ def test_points_in_one_place_and_equal_distances_are_drawn(tmp_path):
 
 def test_what_does_not_fit_is_refused(tmp_path):
     two, out = ["a", "b"], tmp_path / "m"
-    for draw, words in (
-        (lambda: plots.draw_map(np.zeros((3, 2)), two, out=out), "2 names"),
-        (lambda: plots.draw_map(np.full((2, 2), np.nan), two, out=out), "finite"),
-        (lambda: plots.draw_map(np.eye(2), two, out=out, groups=["x"]), "1 groups do not match 2"),
-        (lambda: plots.draw_matrix(np.zeros((1, 1)), ["a"], out=out), "two tasks or more"),
-        (lambda: plots.draw_matrix(np.array([[0, 1], [2, 0]]), two, out=out), "not symmetric"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            draw()
-    with pytest.raises(ResourceError, match="nowhere"):
-        plots.draw_map(np.eye(2), two, out=tmp_path / "nowhere" / "m")
+    refuse(UsageError, "2 names", plots.draw_map, np.zeros((3, 2)), two, out=out)
+    refuse(UsageError, "finite", plots.draw_map, np.full((2, 2), np.nan), two, out=out)
+    refuse(UsageError, "1 groups do not match 2", plots.draw_map, np.eye(2), two, out=out, groups=["x"])
+    refuse(UsageError, "two tasks or more", plots.draw_matrix, np.zeros((1, 1)), ["a"], out=out)
+    refuse(UsageError, "not symmetric", plots.draw_matrix, np.array([[0, 1], [2, 0]]), two, out=out)
+    refuse(ResourceError, "nowhere", plots.draw_map, np.eye(2), two, out=tmp_path / "nowhere" / "m")
     assert list(tmp_path.iterdir()) == []
 
 

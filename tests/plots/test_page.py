@@ -10,6 +10,7 @@ from PIL import ImageColor
 from task2vec.errors import ResourceError, UsageError
 from task2vec.plots import COLOURS, choose_looks, lay_out, write_page
 from task2vec.plots.page import format_script_data
+from tests.library.making import refuse
 from tests.plots.browser import Browser, Page, find_browser
 from tests.plots.spaces import make_space
 
@@ -67,14 +68,10 @@ def test_the_data_is_what_was_given(tmp_path):
 
 def test_what_does_not_belong_together_is_refused(tmp_path):
     path = tmp_path / "map.html"
-    for error, words, make in (
-        (ValueError, "JSON", lambda: format_script_data(float("nan"))),
-        (UsageError, "1 facts", lambda: make_page(path, ["a", "b"], facts=[{}])),
-        (UsageError, "shape", lambda: write_page(np.eye(2), ["a"], path=path, distances=np.zeros((1, 1)))),
-        (ResourceError, "nowhere", lambda: make_page(tmp_path / "nowhere" / "map.html", ["a", "b"])),
-    ):
-        with pytest.raises(error, match=words):
-            make()
+    refuse(ValueError, "JSON", format_script_data, float("nan"))
+    refuse(UsageError, "1 facts", make_page, path, ["a", "b"], facts=[{}])
+    refuse(UsageError, "shape", write_page, np.eye(2), ["a"], path=path, distances=np.zeros((1, 1)))
+    refuse(ResourceError, "nowhere", make_page, tmp_path / "nowhere" / "map.html", ["a", "b"])
     assert list(tmp_path.iterdir()) == []
 
 

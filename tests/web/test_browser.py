@@ -191,8 +191,10 @@ def test_the_zoo_is_listed_and_errors_are_drawn_against_parameters(reader):
     marks = "[...document.querySelectorAll('.scatter g')]"
     found = reader.run(f"{marks}.map((one) => ['title', 'text'].map((part) => one.querySelector(part).textContent))")
     named = {title.split(": ")[0]: key for title, key in found}
-    lists = {name: key for kind in ("", ".zoo") for name, key in read_keys(reader, f".models{kind or ':not(.zoo)'}")}
-    assert named == lists and len(named) == len(found) == len(rows) + len(zoo), "a mark has another key than its list"
+    parts = "one.querySelector('.word').firstChild.textContent, one.querySelector('.mark').textContent"
+    listed = reader.run(f"[...document.querySelectorAll('#recommendation .models li')].map((one) => [{parts}])")
+    assert named == dict(listed), "a mark has another key than its list"
+    assert len(named) == len(found) == len(rows) + len(zoo)
     boxes = reader.run(f"{marks}.map((one) => one.querySelector('rect').getBoundingClientRect().toJSON())")
     assert all(one["right"] <= other["left"] + 1.5 for one, other in pairwise(boxes)), "marks cover each other"
     known = {one["model"]: one for one in (*rows, *zoo)}
@@ -203,12 +205,6 @@ def test_the_zoo_is_listed_and_errors_are_drawn_against_parameters(reader):
     reader.run("document.querySelector('#recommendation table').closest('details').open = true")
     table = reader.texts("#recommendation tbody tr")
     assert len(table) == len(found) and all(any(name in row for row in table) for name in known)
-
-
-def read_keys(reader, kind):
-    """Names and keys of a list of models."""
-    parts = "one.querySelector('.word').firstChild.textContent, one.querySelector('.mark').textContent"
-    return reader.run(f"[...document.querySelectorAll('#recommendation {kind} li')].map((one) => [{parts}])")
 
 
 def test_hostile_models_are_text_and_unknown_sizes_leave_no_figure(reader, monkeypatch):
@@ -228,11 +224,14 @@ def test_hostile_models_are_text_and_unknown_sizes_leave_no_figure(reader, monke
     assert reader.count("img, main script, .scatter img") == 0
 
 
-def test_search_works_by_keyboard(reader):
-    open_first(reader)
+def test_search_works_by_keyboard_and_fits_a_narrow_screen(reader):
+    open_first(reader, width=390, height=740)
     reader.press("/")
     reader.type("flowers_L")
     reader.wait_until("document.querySelectorAll('#found [role=option]').length > 1")
+    box = reader.run("document.getElementById('found').getBoundingClientRect().toJSON()")
+    assert box["left"] >= 0 and box["right"] <= 390
+    assert box["top"] >= reader.run("document.getElementById('search').getBoundingClientRect().bottom")
     found = reader.texts("#found [role=option] .word")
     assert all(name.startswith("flowers_L") for name in found)
     reader.press("ArrowDown")
@@ -416,13 +415,6 @@ def test_narrow_screens_scroll_one_way_only(reader):
         wait_for_task(reader, point["name"])
         reader.wait_until(f"document.querySelectorAll('#view-{view} *').length > 3")
         assert reader.run("document.documentElement.scrollWidth") <= 360, view
-    open_first(reader, width=390, height=740)  # and the results of a search fit it
-    reader.press("/")
-    reader.type("flowers_L")
-    reader.wait_until("document.querySelectorAll('#found [role=option]').length > 1")
-    box = reader.run("document.getElementById('found').getBoundingClientRect().toJSON()")
-    assert box["left"] >= 0 and box["right"] <= 390
-    assert box["top"] >= reader.run("document.getElementById('search').getBoundingClientRect().bottom")
 
 
 def test_keys_alone_are_enough(reader):

@@ -15,6 +15,13 @@ from tests.select.material import TASKS
 from tests.web.serving import HOME, ask, find_id, serving, wait_for
 
 
+@pytest.fixture
+def client(library):
+    """A client of a server of a library that tests change."""
+    with serving(library) as client:
+        yield client
+
+
 def positions(answer):
     return {point["id"]: (point["x"], point["y"]) for point in answer["points"]}
 
@@ -24,8 +31,8 @@ def add(folder, *things):
         library.add(*things)
 
 
-def test_what_others_add_rename_and_remove_is_seen_at_once(library, monkeypatch):
-    with serving(library) as client, Library.open(library) as other:
+def test_what_others_add_rename_and_remove_is_seen_at_once(client, library, monkeypatch):
+    with Library.open(library) as other:
         before = ask(client, "/status")
         other.add(make("newcomer", 500, kind=1))
         after = ask(client, "/status")
@@ -48,30 +55,28 @@ def test_reading_creates_no_library(tmp_path):
         assert ask(client, "/status")["tasks"] == TASKS + 1
 
 
-def test_a_bundled_task_that_is_in_the_library_is_shown_once(library):
+def test_a_bundled_task_that_is_in_the_library_is_shown_once(client, library):
     add(library, make("my own name for it", 3, kind=1))
-    with serving(library) as client:
-        names = [one["name"] for one in ask(client, "/tasks", limit=200)["tasks"]]
+    names = [one["name"] for one in ask(client, "/tasks", limit=200)["tasks"]]
     assert "my own name for it" in names and "task 3" not in names and len(names) == TASKS + 6
 
 
-def test_the_newest_embedding_of_a_space_is_shown_and_older_ones_displace_no_neighbour(library):
+def test_the_newest_embedding_of_a_space_is_shown_and_older_ones_displace_no_neighbour(client, library):
     newest = make("own 1", 101, kind=1, noise=0.2)
     for seed in range(1, 5):
         one = newest if seed == 4 else make("own 1", 101, kind=1, noise=0.3)
         one.provenance["settings"]["seed"] = seed
         add(library, one)
-    with serving(library) as client:
-        (line,) = ask(client, "/tasks", q="own 1")["tasks"]
-        assert line["norm"] == pytest.approx(newest.norm())
-        other = find_id(client, "own 3")
-        near = ask(client, f"/tasks/{other}/nearest", limit=100)["neighbours"]
-        assert len({one["id"] for one in near}) == len(near) == TASKS + 5
-        for limit in (1, 4, 7):
-            assert ask(client, f"/tasks/{other}/nearest", limit=limit)["neighbours"] == near[:limit]
+    (line,) = ask(client, "/tasks", q="own 1")["tasks"]
+    assert line["norm"] == pytest.approx(newest.norm())
+    other = find_id(client, "own 3")
+    near = ask(client, f"/tasks/{other}/nearest", limit=100)["neighbours"]
+    assert len({one["id"] for one in near}) == len(near) == TASKS + 5
+    for limit in (1, 4, 7):
+        assert ask(client, f"/tasks/{other}/nearest", limit=limit)["neighbours"] == near[:limit]
 
 
-def test_a_damaged_embedding_is_named_and_the_others_still_work(library, monkeypatch):
+def test_a_damaged_embedding_is_named_and_the_others_still_work(client, library, monkeypatch):
     def get(library, what, get=Library.get):
         found = get(library, what)
         if found.task == "own 2":
@@ -79,28 +84,26 @@ def test_a_damaged_embedding_is_named_and_the_others_still_work(library, monkeyp
         return found
 
     monkeypatch.setattr(Library, "get", get)
-    with serving(library) as client:
-        problem = ask(client, f"/tasks/{find_id(client, 'own 2')}", 500)["error"]
-        assert "own 2" in problem["what"] and str(library) not in str(problem)
-        assert ask(client, f"/tasks/{find_id(client, 'own 1')}/nearest")["neighbours"]
-        assert len(wait_for(client, "/map").json()["points"]) == TASKS + 6
+    problem = ask(client, f"/tasks/{find_id(client, 'own 2')}", 500)["error"]
+    assert "own 2" in problem["what"] and str(library) not in str(problem)
+    assert ask(client, f"/tasks/{find_id(client, 'own 1')}/nearest")["neighbours"]
+    assert len(wait_for(client, "/map").json()["points"]) == TASKS + 6
 
 
-def test_errors_of_the_library_count_and_a_model_measured_on_few_tasks_comes_last(library):
+def test_errors_of_the_library_count_and_a_model_measured_on_few_tasks_comes_last(client, library):
     with Library.open(library) as opened:
         task = opened.task("own 1").fingerprint
         opened.add(Expert("mine", "timm", "resnet18", parameters=11_000_000, input_size=112))
         protocol = "linear-2, train half, logistic, usual"
         opened.add(*(MeasuredError(task, "mine", error, protocol, seed) for seed, error in enumerate((0.001, 0.003))))
-    with serving(library) as client:
-        text = find_id(client, "own 1")
-        assert ask(client, f"/tasks/{text}")["best_error"] == pytest.approx(0.002)
-        *others, mine = ask(client, "/models")["models"]
-        found = [mine[name] for name in ("name", "mean_error", "tasks", "origin", "is_few")]
-        assert found == ["mine", pytest.approx(0.002), 1, "library", True]
-        assert not any(one["is_few"] for one in others)
-        rows = ask(client, f"/tasks/{text}/recommendation", shots="half")["rows"]
-        assert {one["model"]: one["measured"] for one in rows}["mine"] == pytest.approx(0.002)
+    text = find_id(client, "own 1")
+    assert ask(client, f"/tasks/{text}")["best_error"] == pytest.approx(0.002)
+    *others, mine = ask(client, "/models")["models"]
+    found = [mine[name] for name in ("name", "mean_error", "tasks", "origin", "is_few")]
+    assert found == ["mine", pytest.approx(0.002), 1, "library", True]
+    assert not any(one["is_few"] for one in others)
+    rows = ask(client, f"/tasks/{text}/recommendation", shots="half")["rows"]
+    assert {one["model"]: one["measured"] for one in rows}["mine"] == pytest.approx(0.002)
 
 
 def test_the_space_of_the_library_is_the_default_if_it_is_elsewhere(tmp_path):
@@ -112,34 +115,32 @@ def test_the_space_of_the_library_is_the_default_if_it_is_elsewhere(tmp_path):
             assert len(wait_for(client, f"/map?space={space['id']}").json()["points"]) == space["tasks"]
 
 
-def test_a_map_is_made_in_the_background_and_grows_in_place(library):
-    with serving(library) as client:
-        progress = ask(client, "/map", 202)
-        assert progress["stage"] and 0 <= progress["done"] <= 1
-        whole = wait_for(client, "/map").json()
-        assert len(whole["points"]) == TASKS + 6 and whole["method"].startswith("t-SNE")
-        before = positions(whole)
-        assert np.isfinite(list(before.values())).all() and ask(client, "/map", space=whole["space"]) == whole
-        add(library, make("newcomer", 500, kind=1))
-        grown = wait_for(client, "/map").json()
-        after = positions(grown)
-        assert {one: after[one] for one in before} == before and len(after) == len(before) + 1
-        assert "1 added later" in grown["method"]
-        with Library.open(library) as opened:
-            opened.remove("newcomer")
-        assert positions(wait_for(client, "/map").json()) == before
+def test_a_map_is_made_in_the_background_and_grows_in_place(client, library):
+    progress = ask(client, "/map", 202)
+    assert progress["stage"] and 0 <= progress["done"] <= 1
+    whole = wait_for(client, "/map").json()
+    assert len(whole["points"]) == TASKS + 6 and whole["method"].startswith("t-SNE")
+    before = positions(whole)
+    assert np.isfinite(list(before.values())).all() and ask(client, "/map", space=whole["space"]) == whole
+    add(library, make("newcomer", 500, kind=1))
+    grown = wait_for(client, "/map").json()
+    after = positions(grown)
+    assert {one: after[one] for one in before} == before and len(after) == len(before) + 1
+    assert "1 added later" in grown["method"]
+    with Library.open(library) as opened:
+        opened.remove("newcomer")
+    assert positions(wait_for(client, "/map").json()) == before
 
 
-def test_kinds_are_apart_on_a_large_map_too(library, monkeypatch):
+def test_kinds_are_apart_on_a_large_map_too(client, library, monkeypatch):
     monkeypatch.setattr(state, "MOST_EXACT", 20)
     monkeypatch.setattr(state, "LANDMARKS", 30)
     add(library, *(make(f"more {number}", 600 + number, kind=number % 2) for number in range(40)))
     steps = []
-    with serving(library) as client:
-        view = client.state.read_view()
-        members = view.members[view.find_space(None).id]
-        chart = client.state.make_chart(members, note := lambda stage, done: steps.append((stage, done)))
-        client.state.place(chart, members, note)
+    view = client.state.read_view()
+    members = view.members[view.find_space(None).id]
+    chart = client.state.make_chart(members, note := lambda stage, done: steps.append((stage, done)))
+    client.state.place(chart, members, note)
     assert len(chart.base) == 30 and len(chart.positions) == TASKS + 46
     named = {entry.name: np.array(chart.positions[entry.id]) for entry in members}
     kinds = [np.array([named[f"more {number}"] for number in range(kind, 40, 2)]) for kind in (0, 1)]
@@ -149,23 +150,21 @@ def test_kinds_are_apart_on_a_large_map_too(library, monkeypatch):
     assert done == sorted(done) and {stage for stage, _ in steps} >= {"reading", "laying out", "placing"}
 
 
-def test_without_opentsne_maps_use_classical_scaling_and_the_status_says_so(library, monkeypatch):
+def test_without_opentsne_maps_use_classical_scaling_and_the_status_says_so(client, library, monkeypatch):
     monkeypatch.setitem(sys.modules, "openTSNE", None)
-    with serving(library) as client:
-        assert wait_for(client, "/map").json()["method"] == "classical scaling"
-        assert "pip install 'task2vec[map]'" in ask(client, "/status")["layout"]
+    assert wait_for(client, "/map").json()["method"] == "classical scaling"
+    assert "pip install 'task2vec[map]'" in ask(client, "/status")["layout"]
 
 
-def test_a_failure_in_the_background_is_reported_and_its_traceback_does_not_grow(library, monkeypatch):
+def test_a_failure_in_the_background_is_reported_and_its_traceback_does_not_grow(client, library, monkeypatch):
     monkeypatch.setattr(state.State, "make_chart", lambda *args: 1 / 0)
-    with serving(library) as client:
-        quiet = TestClient(client.secure, base_url=HOME, raise_server_exceptions=False)
-        answer = wait_for(quiet, "/map", lambda answer: answer.status_code != 202)
-        assert answer.status_code == 500 and "bug" in answer.json()["error"]["why"]
-        assert answer.headers["x-frame-options"] == "DENY"
-        view, depths = client.state.read_view(), []
-        for _ in range(3):
-            with pytest.raises(ZeroDivisionError) as caught:
-                client.state.find_chart(view, view.find_space(None))
-            depths.append(len(caught.traceback))
+    quiet = TestClient(client.secure, base_url=HOME, raise_server_exceptions=False)
+    answer = wait_for(quiet, "/map", lambda answer: answer.status_code != 202)
+    assert answer.status_code == 500 and "bug" in answer.json()["error"]["why"]
+    assert answer.headers["x-frame-options"] == "DENY"
+    view, depths = client.state.read_view(), []
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError) as caught:
+            client.state.find_chart(view, view.find_space(None))
+        depths.append(len(caught.traceback))
     assert len(set(depths)) == 1

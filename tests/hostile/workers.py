@@ -1,15 +1,18 @@
-"""Processes that use a library all at once, or are killed while they do: a server that has imported all forks them."""
+"""Processes with one job each, some of them killed while they do it: a server that has imported all forks them."""
 
 import multiprocessing
 import os
+import sys
 import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
 
-from task2vec.errors import NotInLibraryError, ResourceError
+from task2vec.errors import DataError, NotInLibraryError, ResourceError
 from task2vec.library import Expert, Library, MeasuredError
+from task2vec.tasks import read_folder
+from tests.hostile.peak_memory import read_memory
 from tests.library.making import ENVIRONMENT, fingerprint_of, make
 
 SERVER = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else None)
@@ -98,6 +101,17 @@ def embed(say, folder):
     for result in embed_many(ask_binary(10), make_tiny(), settings=settings, folder=folder, gigabytes=1e-9):
         say(result.task, "found" if result.is_found else "made")
         time.sleep(0.02)  # so that a signal comes while there is still something to do
+
+
+def read_bad_folders(say, single, bombs):
+    """Reads a folder of one class, without torch, and one with image bombs; says how much memory it took at most."""
+    try:
+        read_folder(single)
+    except DataError as error:
+        say("torch" in sys.modules, str(error))
+    for item in read_folder(bombs).bad:
+        say(item.path, item.reason)
+    say(read_memory())
 
 
 def read(say, folder, until):
