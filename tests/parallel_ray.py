@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from task2vec.errors import ResourceError
 from task2vec.parallel import Unit, import_ray, open_backend
 from tests import parallel_work as works
@@ -33,6 +31,7 @@ def wait_for(files: Iterable[Path]) -> bool:
 def check_quick(folder: Path) -> dict[str, Any]:
     """One start: the table, units whose process dies, no usage reports, no dashboard, loopback, and the end."""
     backend = open_backend("ray", jobs=2, threads=1)
+    import pytest  # here, since workers import this module
     import ray  # pyright: ignore[reportMissingImports]
 
     works.check_table(backend, jobs=2)

@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import task2vec as t2v
 from task2vec.errors import DataError, UsageError
 from task2vec.parallel import Backend, Failure, Unit, Work
@@ -181,23 +179,23 @@ def check_deaths(backend: Backend, folder: Path, deaths: dict[str, int], *, caus
 
 def check_travel(backend: Backend) -> None:
     """Asserts that what cannot travel is a failure of its unit, or refused."""
-    refused = (
+    import pytest  # here: every worker imports this module, and pytest takes half a second
+
+    for work, words in (
         (Broken(), "this work has no handle"),
         (Do(partial(count, lock=threading.Lock())), "the work cannot be sent"),
-    )
-    for work, words in refused:
+    ):
         with pytest.raises(UsageError, match=words):
             list(backend.run(work, [Unit("a", 1)]))
     payloads = {"a": 1, "locked": threading.Lock(), "odd": Unopened(1), "returned": "lock", "b": 2}
     values, ends = gather(backend, Do(count), [Unit(key, payload) for key, payload in payloads.items()])
     assert values == {"a": [0], "locked": [], "odd": [], "returned": [], "b": [0, 1]}
     assert ends.pop("a") is ends.pop("b") is None
-    reasons = {
-        "locked": "'locked' cannot be sent",
-        "odd": "this unit cannot be opened",
-        "returned": "the result cannot be sent",
-    }
-    for key, words in reasons.items():
+    for key, words in (
+        ("locked", "'locked' cannot be sent"),
+        ("odd", "this unit cannot be opened"),
+        ("returned", "the result cannot be sent"),
+    ):
         failure = ends[key]
         assert failure is not None and (failure.kind, failure.exit_code) == ("UsageError", 2)
         assert words in failure.message and "backend='serial'" in failure.message

@@ -1,5 +1,6 @@
 """Commands run in this process; embeddings made up by hand, with all that a library knows; folders of images."""
 
+import csv
 import hashlib
 import json
 from dataclasses import replace
@@ -28,6 +29,10 @@ def read(*args, code=0):
     result = call(*args, "--json")
     assert result.exit_code == code, result.stderr
     return json.loads(result.stdout)
+
+
+def read_csv(path):
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def refuse(words, *args, code=2):

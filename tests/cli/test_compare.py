@@ -1,13 +1,12 @@
 """`task2vec show`, `nearest`, `distance`, `diversity` and `map`."""
 
-import csv
 import json
 
 import pytest
 
 import task2vec
 from task2vec import EmbedSettings, distance, embed_batches, load_embedding, plots, read_folder
-from tests.cli.material import call, make, make_known, paint, read, refuse
+from tests.cli.material import call, make, make_known, paint, read, read_csv, refuse
 from tests.library.making import flip
 from tests.tiny_probe import make_tiny
 
@@ -194,10 +193,8 @@ def test_map_writes_all_files_and_the_matrix_holds_the_distances(folder, tmp_pat
     for name in FILES:
         assert str(tmp_path / "new" / "out" / name) in result.stdout
         assert (tmp_path / "new" / "out" / name).stat().st_size > 100
-    with (tmp_path / "new" / "out" / "matrix.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
     files = {one.task: one for one in map(load_embedding, folder.iterdir())}
-    for row in rows[:2]:
+    for row in read_csv(tmp_path / "new" / "out" / "matrix.csv")[:2]:
         assert float(row["task 3"]) == pytest.approx(distance.symmetric(files[row["task"]], files["task 3"]), abs=1e-4)
 
 

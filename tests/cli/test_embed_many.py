@@ -144,10 +144,8 @@ def test_a_task_that_fails_is_reported_and_the_rest_goes_on(data, tmp_path, monk
 
 
 def test_an_interrupt_keeps_what_is_finished(data, monkeypatch):
-    embed_many = task2vec.embed_many
-
-    def interrupt(*args, **options):
-        yield next(embed_many(*args, **options))
+    def interrupt(*given, embed_many=task2vec.embed_many, **options):
+        yield next(embed_many(*given, **options))
         raise KeyboardInterrupt
 
     args = ("embed", data / "shades", "--one-vs-rest", *SMALL)

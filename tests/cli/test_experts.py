@@ -1,6 +1,5 @@
 """`task2vec train-expert` and `task2vec error-matrix`."""
 
-import csv
 import shutil
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from PIL import Image
 from task2vec import ErrorProtocol, Library, linear_error, load_probe, read_folder
 from task2vec.experts import load_trained
 from task2vec.library import Expert, MeasuredError
-from tests.cli.material import call, read, refuse
+from tests.cli.material import call, read, read_csv, refuse
 
 BRIEF = ("--epochs", 1, "--max-samples", 4, "--size", 32, "--device", "cpu")
 LITE = ("--expert", "tf_efficientnet_lite0", "--size", "32", "--device", "cpu")
@@ -94,8 +93,7 @@ def test_errors_are_saved_printed_and_written(measured, photos):
     rows = [[name, shots, "tf_efficientnet_lite0", "32"] for name in ("photos", "other") for shots in ("half", "2")]
     assert [line.split()[:4] for line in lines[1:5]] == rows
     assert lines[5].startswith("2 cells computed, 0 failed; in ")
-    with open(folder / "errors.csv", newline="") as file:
-        assert [row["size"] for row in csv.DictReader(file)] == ["32"] * 8
+    assert [row["size"] for row in read_csv(folder / "errors.csv")] == ["32"] * 8
 
 
 def test_the_same_again_computes_nothing(measured, photos):

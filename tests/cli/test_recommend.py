@@ -1,6 +1,5 @@
 """`task2vec recommend` and `task2vec evaluate`."""
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import task2vec
 from task2vec.experts.metatask import CellFailure
 from task2vec.select import STRATEGIES
 from task2vec.select.zoo import PERMISSIVE
-from tests.cli.material import call, make, make_known, read, refuse
+from tests.cli.material import call, make, make_known, read, read_csv, refuse
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +33,7 @@ def test_a_saved_embedding_gets_a_recommendation(saved, own_library, tmp_path):
     args = ("recommend", saved, "--no-library", "-k", 2, "--out", tmp_path / "rows.csv")
     shown = call(*args)
     assert shown.exit_code == 0 and report["choice"] in shown.stdout
-    with (tmp_path / "rows.csv").open(newline="") as file:
-        assert len(list(csv.DictReader(file))) > 3
+    assert len(read_csv(tmp_path / "rows.csv")) > 3
     refuse("--force", *args)
     assert call(*args, "--force").exit_code == 0
     assert not Path(own_library).exists()
@@ -142,8 +140,7 @@ def test_tables_of_your_own_are_evaluated(errors, tmp_path):
     lines = result.stdout.splitlines()
     assert lines[0].startswith("strategy") and any(line.startswith("average_best") for line in lines)
     assert any(line.startswith("kernel symmetric") for line in lines) and "6 tasks" in result.stdout
-    with out.open(newline="") as file:
-        assert "average_best" in [row["strategy"] for row in csv.DictReader(file)]
+    assert "average_best" in [row["strategy"] for row in read_csv(out)]
     report = read("evaluate", "--evidence", errors, "--strategy", "chance", "--leave", "dataset")
     assert report["leave"] == "dataset" and [row["strategy"] for row in report["rows"]] == ["average_best", "chance"]
     assert len(report["choices"]["average_best"]) == 6

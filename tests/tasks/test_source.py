@@ -25,19 +25,11 @@ def list_files(folder):
     return [str(path) for path in paths], [path.parent.name for path in paths]
 
 
-def open_all(paths):
-    images = []
-    for path in paths:
-        with Image.open(path) as image:
-            images.append(np.asarray(image))
-    return images
-
-
 def test_every_form_is_the_same_task_and_says_what_it_was_read_as(folder, tmp_path):
     datasets, pandas = pytest.importorskip("datasets"), pytest.importorskip("pandas")
     torchvision = pytest.importorskip("torchvision")
     paths, labels = list_files(folder)
-    numbers, images = [int(label == "dogs") for label in labels], open_all(paths)
+    numbers, images = [int(label == "dogs") for label in labels], [np.asarray(Image.open(path)) for path in paths]
     rows = [f"{path};{label}" for path, label in zip(paths, labels, strict=True)]
     (tmp_path / "pets.csv").write_text("\n".join(["Dateiname;Klasse", *rows]))
     made = datasets.Dataset.from_dict({"image": paths, "label": numbers}).cast_column("image", datasets.Image())
@@ -66,7 +58,8 @@ def test_every_form_is_the_same_task_and_says_what_it_was_read_as(folder, tmp_pa
 def test_rows_of_labels_are_attributes(folder):
     paths, _ = list_files(folder)
     rows = [[number % 2, number < 3] for number in range(len(paths))]
-    made = [*map(to_task, ((paths, np.array(rows)), (open_all(paths), rows), [*zip(paths, rows, strict=True)]))]
+    images = [np.asarray(Image.open(path)) for path in paths]
+    made = [*map(to_task, ((paths, np.array(rows)), (images, rows), [*zip(paths, rows, strict=True)]))]
     assert all(task.is_multilabel for task in made) and len({task.fingerprint for task in made}) == 1
 
 
