@@ -726,3 +726,17 @@ def test_without_the_weights_of_the_probe_what_was_measured_is_reported(spend, m
     monkeypatch.setattr("task2vec.probe.load_probe", lambda *_, **__: make_model(seed=5), raising=False)
     advice, loaded, _ = spend(60, candidates=None)
     assert len(loaded) == 2 and has_note(advice, "average over tasks: errors are known for tasks embedded by")
+
+
+def test_every_architecture_is_timed_once_and_corrected_by_what_it_takes(spend, monkeypatch):
+    timed, plan = [], budgets.Budget(60)
+    monkeypatch.setattr(candidates, "time_network", lambda *key, **_: timed.append(key) or 1000.0 * float(key[0][-1]))
+    nets = [ModelInfo(f"net {n}", size=96, location=f"timm:net_{n}") for n in (1, 2, 3)]
+    plan.time([*nets, replace(nets[1], name="again")], None)
+    assert timed == [(f"timm:net_{n}", 96) for n in (1, 2, 3)]  # as they are measured
+    plan.images = 10
+    assert plan.expect("net 2") == plan.expect("again") == budgets._LOAD + 20
+    assert plan.expect("net 1", "net 8") == 2 * budgets._LOAD + 10 + 30  # unknown ones like the slowest
+    plan.learn("net 1", budgets._LOAD + 5)  # half as long as expected
+    plan.learn("net 3", 0.1)  # it was in the library
+    assert plan.expect("net 2") == budgets._LOAD + 10
