@@ -172,6 +172,20 @@ def test_the_spread_between_few_datasets_has_students_tails():
     assert unknown.half_widths(1)[0] == unknown.half_widths(3)[0]
 
 
+def test_a_similar_task_is_learned_from_and_a_far_one_gets_the_average_best_model():
+    metatask, everybody = draw(30, 6, missing=0, seen=0, seed=4), np.ones(6, dtype=bool)
+    errors = []
+    for row in range(0, 30, 3):
+        fitted, query = ask(metatask, row)
+        found = fitted.predict(query)
+        errors.append(metatask.mean[row, [found.order(everybody)[0], found.average_best]])
+    chosen, average = np.mean(errors, axis=0)
+    assert chosen < 0.9 * average and chosen < 1.15 * metatask.mean[::3].min(1).mean()
+    far = fitted.predict(replace(query, distances={"symmetric": np.full(29, 1e3)}, dataset=None))
+    assert far.abstains and far.order(everybody)[0] == far.average_best
+    assert (far.high - far.low > found.high - found.low).all()  # far away it knows less
+
+
 def test_far_from_all_known_tasks_only_a_confident_choice_counts():
     metatask = replace(draw(20, 4, missing=0, seen=0, seed=5), distances={})
     fitted, far = ask(metatask, 0, score="logme")
@@ -181,6 +195,9 @@ def test_far_from_all_known_tasks_only_a_confident_choice_counts():
     found = fitted.predict(replace(far, scores={"logme": scores}))
     assert not fitted.is_near(far) and found.p_better >= combined.CONFIDENT and not found.abstains
     assert found.order(far.is_candidate)[0] == best
+    plain, query = ask(metatask, 2)
+    found = plain.predict(query)
+    assert found.order(query.is_candidate)[0] == found.average_best and found.abstains
 
 
 @pytest.mark.parametrize("shape", [{"tasks": 3, "models": 1}, {"seeds": 1}, {"tasks": 9}])
