@@ -214,14 +214,9 @@ def test_cells_of_what_an_expert_has_seen_are_marked(tasks, experts, library, tm
     with open(found.to_csv(tmp_path / "errors.csv"), newline="") as file:
         rows = list(csv.DictReader(file))
     assert {(row["task"], row["model"]) for row in rows if row["has_seen"] == "1"} == seen
-    axes = [
-        [one.name for one in found.tasks],
-        [one.name for one in found.models],
-        found.protocols,
-        map(str, found.seeds),
-    ]
+    names = [[one.name for one in side] for side in (found.tasks, found.models)]
     told = [tuple(row[name] for name in ("task", "model", "protocol", "seed")) for row in rows]
-    assert told == list(product(*axes))
+    assert told == list(product(*names, found.protocols, map(str, found.seeds)))
     for name, values in (("error", found.errors), ("low", found.low), ("high", found.high)):
         assert [float(row[name]) for row in rows] == values.ravel().tolist()
 
