@@ -87,22 +87,6 @@ def task():
     return make_task()
 
 
-def plain_features(task, probe):
-    """Normalised images, and the features of one after the other by the network as it is, in float64."""
-    images = torch.stack([probe.preprocess(task.images.load(i)) for i in range(len(task))])
-    images = probe.preprocess.normalise(images, torch.float64)
-    with torch.no_grad():
-        features = torch.cat([probe.network.double()(image[None]) for image in images])
-    probe.network.float()
-    return images, features
-
-
-def numbers(embedding):
-    """All numbers of an embedding, to the bit."""
-    arrays = (embedding.fisher, embedding.stderr, embedding.prior, embedding.halves)
-    return b"".join(array.tobytes() for array in arrays if array is not None)
-
-
 class Counts:
     """How often images are decoded, run forward and run back."""
 

@@ -92,6 +92,22 @@ def run_many(tasks, probe, *, settings=FINE, **options) -> list[TaskResult]:
     return results
 
 
+def plain_features(task, probe):
+    """Normalised images, and the features of one after the other by the network as it is, in float64."""
+    images = torch.stack([probe.preprocess(task.images.load(i)) for i in range(len(task))])
+    images = probe.preprocess.normalise(images, torch.float64)
+    with torch.no_grad():
+        features = torch.cat([probe.network.double()(image[None]) for image in images])
+    probe.network.float()
+    return images, features
+
+
+def numbers(embedding):
+    """All numbers of an embedding, to the bit."""
+    arrays = (embedding.fisher, embedding.stderr, embedding.prior, embedding.halves)
+    return b"".join(array.tobytes() for array in arrays if array is not None)
+
+
 def is_close(found: Embedding, wanted: Embedding, *, error: float) -> bool:
     """Whether two embeddings are the same number by number, up to a relative error; what is told of heads as well."""
     if (found.halves is None) != (wanted.halves is None):

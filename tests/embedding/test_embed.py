@@ -22,18 +22,8 @@ from task2vec.fisher.estimate import WIDEST
 from task2vec.probe import load_probe
 from task2vec.tasks import sample_tasks
 from tests.cases import make_case
-from tests.embedding.conftest import (
-    Counts,
-    ask,
-    make_attributes,
-    make_task,
-    make_tiny,
-    numbers,
-    pictures,
-    plain_features,
-    write_folder,
-)
-from tests.embedding.families import TRAINING, out_of_memory
+from tests.embedding.conftest import Counts, ask, make_attributes, make_task, make_tiny, pictures, write_folder
+from tests.embedding.families import TRAINING, numbers, out_of_memory, plain_features, run_many
 from tests.library.making import refuse
 from tests.oracles import heads
 from tests.oracles.fisher import naive_rows, untied_rows
@@ -285,14 +275,13 @@ def test_random_labels_are_the_hardest_to_memorise_and_reported_as_chance():
     textures = next(task for task in sample_tasks(images_per_task=40) if task.name == "textures")
     members = [rng.permutation(np.flatnonzero(textures.targets == c))[:4] for c in range(len(textures.classes))]
     few = textures.subset(np.concatenate(members))
-
-    def embed_labels(targets):
-        return embed(replace(few, targets=targets), probe, settings=EmbedSettings(max_samples=12))
+    tasks = [few, *(replace(few, targets=rng.permutation(few.targets)) for _ in range(3))]
+    results = run_many(tasks, probe, settings=EmbedSettings(max_samples=12))
+    true, *random = (result.embedding for result in results)
 
     def is_warned(embedding):
         return any("no better than chance" in text for text in embedding.provenance["warnings"])
 
-    true, random = embed_labels(few.targets), [embed_labels(rng.permutation(few.targets)) for _ in range(3)]
     assert min(one.norm() for one in random) > 1.5 * true.norm()
     assert not is_warned(true) and sum(map(is_warned, random)) >= 2  # by chance one may do better
 

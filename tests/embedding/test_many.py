@@ -181,8 +181,10 @@ def test_any_layout_of_a_batch_gives_the_same(batch_size, costs, monkeypatch):
         assert counts.forward < images + 4 if costs == "cpu" else counts.forward >= pairs
 
 
-@pytest.mark.parametrize("family", ["binary", "classes"])
-@pytest.mark.parametrize(("where", "fails"), [("pass", (1,)), ("pass", (2, 5)), ("ledger", (1,)), ("ledger", (3,))])
+OUTAGES = [("binary", "pass", [1]), ("classes", "pass", [2, 5]), ("classes", "ledger", [1]), ("binary", "ledger", [3])]
+
+
+@pytest.mark.parametrize(("family", "where", "fails"), OUTAGES)
 def test_memory_that_runs_out_at_any_slot_changes_no_number(monkeypatch, family, where, fails, costs):
     """In a backward pass, or while rows are entered into the ledger."""
     wanted, rows, add, calls = embed_alone(family, FINE), PerSampleFisher.rows_by_seed, Ledger.add, []

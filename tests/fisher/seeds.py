@@ -8,16 +8,25 @@ from task2vec.fisher.sampling import term_shares
 from task2vec.probe import FilterLayer, Probe
 
 
+def seeded(seed: int = 0) -> torch.Generator:
+    """A generator in the state of that seed."""
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers in double precision."""
+    return torch.randn(shape, generator=seeded(seed), dtype=torch.float64)
+
+
 def random_images(probe: Probe, count: int) -> Tensor:
     """Normalised images of the size of a probe."""
-    return torch.randn(count, 3, *probe.size, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    return normal(count, 3, *probe.size, seed=2)
 
 
 def random_head(probe: Probe, classes: int) -> tuple[Tensor, Tensor]:
     """Weight and bias of a head whose logits are of order one."""
-    generator = torch.Generator().manual_seed(3)
-    weight = torch.randn(classes, probe.feature_dim, generator=generator, dtype=torch.float64) / probe.feature_dim**0.5
-    return weight, torch.randn(classes, generator=generator, dtype=torch.float64)
+    numbers = normal(classes * (probe.feature_dim + 1), seed=3)
+    return numbers[:-classes].view(classes, -1) / probe.feature_dim**0.5, numbers[-classes:]
 
 
 def all_seeds(features: Tensor, weight: Tensor, bias: Tensor, is_multilabel: bool) -> Tensor:

@@ -13,7 +13,7 @@ from task2vec.fisher import PerSampleFisher, reductions
 from task2vec.fisher.per_sample import RecordedPass
 from task2vec.probe import Preprocess, make_probe
 from tests.cases import CASES, make_case
-from tests.fisher.seeds import all_seeds, random_head, random_images, relative_error
+from tests.fisher.seeds import all_seeds, normal, random_head, random_images, relative_error
 from tests.oracles.fisher import naive_rows, untied_rows
 
 TASKS = [(2, False), (3, False), (2, True)]  # classes, and whether they are attributes
@@ -67,7 +67,7 @@ def test_hooks_are_removed_and_weights_unchanged_even_after_an_error(is_untied):
     fisher = PerSampleFisher(network, probe.layers, is_untied=is_untied)
     with pytest.raises(ZeroDivisionError):
         fisher.rows(images, lambda features: 1 / 0)
-    each = fisher.rows_by_seed(images, random_seeds(probe, 3))  # a run that ends between seeds
+    each = fisher.rows_by_seed(images, normal(3, 2, probe.feature_dim))  # a run that ends between seeds
     next(each)
     assert not any(m._forward_hooks for m in network.module.modules())
     each.close()
@@ -78,17 +78,12 @@ def test_hooks_are_removed_and_weights_unchanged_even_after_an_error(is_untied):
 # --- seed by seed ---
 
 
-def random_seeds(probe, count):
-    generator = torch.Generator().manual_seed(6)
-    return torch.randn(count, 2, probe.feature_dim, generator=generator, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("is_untied", [False, True])
 @pytest.mark.parametrize("name", SMALL)
 def test_seeds_do_not_affect_one_another(name, is_untied, monkeypatch):
     monkeypatch.setattr(reductions, "cheapest_route", lambda *_: "gram")  # the one that keeps something for other seeds
     probe = make_case(name)
-    images, seeds = random_images(probe, 2), random_seeds(probe, 2)
+    images, seeds = random_images(probe, 2), normal(2, 2, probe.feature_dim)
     seeds[1, 0] = 0  # an image that has fewer seeds than the other
     fisher = PerSampleFisher(probe.prepare(dtype=torch.float64), probe.layers, is_untied=is_untied)
     together = list(fisher.rows_by_seed(images, seeds))
@@ -187,7 +182,7 @@ def test_a_pass_leaves_nothing_behind():
     """What a pass held is freed when it ends, and not when Python next looks for cycles."""
     probe = make_case("odd")
     engine, images = PerSampleFisher(probe.prepare(dtype=torch.float64), probe.layers), random_images(probe, 2)
-    seeds, held = random_seeds(probe, 2), []
+    seeds, held = normal(2, 2, probe.feature_dim), []
     gc.collect()
     gc.disable()
     try:

@@ -5,6 +5,7 @@ import torch
 
 from task2vec.fisher import draw_pairs, probabilities, term_vectors
 from task2vec.fisher.sampling import UNIFORM_PART, inclusion_probabilities, mix_with_uniform, term_shares
+from tests.fisher.seeds import normal, seeded
 
 KINDS = [(2, False), (3, False), (1, True), (4, True)]
 
@@ -18,17 +19,13 @@ def everything(p, is_multilabel):
     )
 
 
-def logits_of(classes, count=6, scale=2.0):
-    return scale * torch.randn(count, classes, generator=torch.Generator().manual_seed(classes), dtype=torch.float64)
-
-
 @pytest.mark.parametrize(("classes", "is_multilabel"), KINDS)
 def test_terms_add_up_to_the_fisher_and_shares_are_their_squared_lengths(classes, is_multilabel):
-    p = probabilities(logits_of(classes), is_multilabel=is_multilabel)
+    p = probabilities(2 * normal(6, classes, seed=classes), is_multilabel=is_multilabel)
     vectors = everything(p, is_multilabel)
     expected = torch.diag_embed(p * (1 - p)) if is_multilabel else torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
     assert torch.allclose(torch.einsum("ntc,ntd->ncd", vectors, vectors), expected, atol=1e-14)
-    weight = torch.randn(classes, 13, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weight = normal(classes, 13)
     shares = term_shares(p, weight, is_multilabel=is_multilabel)
     assert torch.allclose(shares, (vectors @ weight).square().sum(2), rtol=1e-10, atol=1e-14)
 
@@ -40,7 +37,7 @@ def test_extreme_logits_stay_finite(classes, is_multilabel, scale):
     signs[::2] = -1
     logits = torch.stack([scale * signs, -scale * signs, torch.zeros(classes).double()]).float()
     p = probabilities(logits, is_multilabel=is_multilabel)
-    weight = 1e3 * torch.randn(classes, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weight = 1e3 * normal(classes, 5)
     vectors, shares = everything(p, is_multilabel), term_shares(p, weight, is_multilabel=is_multilabel)
     assert p.dtype == torch.float64
     assert torch.isfinite(vectors).all() and torch.isfinite(shares).all() and bool((shares >= 0).all())
@@ -61,8 +58,7 @@ def test_confident_two_class_terms_do_not_cancel():
 
 def chances(images=17, terms=4, seed=0, spread=2.0):
     """Drawing probabilities of very different size; one pair cannot be drawn at all."""
-    generator = torch.Generator().manual_seed(seed)
-    found = (spread * torch.randn(images, terms, generator=generator, dtype=torch.float64)).exp()
+    found = (spread * normal(images, terms, seed=seed)).exp()
     found[3, 1] = 0
     return found / found.sum()
 
@@ -83,7 +79,7 @@ def test_frequencies_match_the_inclusion_probabilities(budget):
     inclusion = inclusion_probabilities(probabilities, budget)
     pairs, images = torch.zeros(17, 4).double(), torch.zeros(17).double()
     for seed in range(count):
-        draw = draw_pairs(probabilities, budget, generator=torch.Generator().manual_seed(seed))
+        draw = draw_pairs(probabilities, budget, generator=seeded(seed))
         keys = draw.images * 4 + draw.terms
         assert len(keys.unique()) == len(keys)  # at most once each
         assert bool((draw.images.diff() >= 0).all())  # sorted by image
@@ -98,16 +94,16 @@ def test_frequencies_match_the_inclusion_probabilities(budget):
 
 def test_several_tasks_draw_what_each_draws_alone():
     stack, budgets = torch.stack([chances(seed=seed, spread=3.0) for seed in range(4)]), [2, 20, 40, 67]
-    together = draw_pairs(stack, torch.tensor(budgets), generator=torch.Generator().manual_seed(1))
+    together = draw_pairs(stack, torch.tensor(budgets), generator=seeded())
     assert ((together.inclusion == 1).int() * together.tasks).unique().tolist() == [0, 1, 2, 3]  # some are certain
     for task, (own, budget) in enumerate(zip(stack, budgets, strict=True)):
-        alone, is_own = draw_pairs(own, budget, generator=torch.Generator().manual_seed(1)), together.tasks == task
+        alone, is_own = draw_pairs(own, budget, generator=seeded()), together.tasks == task
         for name in ("images", "terms", "inclusion", "image_inclusion"):
             assert torch.equal(getattr(together, name)[is_own], getattr(alone, name))
 
 
 def test_the_mixture_keeps_a_floor_and_sums_to_one():
-    generator = torch.Generator().manual_seed(2)
+    generator = seeded(2)
     shares = torch.rand(9, 3, generator=generator, dtype=torch.float64) ** 8
     shares[4] = 0
     shares[5, 0] = 0

@@ -13,23 +13,18 @@ from task2vec.fisher import NoisyNetwork, PerSampleFisher, mean_loss, minimise
 from task2vec.fisher.variational import GraphedStep, _Record, fisher_under_noise
 from tests.cases import make_case
 from tests.embedding.conftest import make_tiny
-from tests.fisher.seeds import all_seeds, random_head, random_images
+from tests.fisher.seeds import all_seeds, normal, random_head, random_images, seeded
 from tests.oracles.fisher import noisy_features
-
-
-def draw(seed=7):
-    return torch.Generator().manual_seed(seed)
 
 
 def random_deviations(probe, part=0.1):
     """A deviation per filter, about `part` of the weights of its layer, each its own."""
-    generator = torch.Generator().manual_seed(5)
     sizes = torch.tensor([layer.mean_square_weight for layer in probe.layers for _ in range(layer.filters)]).double()
-    return part * sizes.sqrt() * (0.5 + torch.rand(len(sizes), generator=generator, dtype=torch.float64))
+    return part * sizes.sqrt() * (0.5 + torch.rand(len(sizes), generator=seeded(5), dtype=torch.float64))
 
 
-def features_under_noise(noisy, images, deviations, seed=7):
-    with noisy.noise(deviations, draw(seed)):
+def features_under_noise(noisy, images, deviations):
+    with noisy.noise(deviations, seeded()):
         return noisy.network.module(images)
 
 
@@ -37,8 +32,7 @@ def with_gradient(function, images):
     """Features, and the gradient of a fixed mixture of them with respect to the images."""
     images = images.clone().requires_grad_()
     features = function(images)
-    mixture = torch.randn(features.shape, generator=draw(1), dtype=torch.float64)
-    return features.detach(), torch.autograd.grad(features, images, mixture)[0]
+    return features.detach(), torch.autograd.grad(features, images, normal(*features.shape))[0]
 
 
 def gap(found, expected):
@@ -55,7 +49,7 @@ def test_box_sums_equal_a_second_convolution(name):
     probe = make_case(name)
     images, deviations = random_images(probe, 1), random_deviations(probe)
     plain = copy.deepcopy(probe.network).double().requires_grad_(False)
-    expected = with_gradient(lambda x: noisy_features(plain, probe.layers, x, deviations, generator=draw()), images)
+    expected = with_gradient(lambda x: noisy_features(plain, probe.layers, x, deviations, generator=seeded()), images)
     for fold in (True, False):
         network = probe.prepare(dtype=torch.float64, fold=fold, flip=fold)
         noisy = NoisyNetwork(network, probe.layers)
@@ -81,8 +75,7 @@ TARGETS = {
 
 @pytest.fixture(params=list(TARGETS))
 def task(request, probe):
-    images = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    return images, TARGETS[request.param], random_head(probe, 3)
+    return normal(4, 3, 8, 8, seed=1), TARGETS[request.param], random_head(probe, 3)
 
 
 def noisy_network(probe):
@@ -90,7 +83,7 @@ def noisy_network(probe):
 
 
 def test_loss_is_that_of_torch():
-    logits, y = torch.randn(4, 3, generator=draw(), dtype=torch.float64), TARGETS["attributes"]
+    logits, y = normal(4, 3), TARGETS["attributes"]
     assert mean_loss(logits, TARGETS["classes"]) == functional.cross_entropy(logits, TARGETS["classes"])
     p = logits.sigmoid()
     expected = -(y * p.log() + (1 - y) * (1 - p).log()).sum(1).mean()  # attributes add up, images are averaged
@@ -103,14 +96,14 @@ def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
     fisher = PerSampleFisher(network.network, probe.layers, is_untied=True)
     gaps, sizes, losses = [], [], []
     for seed in range(50):
-        loss, found = fisher_under_noise(network, images, targets, deviations, head, draw(seed))
+        loss, found = fisher_under_noise(network, images, targets, deviations, head, seeded(seed))
         passed = []
 
         def seeds(features, passed=passed):
             passed.append(features)
             return all_seeds(features, *head, targets.ndim == 2)
 
-        with network.noise(deviations, draw(seed)):  # noise comes before labels, so it is the same
+        with network.noise(deviations, seeded(seed)):  # noise comes before labels, so it is the same
             everything = fisher.rows(images, seeds).mean(0)
         gaps.append(found - everything)
         sizes.append(everything)
@@ -129,7 +122,7 @@ def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
 
 
 def run(probe, images, targets, head, *, first=None, **options):
-    given = {"beta": 1e-4, "steps": 30, "steps_per_epoch": 10, "generator": draw(), "head_rate": 1e-3, **options}
+    given = {"beta": 1e-4, "steps": 30, "steps_per_epoch": 10, "generator": seeded(7), "head_rate": 1e-3, **options}
     batches = chain([(images if first is None else first, targets)], repeat((images, targets)))
     return minimise(noisy_network(probe), batches, weight=head[0], bias=head[1], **given)
 
@@ -145,7 +138,7 @@ def test_the_head_moves_only_if_it_may(probe, task):
 
 
 def test_a_start_away_from_the_minimum_comes_back_to_it(probe):
-    images, head = torch.randn(4, 3, 8, 8, generator=draw(1), dtype=torch.float64), random_head(probe, 3)
+    images, head = normal(4, 3, 8, 8, seed=1), random_head(probe, 3)
     # L begins at the curvature of the first batch: darker images there are another start.
     long = {"head_rate": 0.0, "beta": 1e-3, "rate": 5e-2, "steps": 100, "steps_per_epoch": 20}
     found, again = (run(probe, images, TARGETS["classes"], head, first=scale * images, **long) for scale in (1, 0.01))
@@ -193,8 +186,7 @@ def test_any_length_of_run_has_a_record(steps, steps_per_epoch):
 
 
 def test_the_stated_error_of_the_tail_is_that_of_independent_steps():
-    generator = draw()
-    found = [summarise(torch.randn(64, generator=generator).tolist(), 8) for _ in range(120)]
+    found = [summarise(row.tolist(), 8) for row in normal(120, 64)]
     means, errors = (torch.stack([pair[i][0] for pair in found]) for i in (0, 1))
     assert float(errors.square().mean() / means.var()) == pytest.approx(1, rel=0.3)
 

@@ -6,6 +6,7 @@ import random
 import shutil
 import sqlite3
 from contextlib import suppress
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
@@ -143,23 +144,6 @@ def folder(full):
     return full.folder
 
 
-@pytest.fixture
-def check(folder):
-    """Checks that a repair of the library as it was loses nothing."""
-    with Library.open(folder) as library:
-        before, runs = describe(library), library.runs()
-
-    def check():
-        repaired = Library.repair(folder)
-        assert (repaired.embeddings, repaired.lost) == (7, ()) and (repaired.kept).is_dir()
-        with Library.open(folder) as library:
-            assert (describe(library), library.runs()) == (before, runs) and library.verify().is_sound
-            assert np.array_equal(library.get("task 1").fisher, make("task 1", 1).fisher)
-        assert not list(folder.glob("backups/*/new.sqlite*"))
-
-    return check
-
-
 def test_a_file_that_is_something_else(tmp_path):
     for content in (b"", b"not a database, but a text " * 40, b"SQLite format 3\0" + bytes(100)):
         (tmp_path / "library.sqlite").write_bytes(content)
@@ -183,27 +167,27 @@ def test_what_is_in_the_wal_alone_comes_back(folder):
 
 
 @pytest.mark.parametrize("call", [0, 1, 2, 3])
-def test_a_repair_that_was_killed_is_done_again(folder, check, monkeypatch, call):
+def test_a_repair_loses_nothing_and_one_that_was_killed_is_done_again(folder, monkeypatch, call):
     """Never; before the new file is there; with the old one in its place; with neither under the name."""
-    replace, calls = os.replace, []
-
-    def stop(old, new):
-        calls.append(old)
-        if len(calls) == call:
-            raise KeyboardInterrupt
-        replace(old, new)
-
+    with Library.open(folder) as library:
+        before, runs = describe(library), library.runs()
     if call:
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop = Mock(wraps=os.replace, side_effect=[DEFAULT] * (call - 1) + [KeyboardInterrupt])
+        with monkeypatch.context() as patch:
             patch.setattr(verify.os, "replace", stop)
-            Library.repair(folder)
+            refuse(KeyboardInterrupt, None, Library.repair, folder)
     if call == 3:
         refuse(LibraryError, "interrupted", Library.open, folder)
     with monkeypatch.context() as patch:
         patch.setattr(verify.tables, "write", fail(ResourceError("the disk is full. Nothing was changed. Free space.")))
         if call != 3:  # when nothing is left to be written
             refuse(ResourceError, "the disk is full", Library.repair, folder)
-    check()
+    repaired = Library.repair(folder)
+    assert (repaired.embeddings, repaired.lost) == (7, ()) and repaired.kept.is_dir()
+    with Library.open(folder) as library:
+        assert (describe(library), library.runs()) == (before, runs) and library.verify().is_sound
+        assert np.array_equal(library.get("task 1").fisher, make("task 1", 1).fisher)
+    assert not list(folder.glob("backups/*/new.sqlite*"))
 
 
 def test_what_is_damaged_is_named_and_the_rest_comes_back(folder):
