@@ -6,6 +6,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 EXTRAS := plot,map,table,hf,ray,web,docs,dev
 
+# Containers often set it; every process of the tests would then compile the Python of torch again: 7 s of processor.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all check paper bench package test-lowest test-newest docs clean
 
