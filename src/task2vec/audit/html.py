@@ -110,7 +110,7 @@ def _place_on_scale(report: "TaskReport", key: str) -> dict[str, Any]:
     if key == "norm":
         every = np.log10(np.maximum(every, 1e-12))
         low, high = every.min(), every.max()
-        ends = f"{10**low:.2g}", f"{10**high:.2g}"
+        ends = f"{10**low:.3g}", f"{10**high:.3g}"
     else:
         low, high, ends = 0.0, max(1.0, every.max()), ("0%", "100%")
     *places, place = (16 + 448 * (every - low) / ((high - low) or 1.0)).tolist()
