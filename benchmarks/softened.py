@@ -1,6 +1,6 @@
 """Would another head make embeddings steadier, and what would it cost? With an estimator that is not the product's.
 
-    python benchmarks/softened.py gather OUT [--temperature 4] [--penalty 8] [--enough 0.2] [--probe resnet34] ...
+    python benchmarks/softened.py gather OUT [--temperature 4] [--penalty 8] [--enough 0.2] [--smoothing 0.5] ...
     python benchmarks/steadiness.py report OUT
     python benchmarks/softened.py select OUT [the same options]
 
@@ -8,7 +8,7 @@ The head's penalty is multiplied, and its probabilities are softmax(z / T), so t
 and not mostly those of which the head is least certain. The size of the Fisher stays that of the product's head: it is
 multiplied by the ratio of the traces at the pooled features, which are known for all images. The labels of every image
 are passed in an order of its own, since equal steps through nearly equal probabilities would take the same labels of
-all images.
+all images. Filters may be moved further towards the mean of their layer.
 
 `gather` is that of `steadiness.py`. `select` embeds the tasks of the experts' meta-task, and prints how many points the
 error of the chosen expert is above that of the best one (the regret of `task2vec.evaluate`), the task left out.
@@ -34,18 +34,18 @@ from benchmarks.measure import make_parser, show_table  # noqa: E402
 from experiments.metatask.plan import plan_experts  # noqa: E402
 from experiments.report import Row, load_bundle  # noqa: E402
 from task2vec.embedding import single  # noqa: E402
-from task2vec.fisher import FisherEstimate, sampling  # noqa: E402
+from task2vec.fisher import FisherEstimate, sampling, smooth  # noqa: E402
 from task2vec.head import Head, fit_head  # noqa: E402
 from task2vec.progress import Report  # noqa: E402
 
 _fisher = single.Job.fisher
 
 
-def use_softened(temperature: float, enough: float, penalty: float = 1.0) -> None:
+def use_softened(temperature: float, enough: float, penalty: float = 1.0, smoothing: float = 0.1) -> None:
     """Lets `embed` soften its heads in this process."""
     single.probabilities = partial(soft_probabilities, temperature)
     single.draw_pairs = draw_shuffled
-    single.Job.fisher = partialmethod(scale_fisher, temperature, penalty)  # type: ignore[method-assign]
+    single.Job.fisher = partialmethod(scale_fisher, temperature, penalty, smoothing)  # type: ignore[method-assign]
     sampling.ENOUGH = enough
 
 
@@ -55,9 +55,15 @@ def soft_probabilities(temperature: float, logits: Tensor, *, is_multilabel: boo
 
 
 def scale_fisher(
-    job: single.Job, temperature: float, penalty: float, features: Tensor, head: Head, report: Report
+    job: single.Job,
+    temperature: float,
+    penalty: float,
+    smoothing: float,
+    features: Tensor,
+    head: Head,
+    report: Report,
 ) -> FisherEstimate:
-    """The Fisher of the softened head, as large as that of the head."""
+    """The Fisher of the softened head, as large as that of the head, and smoothed so that `embed` completes it."""
     kind, settings = {"is_multilabel": job.task.is_multilabel}, job.settings
     how = {"classes": len(job.task.classes), "balance": settings.balance, "groups": job.groups}
     soft = head if penalty == 1 else fit_head(features, job.targets, l2=penalty * settings.l2, **how)
@@ -68,7 +74,9 @@ def scale_fisher(
 
     scale = trace(head, 1.0) / trace(soft, temperature)
     estimate = _fisher(job, features, soft, report)
-    return replace(estimate, fisher=estimate.fisher * scale, stderr=estimate.stderr * scale)
+    further = 1 - (1 - smoothing) / (1 - settings.smoothing)
+    fisher, stderr = smooth(torch.stack([estimate.fisher, estimate.stderr]), job.passes.probe.layers, further) * scale
+    return replace(estimate, fisher=fisher, stderr=stderr)
 
 
 def draw_shuffled(probabilities: Tensor, budget: Tensor, *, generator: torch.Generator) -> sampling.Draw:
@@ -125,9 +133,10 @@ def main() -> int:
         part.add_argument(
             "--enough", type=float, default=sampling.ENOUGH, help="pairs, as a part of the effective ones"
         )
+        part.add_argument("--smoothing", type=float, default=t2v.EmbedSettings().smoothing)
         part.set_defaults(run=run)
     arguments = parser.parse_args()
-    initializer = partial(use_softened, arguments.temperature, arguments.enough, arguments.penalty)
+    initializer = partial(use_softened, arguments.temperature, arguments.enough, arguments.penalty, arguments.smoothing)
     return arguments.run(arguments, initializer)
 
 
