@@ -178,3 +178,9 @@ def test_kernels_agree_with_float64():
     assert done.returncode == 0, done.stderr[-2000:]
     errors = json.loads(done.stdout)
     assert len(errors) == 6 and max(errors.values()) < 1e-5, errors
+
+
+def test_without_a_compiler_torch_reduces(monkeypatch):
+    kernels = pytest.importorskip("task2vec.fisher.kernels", reason="torch has brought no Triton here")
+    monkeypatch.setattr(kernels, "untied", Mock(side_effect=RuntimeError("Failed to find C compiler")))
+    assert reductions._load_kernels.__wrapped__() is None
