@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 import task2vec
 from task2vec.embedding import many, single
 from task2vec.library import Expert, MeasuredError
-from tests.library.making import DIRECT, fingerprint_of, make
+from tests.library.material import DIRECT, fingerprint_of, make
 
 torch.set_num_threads(1)
 

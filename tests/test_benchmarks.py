@@ -14,7 +14,7 @@ import task2vec as t2v
 from benchmarks import recommend, steadiness
 from experiments.collection import Member
 from task2vec.select.combined import binomial_noise, read_head, scale_errors
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tiny_probe import make_tiny
 
 FILES = sorted(path.stem for path in Path(__file__).parents[1].joinpath("benchmarks").glob("*.py"))

@@ -17,7 +17,7 @@ from task2vec.cli.app import app
 from tests.cli.material import call, paint
 from tests.command import run_command
 from tests.documents import MAKEFILE, PAGES, PROJECT, ROOT, Snippet, load_script, read_snippets
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tiny_probe import make_tiny
 
 # Commands that no test can run, and why.

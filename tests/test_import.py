@@ -11,8 +11,8 @@ import pytest
 import task2vec
 from task2vec.cli.app import COMMANDS
 from tests.cli.material import call, paint
-from tests.command import START, TEXT, run_command
-from tests.library.making import ENVIRONMENT, refuse
+from tests.command import ENVIRONMENT, START, TEXT, run_command
+from tests.failures import refuse
 
 HEAVY = ("torch", "torchvision", "timm", "sklearn", "scipy", "matplotlib", "numpy", "PIL", "rich")
 

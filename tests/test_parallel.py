@@ -19,7 +19,8 @@ from task2vec.errors import BadImagesError, DataError, ResourceError, UsageError
 from task2vec.parallel import Failure, Unit, connect_ray, open_backend, pack, unpack
 from tests import parallel_work as works
 from tests.cases import make_case
-from tests.library.making import ENVIRONMENT, ROOT, refuse
+from tests.command import ENVIRONMENT, ROOT
+from tests.failures import refuse
 from tests.parallel_work import Do, Remembering, find_session, gather, is_alive, wait_until
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")

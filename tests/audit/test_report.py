@@ -15,7 +15,7 @@ from task2vec.audit import suggestions
 from task2vec.errors import DataChangedError
 from task2vec.tasks.images import ChosenImages
 from tests.audit.material import COLOURS, make_folder, paint, plant, save
-from tests.library.making import fail
+from tests.failures import fail
 from tests.plots.browser import Browser, Page, find_browser
 from tests.tiny_probe import make_tiny
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import task2vec
 from task2vec.cli.app import app
-from tests.library.making import make as make_embedding
+from tests.library.material import make as make_embedding
 
 FILTERS = 30
 # Options that make `embed` quick.

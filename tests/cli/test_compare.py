@@ -7,7 +7,7 @@ import pytest
 import task2vec
 from task2vec import EmbedSettings, distance, embed_batches, load_embedding, plots, read_folder
 from tests.cli.material import call, make, make_known, paint, read, read_csv, refuse
-from tests.library.making import flip
+from tests.failures import flip
 from tests.tiny_probe import make_tiny
 
 

@@ -16,7 +16,7 @@ from task2vec.cli import doctor, inputs
 from task2vec.embedding import load_embedding
 from tests.cli.material import call, damage, read, refuse
 from tests.documents import PROJECT
-from tests.library.making import fail
+from tests.failures import fail
 from tests.tiny_probe import make_tiny
 
 

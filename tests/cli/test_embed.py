@@ -13,7 +13,7 @@ from task2vec import Library
 from task2vec.errors import ConflictError, ResourceError
 from tests.cli.material import SMALL, call, damage, make, read, refuse
 from tests.command import run_command
-from tests.library.making import fail
+from tests.failures import fail
 from tests.tiny_probe import make_tiny
 
 pytestmark = pytest.mark.usefixtures("tiny")

@@ -9,7 +9,7 @@ from task2vec import Expert, Library, MeasuredError
 from task2vec.errors import ResourceError
 from tests.cli.material import call, damage, make, read, refuse
 from tests.command import START, run_command
-from tests.library.making import fail
+from tests.failures import fail
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from task2vec import errors
 from task2vec.cli import app
 from task2vec.tasks import BadImage
 from tests.cli.material import damage, refuse
-from tests.library.making import fail
+from tests.failures import fail
 
 
 def run(raising, *args):

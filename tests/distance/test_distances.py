@@ -14,7 +14,7 @@ from task2vec.distance import KINDS, asymmetric, make_row, split_symmetric, symm
 from task2vec.embedding import trivial
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError, UsageError
 from tests.distance.material import make, make_many
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.oracles import distances as slow_distances
 
 NAMES = sorted(KINDS)

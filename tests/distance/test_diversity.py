@@ -10,7 +10,7 @@ import pytest
 from task2vec.distance import cosine, cross_diversity, diversity, symmetric
 from task2vec.errors import ProbeMismatchError, UsageError
 from tests.distance.material import make
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.oracles.distances import slow_coefficient, slow_cross, slow_error, slow_floor
 
 FILTERS = 60

@@ -10,7 +10,7 @@ from task2vec.distance import NoisyDistance, find_basis, find_floor, symmetric, 
 from task2vec.distance.noise import find_noise, subtract_floor
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError
 from tests.distance.material import make
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.oracles.distances import spread_distance
 
 FILTERS, REPEATS = 1000, 60

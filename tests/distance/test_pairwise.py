@@ -16,7 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 from task2vec.distance import KINDS, Distance, DistanceMatrix, asymmetric, pairwise, pairwise_from_logs, symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 from tests.distance.material import make, make_many
-from tests.library.making import refuse
+from tests.failures import refuse
 
 NAMES = sorted(KINDS)
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]

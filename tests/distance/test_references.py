@@ -11,7 +11,7 @@ from PIL import Image
 import task2vec as t2v
 from task2vec.distance import domain, taxonomic, taxonomic_matrix, transfer
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.oracles.distances import height, walk
 
 # --- domains ----------------------------------------------------------------------------------------------------------

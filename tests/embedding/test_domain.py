@@ -9,7 +9,7 @@ from task2vec.errors import DataError, UsageError
 from task2vec.tasks import draw_batches, from_dataset
 from tests.embedding.conftest import make_attributes, make_task, pictures
 from tests.embedding.families import plain_features
-from tests.library.making import refuse
+from tests.failures import refuse
 
 
 @pytest.fixture(scope="module")

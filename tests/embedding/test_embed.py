@@ -24,7 +24,7 @@ from task2vec.tasks import sample_tasks
 from tests.cases import make_case
 from tests.embedding.conftest import Counts, ask, make_attributes, make_task, make_tiny, pictures, write_folder
 from tests.embedding.families import TRAINING, numbers, out_of_memory, plain_features, run_many
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.oracles import heads
 from tests.oracles.fisher import naive_rows, untied_rows
 

@@ -21,7 +21,8 @@ from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageE
 from task2vec.probe import FilterLayer
 from tests.embedding.conftest import make_task, make_tiny
 from tests.embedding.families import FINE, ask_binary, is_close, run_many
-from tests.library.making import change, fail, refuse
+from tests.failures import fail, refuse
+from tests.library.material import change
 
 LAYERS = (FilterLayer("conv", "convolution", 2, 9, 0.1), FilterLayer("fc", "linear", 1, 4, 0.25))
 NAMES = ("fisher", "prior", "stderr")

@@ -23,7 +23,7 @@ from task2vec.tasks import Task, from_dataset
 from tests.cases import make_case
 from tests.embedding.conftest import Counts, ask, make_task, make_tiny, pictures, write_folder
 from tests.embedding.families import FINE, TRAINING, Spoiled, ask_binary, is_close, make_family, out_of_memory, run_many
-from tests.library.making import refuse
+from tests.failures import refuse
 
 tiny = cache(make_tiny)
 

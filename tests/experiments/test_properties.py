@@ -8,7 +8,7 @@ from experiments import properties
 from experiments.collection import Collection, Member, read_collection
 from experiments.report import FAILS, HOLDS, UNCLEAR, correlate
 from tests.experiments.material import ROOT, read_csv, run, write_collection
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tiny_probe import make_tiny
 
 DIGITS = t2v.sample_tasks(images_per_task=60)[0]

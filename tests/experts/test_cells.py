@@ -16,7 +16,7 @@ from task2vec.experts.protocol import score_balanced, score_precision
 from task2vec.head.fit import SPLIT_L2_GRID
 from task2vec.tasks import from_dataset
 from tests.experts.material import make_attributes, make_task, pictures
-from tests.library.making import refuse
+from tests.failures import refuse
 
 HALF, FIVE = ErrorProtocol(), ErrorProtocol(shots=5)
 PAPER = ErrorProtocol(classifier="achille2019")

@@ -20,7 +20,7 @@ from task2vec.tasks.torch_dataset import DatasetImages
 from tests.embedding.conftest import make_tiny
 from tests.embedding.families import overlapping_family
 from tests.experts.material import Packed, make_model, make_task, make_tasks
-from tests.library.making import refuse
+from tests.failures import refuse
 
 PROTOCOLS, SEEDS = (ErrorProtocol(), ErrorProtocol(shots=2)), (0, 1)
 HOW = {"protocols": PROTOCOLS, "seeds": SEEDS, "device": "cpu", "num_workers": 1}

@@ -9,7 +9,7 @@ from task2vec.errors import DataError, UsageError
 from task2vec.experts import load_metatask
 from task2vec.experts import metatask as module
 from task2vec.probe import FilterLayer
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.select.material import make_whole
 
 LAYERS = (FilterLayer("a", "convolution", 20, 9, 0.1), FilterLayer("b", "linear", 10, 4, 0.2))

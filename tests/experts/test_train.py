@@ -18,7 +18,7 @@ from task2vec.experts.train import crop, draw_epoch, prepare_images, train_exper
 from task2vec.probe import Preprocess
 from task2vec.probe.probe import make_probe
 from tests.experts.material import Packed, make_attributes, make_model, make_task
-from tests.library.making import refuse
+from tests.failures import refuse
 
 SHORT = Recipe("short", epochs=1, draws=8, batch=4)
 BRIEF = Recipe("brief", epochs=3, draws=40, batch=8, rate=0.05)

@@ -16,7 +16,8 @@ from task2vec.errors import DataError, LibraryError, WeightsError
 from task2vec.library import Library
 from task2vec.probe.weights import read_weights
 from task2vec.tasks import read_folder, read_table
-from tests.library.making import refuse, run_python
+from tests.command import run_python
+from tests.failures import refuse
 from tests.tasks.pictures import make_folder
 
 TEN_GIGABYTES = 10 * 1024**3

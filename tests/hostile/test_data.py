@@ -27,8 +27,8 @@ from task2vec.experts import MetaTask, ModelInfo, TaskInfo
 from task2vec.select import Recommendation, Row
 from task2vec.tasks import from_dataset, images, read_folder, read_table
 from task2vec.tasks.images import FORMATS, decode, digest_pixels
+from tests.failures import refuse
 from tests.hostile.workers import Worker, read_bad_folders
-from tests.library.making import refuse
 from tests.tasks.pictures import make_folder, paint
 from tests.tasks.shades import facts
 from tests.tiny_probe import make_tiny

@@ -8,7 +8,9 @@ import pytest
 from pytest_socket import SocketBlockedError
 
 from task2vec.library import Library
-from tests.library.making import make, refuse, run_python
+from tests.command import run_python
+from tests.failures import refuse
+from tests.library.material import make
 
 # --- R9 ---------------------------------------------------------------------------------------------------------------
 
@@ -39,7 +41,7 @@ print(json.dumps(found))
 CRASH = """
 import os, sys
 from task2vec.library import Library
-from tests.library.making import make
+from tests.library.material import make
 library = Library.open(sys.argv[1])
 library.add(*(make(f"late {seed}", seed, filters=2000) for seed in range(5000)), tags=["again"])
 os._exit(0)

@@ -9,7 +9,7 @@ import pytest
 from task2vec.library import Library
 from tests.hostile import workers as jobs
 from tests.hostile.workers import Worker
-from tests.library.making import fingerprint_of, make
+from tests.library.material import fingerprint_of, make
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")
 

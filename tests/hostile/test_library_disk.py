@@ -16,9 +16,10 @@ from task2vec.errors import LibraryError, ResourceError
 from task2vec.library import Library
 from task2vec.library import database as module
 from task2vec.library.database import SCHEMA
+from tests.failures import refuse
 from tests.hostile import workers as jobs
 from tests.hostile.workers import Worker
-from tests.library.making import make, read_bytes, refuse
+from tests.library.material import make, read_bytes
 
 forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")
 NOBODY = 65534

@@ -14,9 +14,9 @@ from safetensors.numpy import save
 from task2vec.embedding.embedding import SCHEMA, encode_embedding, hash_content
 from task2vec.errors import LibraryError, Task2VecError
 from task2vec.library import Expert, Library, MeasuredError, database
+from tests.failures import refuse
 from tests.hostile.test_weights import Bomb
-from tests.library import making
-from tests.library.making import describe, fingerprint_of, make, read_bytes
+from tests.library.material import describe, fingerprint_of, make, read_bytes
 
 # What an exported file would have to be for any value to fit into any column.
 LOOSE = (" STRICT,", " STRICT", " NOT NULL", " TEXT", " REAL", " BLOB")
@@ -41,10 +41,10 @@ def home(tmp_path_factory):
         yield library
 
 
-def refuse(library, path):
+def refuse_merge(library, path):
     """The words of the refusal; the library is as it was, to the byte."""
     before = read_bytes(library.folder)
-    error = making.refuse(LibraryError, "nothing in it was imported", library.merge, path)
+    error = refuse(LibraryError, "nothing in it was imported", library.merge, path)
     assert error.exit_code == 4 and read_bytes(library.folder) == before
     return str(error)
 
@@ -107,7 +107,7 @@ def test_other_files_under_this_name(home, sound, tmp_path, kind):
         path = write(tmp_path, STRANGERS[kind](tmp_path, sound))
     else:
         path = forge(tmp_path, sound, FORGERIES.get(kind, statement))
-    assert "gift.t2vlib" in refuse(home, path)
+    assert "gift.t2vlib" in refuse_merge(home, path)
     assert [found.name for found in tmp_path.iterdir()] == ["gift.t2vlib"]
 
 
@@ -115,12 +115,12 @@ def test_other_files_under_this_name(home, sound, tmp_path, kind):
 def test_what_is_no_file_or_would_fill_the_memory(home, sound, tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", "/dev/zero"):
-        assert "not a regular file" in refuse(home, place)
+        assert "not a regular file" in refuse_merge(home, place)
     for place in (tmp_path / "none", tmp_path):
-        assert "there is no library" in refuse(home, place)
+        assert "there is no library" in refuse_merge(home, place)
     monkeypatch.setattr(database, "LARGEST", 1 << 20)
     path = forge(tmp_path, sound, ("UPDATE tasks SET classes = printf('[%.*c]', 2000000, ' ')",))
-    assert "too big" in refuse(home, path)
+    assert "too big" in refuse_merge(home, path)
 
 
 # --- S3: damaged and lying files -------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_wrong_values(home, sound, tmp_path, table):
             given = "CAST(? AS TEXT)" if value == HALF else "?"
             first = f"rowid = (SELECT min(rowid) FROM {table})" if table != "tags" else "task = 1"
             path = forge(tmp_path, sound, (f"UPDATE {table} SET {name} = {given} WHERE {first}", value))
-            assert "refused" in refuse(home, path), (name, value)
+            assert "refused" in refuse_merge(home, path), (name, value)
 
 
 # Embeddings that have the right hashes, and lie.

@@ -17,7 +17,7 @@ from task2vec.fisher import PerSampleFisher
 from task2vec.probe import FilterLayer, load_probe
 from task2vec.tasks import from_dataset
 from tests.cases import Odd, make_case
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.probe.conftest import odd, transform_to
 
 

@@ -24,11 +24,11 @@ from task2vec.parallel import open_backend
 from task2vec.plots import draw_matrix
 from task2vec.tasks import read_table
 from task2vec.tasks.huggingface import from_huggingface
-from tests.command import START, run_command
+from tests.command import ENVIRONMENT, START, run_command
 from tests.embedding.families import Spoiled
+from tests.failures import refuse
 from tests.hostile import workers as jobs
 from tests.hostile.workers import Worker
-from tests.library.making import ENVIRONMENT, refuse
 from tests.parallel_work import find_session, wait_until
 from tests.tasks.pictures import make_folder
 

@@ -26,7 +26,7 @@ from task2vec.web.routes import router
 from task2vec.web.security import CSP, SAFE_METHODS
 from tests.cli.material import make
 from tests.command import TEXT
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.web.serving import API, BEARER, GOOD, HOME, OWN, SHARED_HEADERS, TOKEN, WICKED, ask, ask_raw, fill, serving
 
 JSON = [(b"origin", HOME.encode()), (b"content-type", b"application/json")]

@@ -7,7 +7,7 @@ import pytest
 
 from task2vec import Library
 from task2vec.web.security import CSP
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.web.serving import API, BEARER, HOME, SHARED_HEADERS, TOKEN, ask, fill, find_id, keep_report, serving
 
 PAGE = "<h1>own 0</h1><script>alert(1)</script>"

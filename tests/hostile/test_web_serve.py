@@ -24,7 +24,7 @@ from task2vec.cli.serve import serve
 from task2vec.errors import ResourceError, UsageError
 from task2vec.web import Limits, ServeSettings, make_app, server
 from tests.command import START
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.parallel_work import wait_until
 from tests.select.material import make_world
 from tests.web.serving import API, BEARER, TOKEN, fill, listening

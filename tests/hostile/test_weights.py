@@ -15,7 +15,7 @@ import torch
 from task2vec.embedding import load_embedding
 from task2vec.errors import EmbeddingFileError, NotFiniteError, Task2VecError, WeightsError, WeightsNotFoundError
 from task2vec.probe import load_probe, read_weights
-from tests.library.making import refuse
+from tests.failures import refuse
 
 TORCH, PICKLES = ("torch zip", "torch legacy", "zip of a pickle"), ("pickle 0", "pickle 2", "pickle 5")
 FORMATS = (*TORCH, *PICKLES, "joblib", "joblib packed", "npy", "npz")

@@ -12,8 +12,9 @@ from unittest.mock import patch
 from task2vec.errors import DataError, NotInLibraryError, ResourceError
 from task2vec.library import Expert, Library, MeasuredError
 from task2vec.tasks import read_folder
+from tests.command import ENVIRONMENT
 from tests.hostile.peak_memory import read_memory
-from tests.library.making import ENVIRONMENT, fingerprint_of, make
+from tests.library.material import fingerprint_of, make
 
 SERVER = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else None)
 SERVER.set_forkserver_preload([__name__])

@@ -10,7 +10,9 @@ import pytest
 from task2vec.errors import LibraryError, ResourceError
 from task2vec.library import Library
 from task2vec.library import database as module
-from tests.library.making import find_truth, make, refuse, run_python
+from tests.command import run_python
+from tests.failures import refuse
+from tests.library.material import find_truth, make
 
 
 def test_settings_snapshots_and_rollback(filled):
@@ -64,7 +66,7 @@ def test_eight_threads_on_one_library(library):
 FORK = """
 import os, sys, threading
 from task2vec.library import Library
-from tests.library.making import make
+from tests.library.material import make
 
 library = Library.open(sys.argv[1])
 library.add(make("a", 1))

@@ -9,7 +9,8 @@ import pytest
 from task2vec.embedding.embedding import decode_embedding
 from task2vec.errors import LibraryError, ResourceError, UsageError
 from task2vec.library import Expert, Library, MeasuredError, export
-from tests.library.making import describe, fingerprint_of, make, refuse, spoil
+from tests.failures import refuse
+from tests.library.material import describe, fingerprint_of, make, spoil
 
 
 @pytest.fixture

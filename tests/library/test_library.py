@@ -7,7 +7,8 @@ import pytest
 
 from task2vec import Library, errors
 from task2vec.library import Expert, MeasuredError, find_library, has_library, identify
-from tests.library.making import DIRECT, OTHER_PROBE, change, fail, fingerprint_of, make, read_bytes, refuse
+from tests.failures import fail, refuse
+from tests.library.material import DIRECT, OTHER_PROBE, change, fingerprint_of, make, read_bytes
 
 EXPERT = Expert("e", "timm", "resnet34", recipe={"epochs": 3}, parameters=21_000_000, cost=3)
 ERROR = MeasuredError(fingerprint_of(1), "e", 0.25, "p", seed=1, low=0.2, high=0.3, measured_by="me")

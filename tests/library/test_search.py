@@ -6,7 +6,8 @@ import pytest
 from task2vec.errors import UsageError
 from task2vec.library import Library
 from task2vec.library.search import BLOCK, find_candidates, fit_sketcher, make_block
-from tests.library.making import change, find_truth, make, refuse
+from tests.failures import refuse
+from tests.library.material import change, find_truth, make
 
 # Of the tasks with sketches: more than a sketch has numbers.
 FILTERS = 400

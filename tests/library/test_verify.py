@@ -14,7 +14,9 @@ import pytest
 from task2vec.errors import LibraryError, ResourceError, Task2VecError
 from task2vec.library import Expert, Library, verify
 from task2vec.library.database import PAGE
-from tests.library.making import change, describe, fail, make, read_bytes, read_content, refuse, run_python, spoil
+from tests.command import run_python
+from tests.failures import fail, refuse
+from tests.library.material import change, describe, make, read_bytes, read_content, spoil
 
 
 def name_problems(library, **options):
@@ -156,7 +158,7 @@ def test_a_file_that_is_something_else(tmp_path):
 
 def test_what_is_in_the_wal_alone_comes_back(folder):
     script = (
-        "import os, sys\nfrom task2vec.library import Library\nfrom tests.library.making import make\n"
+        "import os, sys\nfrom task2vec.library import Library\nfrom tests.library.material import make\n"
         "library = Library.open(sys.argv[1])\nlibrary.add(make('late', 9), tags=['new'])\nos._exit(0)"
     )
     run_python(script, folder)

@@ -14,7 +14,7 @@ from task2vec import plots
 from task2vec.errors import ResourceError, UsageError
 from task2vec.plots import figures
 from task2vec.plots.figures import _draw_branches, fit_labels
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.plots.conftest import DPI
 from tests.plots.spaces import make_space, measure
 

@@ -8,7 +8,7 @@ import pytest
 
 from task2vec.errors import MissingExtraError, UsageError
 from task2vec.plots import lay_out
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.plots.spaces import make_space, measure
 
 # The map of a made-up space; it is read-only, so that tests can share it.

@@ -10,7 +10,7 @@ from PIL import ImageColor
 from task2vec.errors import ResourceError, UsageError
 from task2vec.plots import COLOURS, choose_looks, lay_out, write_page
 from task2vec.plots.page import format_script_data
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.plots.browser import Browser, Page, find_browser
 from tests.plots.spaces import make_space
 

@@ -18,7 +18,7 @@ from task2vec.probe import list_probes, load_probe, read_weights
 from task2vec.probe.probe import find_head_name
 from task2vec.probe.weights import OFFLINE_PACKAGES, read_offline_package
 from tests.cases import Encoder, Odd
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.probe.conftest import odd, random_timm, random_torchvision, save, transform_to
 
 

@@ -14,7 +14,7 @@ from task2vec.errors import ProbeError
 from task2vec.probe import Preprocess, load_probe
 from task2vec.probe.load import _timm_preprocess
 from task2vec.probe.probe import CustomPreprocess, check_transform
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.probe.conftest import random_torchvision, save
 
 SIZES = [(97, 131), (300, 41), (41, 300), (7, 5)]

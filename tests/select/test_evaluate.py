@@ -14,7 +14,7 @@ from task2vec.select import Prediction
 from task2vec.select import evaluate as room
 from task2vec.select.combined import predict_conditioned
 from task2vec.select.evaluate import compare_groups, compare_paired, draw_weights, evaluate, find_interval
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.select.material import build, make_metatask, make_world, with_errors
 
 NAMES = ["chance", "average_best", "symmetric", "kernel symmetric"]

@@ -13,7 +13,7 @@ from task2vec.library import Expert, MeasuredError
 from task2vec.select import metatask_from_csv, metatask_from_library
 from task2vec.select.evaluate import evaluate
 from task2vec.select.evidence import choose_shots, merge
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.oracles.selection import slow_symmetric
 from tests.select.material import FIVE, HALF, embed, fingerprint, make_whole, make_world
 

@@ -10,7 +10,7 @@ from task2vec.errors import UndefinedScoreError
 from task2vec.select import fit_model_space
 from task2vec.select.model_space import _cross_entropy, _finish, _Sums, make_labels
 from task2vec.select.strategies import fit_asymmetric
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.oracles.selection import slow_loss, slow_symmetric
 from tests.select.material import make_metatask
 

@@ -22,7 +22,7 @@ from task2vec.select.zoo import load_zoo
 from tests.cli.material import paint
 from tests.command import run_command
 from tests.experts.material import make_attributes, make_model, make_task
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.select.material import FIVE, HALF, MODELS, TASKS, embed, fill_library, fingerprint, make_world
 
 LOADABLE = {"generic resnet34", "tf_efficientnet_lite0", "tf_efficientnet_lite1", "mobilenet_v2"}

@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 from task2vec.errors import DataError, NotFiniteError, UsageError
 from task2vec.select import SCORES, SOURCE_SCORES, score_features
 from task2vec.select.scores import Features, Labels, knn, leep, logme, nce
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.oracles import selection as slow_scores
 
 # How far a score may be from its definition: two of a few hundred pairs in one bin show in the fourth digit of PARC.

@@ -12,7 +12,7 @@ from task2vec.experts.metatask import SPLITS, SYMMETRIC
 from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy, strategies
 from task2vec.select.model_space import fit_model_space
 from task2vec.select.strategies import fit_asymmetric, fit_average_best, fit_effects
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.oracles.selection import slow_adjusted, slow_effects, slow_kernel
 from tests.select.material import build, make_metatask, with_errors
 

@@ -15,7 +15,7 @@ from task2vec.select.curves import Tuned
 from task2vec.select.recommend import recommend
 from task2vec.select.suggestions import Suggestion, suggest_models
 from task2vec.select.zoo import Cell, Variances, Zoo, ZooModel, find_in_zoo, load_zoo, look_up
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.oracles.zoo import predict_densely
 from tests.select.material import embed
 from tests.select.test_curves import world  # noqa: F401

@@ -12,7 +12,7 @@ from torchvision.models import list_models
 from task2vec.errors import UsageError
 from task2vec.select import zoo as room
 from task2vec.select.zoo import WAYS, Cell, Variances, Zoo, ZooModel, load_zoo
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.oracles.zoo import predict_densely
 
 TABLES = [("a", "linear"), ("b", "fine-tuned 1"), ("c", "fine-tuned 2"), ("d", "zero-shot")]

@@ -12,7 +12,7 @@ from task2vec.errors import BadImagesError, DataError, TooFewClassesError, Usage
 from task2vec.tasks import Catalog, TaskDefinition, Taxonomy, images
 from task2vec.tasks.catalog import LabelTable, define_attributes, define_by_taxon, draw_by_class, draw_for_attributes
 from task2vec.tasks.sampling import make_rng
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tasks.pictures import paint
 from tests.tasks.shades import few
 

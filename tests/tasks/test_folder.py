@@ -5,7 +5,7 @@ from PIL import Image
 import task2vec.progress as progress_module
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import read_folder, read_splits
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tasks.pictures import make_folder, paint
 from tests.tasks.shades import facts
 

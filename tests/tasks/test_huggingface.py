@@ -12,7 +12,7 @@ from task2vec import errors
 from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks import read_folder
 from task2vec.tasks.huggingface import from_huggingface
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tasks.pictures import encode, make_folder, paint
 
 hf = pytest.importorskip("datasets", reason="the datasets package is not installed: pip install 'task2vec[hf]'")

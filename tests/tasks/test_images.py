@@ -12,7 +12,7 @@ from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.tasks import images as images_module
 from task2vec.tasks import read_folder
 from task2vec.tasks.images import FORMATS, decode, digest_pixels, to_rgb
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tasks.pictures import encode, make_folder, paint
 
 NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8))

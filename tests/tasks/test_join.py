@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import BadImage, join_tasks
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tasks.shades import contents, few, make_task
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import choose_test, draw_batches
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tasks.shades import facts, few, make_task
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 import task2vec as t2v
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import read_folder, to_task
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tasks.pictures import make_folder
 from tests.tiny_probe import make_tiny
 

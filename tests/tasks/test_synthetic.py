@@ -6,7 +6,7 @@ import pytest
 from task2vec.errors import UsageError
 from task2vec.tasks import sample_tasks, toy_tasks
 from task2vec.tasks.synthetic import MAX_CLUSTERS, MIN_CLUSTERS, draw_partitions
-from tests.library.making import refuse
+from tests.failures import refuse
 
 SIDE = 12
 

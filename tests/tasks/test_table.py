@@ -6,7 +6,7 @@ import pytest
 
 from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks import read_table
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tasks.pictures import paint
 
 

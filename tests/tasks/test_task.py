@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import BadImage, Taxonomy
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tasks.shades import contents, facts, few, make_task
 
 ABOUT = {"source": "zoo", "bad": (BadImage("x.png", "empty"),), "notes": ("entries that were ignored: 1",)}

@@ -5,7 +5,7 @@ import pytest
 from task2vec.distance import taxonomic_matrix
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import Taxonomy, read_taxonomy
-from tests.library.making import refuse
+from tests.failures import refuse
 
 BIRD, RAVENS = ("Animalia", "Passeriformes"), ("Passeriformes", "Corvidae")
 LIFE = Taxonomy(

@@ -10,7 +10,7 @@ from PIL import Image
 
 from task2vec.errors import BadImagesError, DataChangedError, DataError, UsageError
 from task2vec.tasks import from_dataset
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.tasks.pictures import make_folder
 
 

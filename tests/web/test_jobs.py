@@ -14,7 +14,7 @@ from task2vec.web import Limits
 from task2vec.web.jobs import Folders, embed_folder, make_id
 from task2vec.web.security import RequestError, hide_paths
 from tests.cli.material import paint
-from tests.library.making import refuse
+from tests.failures import refuse
 from tests.web.serving import API, BAD, DEAD, GOOD, OWN, SLOW, ask, fill, serving, wait_for
 
 

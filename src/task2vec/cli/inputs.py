@@ -88,7 +88,7 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
     sorts = {path: sort_path(path, reading) for path in paths}
     for path, times in Counter(path.resolve() for path in paths).items():
         if times > 1:
-            raise UsageError(f"'{path}' is given twice, but its tasks would be the same. Give it once.")
+            raise UsageError(f"'{path}' is given twice, so its tasks would be the same. Give it once.")
     kinds = set(sorts.values())
     published = kinds - {TABLE, FOLDER}
     strays = (

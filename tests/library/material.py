@@ -1,8 +1,6 @@
 """Small embeddings as `embed` makes them, and the bytes of a folder."""
 
-import os
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ import pytest
 from task2vec.distance import symmetric
 from task2vec.embedding import Embedding
 from task2vec.probe import FilterLayer
-from tests.command import run_command
 
 FILTERS = 50
 PROBE, OTHER_PROBE = "ab" * 32, "cd" * 32
@@ -82,33 +79,3 @@ def spoil(library, name, place=700, table="contents", column="content"):
     damaged = bytearray(blob)
     damaged[place] ^= 0x40
     change(library, f"UPDATE {table} SET {column} = ? WHERE embedding = ?", bytes(damaged), entry.id)
-
-
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
-
-
-def run_python(script, *words, timeout=100):
-    """What a script prints, in a process of its own."""
-    done = run_command(*words, python=script, timeout=timeout, **ENVIRONMENT)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
-def flip(path, place, mask=0x40):
-    """Changes one byte of a file."""
-    content = bytearray(path.read_bytes())
-    content[place] ^= mask
-    path.write_bytes(content)
-
-
-def refuse(error, words, ask, *given, **options):
-    """The error that asking raises, of this class and with these words."""
-    with pytest.raises(error, match=words) as caught:
-        ask(*given, **options)
-    return caught.value
-
-
-def fail(error):
-    """A function that raises, whatever it is given."""
-    return Mock(side_effect=error)
