@@ -276,7 +276,7 @@ def _find_mode(path: Path) -> str:
     if journal.exists() and journal.stat().st_size > 0:
         raise ResourceError(
             f"'{path}' has a WAL that was not merged, because its last writer was killed, and merging needs write "
-            "permission. With that permission, open it once (task2vec library ls), or copy the folder to where you can write."
+            "permission. Get that and run task2vec library ls once, or copy the folder to where you can write."
         )
     return "immutable=1"
 
