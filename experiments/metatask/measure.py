@@ -7,10 +7,11 @@ share a folder, and each unit is made by one of them. Made for a GPU.
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import task2vec as t2v
 from experiments.embeddings import embed_all
 from experiments.metatask.plan import (
     CANVAS,
+    HALF,
     LOCATIONS,
     SIZE,
     MetaTaskPlan,
@@ -107,17 +109,6 @@ def _wrap(module: nn.Module, name: str, head: str, mean: tuple[float, ...], std:
 # --- errors and embeddings -------------------------------------------------------------------------------------------
 
 
-@lru_cache(1)
-def train(expert: PlannedExpert, weights: Path, device: str) -> tuple[t2v.Probe, t2v.TrainedExpert | None]:
-    """The network of a model, fine-tuned if it has a source task; its weights are not written."""
-    base = load_network(expert.network, weights, size=expert.size, resize=expert.resize)
-    if expert.source is None:
-        return base, None
-    recipe = replace(experts.find_recipe(expert.recipe), mirrors=expert.mirrors)
-    trained = t2v.train_expert(expert.source.task, base, recipe, name=expert.name, seed=expert.seed, device=device)
-    return trained.probe, trained
-
-
 @dataclass(frozen=True)
 class Studio:
     """Where and how a meta-task is measured.
@@ -127,51 +118,94 @@ class Studio:
         weights: the folder of pretrained networks.
         out: the folder for results.
         device: "cpu" or "cuda".
+        jobs: how many models are trained and measured at a time. A step of training small images leaves most of a GPU
+            idle, so that four side by side train twice as many images as one.
     """
 
     plan: MetaTaskPlan
     weights: Path
     out: Path
     device: str
+    jobs: int = 1
 
     def make_all(self) -> bool:
         """Makes what is missing; whether nothing is left to other runs."""
-        units: list[tuple[Path, Callable[[], Any]]] = []
-        for space in self.plan.spaces:
-            units.append((self.name_file("embeddings", space), partial(self.embed, space)))
-        for expert in self.plan.experts:
-            units.append((self.name_file("tables", expert.name), partial(self.measure, expert)))
-        for expert, one, protocols in self.plan.curves:
-            name = f"{expert.name} on {one.task.name}"
-            units.append((self.name_file("curves", name), partial(self.tune, expert, one.task, protocols)))
-        for file, make in units:
-            make_once(file, make)
-        left = sum(not file.exists() for file, _ in units)
+        files = [self.name_file("embeddings", space) for space in self.plan.spaces]
+        for space, file in zip(self.plan.spaces, files, strict=True):
+            make_once(file, partial(self.embed, space))
+        units = {expert.name: self.list_units(expert) for expert in self.plan.experts}
+        files += [file for each in units.values() for file in each]
+        missing = [expert for expert in self.plan.experts if not all(file.exists() for file in units[expert.name])]
+        with keep_precision(), ThreadPoolExecutor(self.jobs) as pool:
+            for _ in pool.map(lambda expert: self.make_expert(expert, units[expert.name]), missing):
+                pass
+        left = sum(not file.exists() for file in files)
         if left:
-            say(f"{left} of {len(units)} are left to other runs")
+            say(f"{left} of {len(files)} are left to other runs")
         return not left
+
+    def list_units(self, expert: PlannedExpert) -> dict[Path, Callable[..., Any]]:
+        """What is measured of a model: functions of its network, by the files of their results."""
+        units: dict[Path, Callable[..., Any]] = {self.name_file("tables", expert.name): partial(self.measure, expert)}
+        for planned, task, protocols in self.plan.curves:
+            if planned.name == expert.name:
+                file = self.name_file("curves", f"{expert.name} on {task.task.name}")
+                units[file] = partial(self.tune, expert, task.task, protocols, self.plan.curve_seeds)
+        if self.plan.transfers and expert.kind != "network":
+            units[self.name_file("transfers", expert.name)] = partial(self.transfer, expert)
+        return units
+
+    def make_expert(self, expert: PlannedExpert, units: Mapping[Path, Callable[..., Any]]) -> None:
+        """Trains a model once for all of its units that are missing, unless another run does."""
+        with _lock(next(iter(units))) as is_ours, open_stream(self.device):
+            if not is_ours:
+                return
+            missing = {file: make for file, make in units.items() if not file.exists()}
+            begun = time.monotonic()
+            probe, trained = self.train(expert)
+            seconds = time.monotonic() - begun
+            for file, make in missing.items():
+                content = json.dumps(make(probe, trained, seconds), sort_keys=True).encode()
+                plots.write_file(file, content, makes_folder=True)
+            if trained is not None and trained.path is not None:
+                trained.path.unlink()
+            say(f"{expert.name}: {seconds:.1f} s of training, {time.monotonic() - begun - seconds:.1f} s of measuring")
+
+    def train(self, expert: PlannedExpert) -> tuple[t2v.Probe, t2v.TrainedExpert | None]:
+        """The network of a model, fine-tuned if it has a source task. A training that was stopped goes on."""
+        base = load_network(expert.network, self.weights, size=expert.size, resize=expert.resize)
+        if expert.source is None:
+            return base, None
+        recipe = replace(experts.find_recipe(expert.recipe), mirrors=expert.mirrors)
+        file = self.name_file("weights", expert.name).with_suffix(".expert.safetensors")
+        file.unlink(missing_ok=True)  # of a run that ended between training and measuring
+        how: Row = {"name": expert.name, "seed": expert.seed, "device": self.device, "out": file}
+        trained = t2v.train_expert(expert.source.task, base, recipe, **how)
+        return trained.probe, trained
 
     def name_file(self, kind: str, name: str) -> Path:
         """The file of a unit of work."""
         return self.out / kind / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
 
-    def measure(self, expert: PlannedExpert) -> Row:
+    def measure(
+        self, expert: PlannedExpert, probe: t2v.Probe, trained: t2v.TrainedExpert | None, seconds: float
+    ) -> Row:
         """The errors and scores of a model on all tasks, and what they cost."""
         tasks = self.plan.tasks
         about = {name: getattr(expert, name) for name in ("name", "kind", "network", "seed", "is_repeat")}
+        about["recipe"] = "" if expert.source is None else expert.recipe
         if expert.source is not None:
             source, dataset = expert.source.task, expert.source.dataset
             about |= {"source_task": source.name, "source_fingerprint": source.fingerprint, "source_dataset": dataset}
             tasks = tuple(one for one in tasks if expert.kind != "domain" or one.dataset != dataset)
         times = [time.monotonic()]
-        probe, trained = train(expert, self.weights, self.device)
+        plans = [plan_once(one, self.plan.protocols, self.plan.seeds, self.device) for one in tasks]
+        cells, scores = {}, {}
+        features = experts.features_of_tasks(probe, [plan.task for plan in plans], device=self.device)
         times.append(time.monotonic())
-        own, cells, scores = [one.task.canonical() for one in tasks], {}, {}
-        features = experts.features_of_tasks(probe, own, device=self.device)
-        times.append(time.monotonic())
-        for task, each in zip(own, features, strict=True):
-            plan = experts.plan_cells(task, self.plan.protocols, self.plan.seeds).to(self.device)
-            cells[task.name], scores[task.name] = measure_halves(each, plan), self.score(each, plan, trained)
+        for plan, each in zip(plans, features, strict=True):
+            cells[plan.task.name] = measure_halves(each, plan)
+            scores[plan.task.name] = self.score(each, plan, trained)
         times.append(time.monotonic())
         about |= {
             "location": LOCATIONS.get(expert.name) if expert.size is None else None,
@@ -179,9 +213,9 @@ class Studio:
             "params": experts.count_parameters(probe.network),
             "gmacs": round(experts.count_gmacs(probe.network, probe.size), 6),
         }
-        kinds = ("training", "features", "errors and scores")
-        seconds = {kind: round(value, 3) for kind, value in zip(kinds, np.diff(times).tolist(), strict=True)}
-        return {"info": about, "cells": cells, "scores": scores, "seconds": seconds}
+        spent = zip(("training", "features", "errors and scores"), (seconds, *np.diff(times).tolist()), strict=True)
+        costs = {kind: round(value, 3) for kind, value in spent}
+        return {"info": about, "cells": cells, "scores": scores, "seconds": costs}
 
     def score(
         self, features: Tensor, plan: experts.CellPlan, trained: t2v.TrainedExpert | None
@@ -199,28 +233,47 @@ class Studio:
             found[protocol.key] = numbers
         return found
 
-    def tune(self, expert: PlannedExpert, task: t2v.Task, protocols: Sequence[t2v.ErrorProtocol]) -> list[Row]:
+    def tune(
+        self,
+        expert: PlannedExpert,
+        task: t2v.Task,
+        protocols: Sequence[t2v.ErrorProtocol],
+        seeds: Sequence[int],
+        probe: t2v.Probe,
+        *_: Any,
+    ) -> list[Row]:
         """Errors by training size of the whole network tuned, and of linear classifiers on its features."""
-        seeds, points, linear = self.plan.curve_seeds, [], {}
-        probe, task = train(expert, self.weights, self.device)[0], task.canonical()
+        points, linear, task = [], {}, task.canonical()
         plan = experts.plan_cells(task, protocols, seeds).to(self.device)
         if self.plan.has_linear:
             (features,) = experts.features_of_tasks(probe, [task], device=self.device)
             linear = {(protocol, seed): found for protocol, seed, found in experts.predict_cells(features, plan)}
         for protocol, seed in product(protocols, seeds):
-            is_train, is_test = find_training(plan, protocol, seed), plan.tests[plan.seeds.index(seed)]
-            training, tested = (task.subset(np.flatnonzero(mask)) for mask in (is_train, is_test))
-            tuned = t2v.train_expert(training, probe, TUNING, seed=seed, device=self.device)
-            (features,) = experts.features_of_tasks(tuned.probe, [tested], device=self.device)
-            # By name: the classes of the head are in the canonical order of the training images alone.
-            predicted = np.array(tuned.metadata["classes"])[tuned.probabilities(features).argmax(1).cpu().numpy()]
-            errors = {"tuned": float((predicted != np.array(tested.classes)[tested.targets]).mean())}
+            errors = {"tuned": self.tune_once(probe, plan, protocol, seed)}
             if linear:
                 errors["linear"] = experts.score_cell(linear[protocol, seed], plan, protocol, seed).error
             about = {"task": task.name, "expert": expert.name, "train": str(protocol.shots), "seed": seed}
-            about["images"] = int(is_train.sum())
+            about["images"] = int(find_training(plan, protocol, seed).sum())
             points += [{**about, "way": way, "error": errors[way]} for way in sorted(errors)]
         return points
+
+    def transfer(self, expert: PlannedExpert, probe: t2v.Probe, *_: Any) -> list[Row]:
+        """Errors of the network tuned as a whole on some tasks, from which the paper's transfer distance follows."""
+        plans = [plan_once(planned, (HALF,), (0,), self.device) for planned in self.plan.transfers]
+        return [
+            {"expert": expert.name, "task": plan.task.name, "seed": 0, "error": self.tune_once(probe, plan, HALF, 0)}
+            for plan in plans
+        ]
+
+    def tune_once(self, probe: t2v.Probe, plan: experts.CellPlan, protocol: t2v.ErrorProtocol, seed: int) -> float:
+        """The test error of a network that is tuned as a whole on the training images of a protocol and seed."""
+        is_train, is_test = find_training(plan, protocol, seed), plan.tests[plan.seeds.index(seed)]
+        training, tested = (plan.task.subset(np.flatnonzero(mask)) for mask in (is_train, is_test))
+        tuned = t2v.train_expert(training, probe, TUNING, seed=seed, device=self.device)
+        (features,) = experts.features_of_tasks(tuned.probe, [tested], device=self.device)
+        # By name: the classes of the head are in the canonical order of the training images alone.
+        predicted = np.array(tuned.metadata["classes"])[tuned.probabilities(features).argmax(1).cpu().numpy()]
+        return float((predicted != np.array(tested.classes)[tested.targets]).mean())
 
     def embed(self, space: str) -> dict[str, list[float]]:
         """Embeds all tasks and source tasks in one space; the mean features of each, which are those of its domain."""
@@ -271,7 +324,7 @@ class Studio:
             scores={kind: each for kind, each in scores.items() if np.isfinite(each).any()},
             source_tasks=tuple(map(describe, plan.source_tasks)),
             halves=cells[..., 4:],
-            info=info | {"curves": points},
+            info=info | {"curves": points, "transfers": [row for rows in self.read("transfers") for row in rows]},
             **self.gather_embeddings(),
         )
 
@@ -302,6 +355,39 @@ def describe(one: PlannedTask) -> experts.TaskInfo:
     """The task as a meta-task has it."""
     counts = (len(one.task), len(one.task.classes))
     return experts.TaskInfo(one.task.name, one.family, one.dataset, one.task.fingerprint, *counts, one.label_set)
+
+
+@cache
+def plan_once(
+    planned: PlannedTask, protocols: tuple[t2v.ErrorProtocol, ...], seeds: tuple[int, ...], device: str
+) -> experts.CellPlan:
+    """The splits of a task, which serve all models."""
+    return experts.plan_cells(planned.task.canonical(), protocols, seeds).to(device)
+
+
+@contextmanager
+def open_stream(device: str) -> Iterator[None]:
+    """A stream of its own for a thread that uses a GPU, so that its kernels run beside those of other threads."""
+    if device != "cuda":
+        yield
+        return
+    with torch.cuda.stream(torch.cuda.Stream()):
+        yield
+        torch.cuda.current_stream().synchronize()
+
+
+@contextmanager
+def keep_precision() -> Iterator[None]:
+    """Lets no thread change the precision of matrix products, which is that of all threads.
+
+    Heads need full single precision; convolutions have switches of their own.
+    """
+    change = torch.set_float32_matmul_precision
+    torch.set_float32_matmul_precision = lambda _: None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision = change
 
 
 def measure_halves(features: Tensor, plan: experts.CellPlan) -> dict[str, list]:

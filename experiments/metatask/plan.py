@@ -34,6 +34,11 @@ EXPERT_STATISTICS = ("brightness", "saturation", "hue", "sharpness", "grain", "d
 SIDED = ("direction", "left to right", "documents", "signs_hand", "traffic_signs")
 TWO, FIVE, TEN, TWENTY, HALF = (t2v.ErrorProtocol(shots=shots) for shots in (2, 5, 10, 20, "half"))  # type: ignore[arg-type]
 # Errors by training size: of these tasks, by the generic expert and by halves of each domain.
+# Scores of transferability that are not worse than others of their kind.
+SCORES = ("logme", "leep", "h_score_shrunk", "knn")
+# What every expert is tuned on as a whole: tasks of all domains, of few and many classes.
+TRANSFER_TASKS = ("cub_Icteridae", "cub_Tyrannidae", "flowers_Asterales", "dogs_toy", "clothing10", "dtd10",
+                  "birds: saturation")  # fmt: skip
 CURVE_TASKS, CURVE_KINDS = ("cub_Icteridae", "flowers_Asterales", "dogs_toy", "clothing10"), ("generic", "half")
 # A probe, a method, and the size of the images.
 Space = tuple[str, str, int]
@@ -99,7 +104,7 @@ class PlannedExpert:
     seed: int = 0
     mirrors: bool = True
     is_repeat: bool = False
-    recipe: str = "fast-1"
+    recipe: str = "achille2019"
     size: int | None = EXPERT_SIZE
     resize: int | None = CANVAS
 
@@ -123,6 +128,7 @@ class MetaTaskPlan:
         curves: models that are measured as a whole, fine-tuned, by some protocols.
         curve_seeds: of their splits.
         has_linear: whether they have errors of linear classifiers beside these.
+        transfers: tasks that every expert is tuned on as a whole, for the transfer distance of its source task.
     """
 
     name: str
@@ -136,6 +142,7 @@ class MetaTaskPlan:
     curves: tuple[Curve, ...] = ()
     curve_seeds: tuple[int, ...] = (0, 1)
     has_linear: bool = True
+    transfers: tuple[PlannedTask, ...] = ()
 
     @property
     def source_tasks(self) -> tuple[PlannedTask, ...]:
@@ -150,10 +157,11 @@ class MetaTaskPlan:
         return [one.task for one in (*self.tasks, *self.source_tasks)]
 
 
-def plan_experts(folder: Path) -> MetaTaskPlan:
+def plan_experts(folder: Path, recipe: str = "achille2019") -> MetaTaskPlan:
     """Experts for the tasks of a folder with a `tasks.csv` (see `collection`), and datasets beside those that it cuts.
 
-    So `experts.safetensors` was made, which is evaluated by `experiments.selection`.
+    So `experts.safetensors` was made, which is evaluated by `experiments.selection`: all experts by the recipe of the
+    paper. Those by another recipe are measured on the same tasks, without embeddings, curves and transfers.
     """
     collection = read_collection(folder)
     taxa = [PlannedTask("taxa", member.dataset, member.task, member.task.name) for member in collection.members]
@@ -175,11 +183,13 @@ def plan_experts(folder: Path) -> MetaTaskPlan:
         for expert in experts if expert.kind in CURVE_KINDS
         for one in (*taxa, *whole) if one.task.name in CURVE_TASKS
     ]  # fmt: skip
-    again = [one for one in experts if one.kind == "half"] + [one for one in experts if one.kind == "label"][:4]
-    experts += [replace(one, name=f"{one.name} (second seed)", seed=1, is_repeat=True) for one in again]
-    experts += [replace(one, name=f"{one.name} (achille2019)", recipe="achille2019", is_repeat=True) for one in again]
+    experts = [expert if expert.source is None else replace(expert, recipe=recipe) for expert in experts]
     tasks = (*taxa, *whole, *labels)
-    return MetaTaskPlan("birds, flowers and dogs", tasks, tuple(experts), spaces=SPACES, curves=tuple(curves))
+    about: dict[str, Any] = {"scores": SCORES}
+    if recipe == "achille2019":
+        transfers = tuple(one for one in tasks if one.task.name in TRANSFER_TASKS)
+        about |= {"spaces": SPACES, "curves": tuple(curves), "transfers": transfers}
+    return MetaTaskPlan(f"birds, flowers and dogs ({recipe})", tasks, tuple(experts), **about)
 
 
 def _is_smaller(protocol: t2v.ErrorProtocol, task: t2v.Task) -> bool:

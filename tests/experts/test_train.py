@@ -14,12 +14,22 @@ from task2vec.errors import ConflictError, NotFiniteError, UsageError, WeightsEr
 from task2vec.experts import RECIPES, Recipe, count_parameters, find_recipe, load_expert, load_trained, train
 from task2vec.experts.checkpoint import UNFINISHED, read_tensors, write_tensors
 from task2vec.experts.error_matrix import describe_model
-from task2vec.experts.train import crop, draw_epoch, prepare_images, train_expert, train_experts
+from task2vec.experts.train import (
+    RecordedSteps,
+    Training,
+    crop,
+    draw_epoch,
+    prepare_images,
+    train_expert,
+    train_experts,
+)
 from task2vec.probe import Preprocess
 from task2vec.probe.probe import make_probe
 from tests.experts.material import Packed, make_attributes, make_model, make_task
 from tests.failures import refuse
+from tests.tiny_probe import make_tiny
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 SHORT = Recipe("short", epochs=1, draws=8, batch=4)
 BRIEF = Recipe("brief", epochs=3, draws=40, batch=8, rate=0.05)
 PAPER = replace(find_recipe("achille2019"), head_epochs=2, epochs=3, draws=24, batch=8, drops=(2,))
@@ -109,6 +119,35 @@ def test_a_training_that_is_interrupted_twice_goes_on_to_the_same_bytes(colours,
     assert weights_of(rest) == weights_of(whole) and not place.exists()
     told, wanted = ([replace(one, images_per_second=0.0) for one in each.metrics] for each in (rest, whole))
     assert told == wanted
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_a_step_to_be_recorded_is_the_step_of_the_loop(colours, device):
+    recipe = replace(BRIEF, draws=41)  # the last batch of an epoch has a single image
+
+    def train_all(is_recorded):
+        images = prepare_images(colours.canonical(), make_tiny(), device=torch.device(device))
+        training = Training(make_tiny(), images, recipe, seed=0, classes=3)
+        if is_recorded and device == "cpu":  # a CPU records nothing, but takes the same steps
+            training.recorded = RecordedSteps.open(training)
+        with nullcontext() if is_recorded else pytest.MonkeyPatch.context() as patch:
+            if patch is not None:
+                patch.setattr(RecordedSteps, "open", lambda _: None)
+            training.run()
+        return training
+
+    slow, fast = train_all(is_recorded=False), train_all(is_recorded=True)
+    assert slow.recorded is None and (len(fast.recorded.graphs) == 2) == (device == "cuda")
+    assert [m.loss for m in fast.metrics] == pytest.approx([m.loss for m in slow.metrics], rel=1e-5)
+    for ours, theirs in zip(fast.learner.parameters(), slow.learner.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_networks_with_dropout_are_not_recorded(colours):
+    for model, is_recorded in ((make_tiny(), True), (make_model(), False)):  # the second has dropout
+        images = prepare_images(colours.canonical(), model, device=torch.device("cpu"))
+        training = Training(model, images, BRIEF, seed=0, classes=3)
+        assert (RecordedSteps.open(training) is not None) == is_recorded
 
 
 def test_the_checkpoint_of_another_training_or_a_damaged_one_is_not_resumed(colours, whole, tmp_path):

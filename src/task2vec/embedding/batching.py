@@ -151,13 +151,20 @@ class Pixels:
             resized |= dict(zip(own, pixels, strict=True))
         return torch.stack([resized[place] for place in range(len(indices))])
 
-    def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
-        """Batches of images that recur often: from one tensor, if all images are in the cache."""
+    def stack(self) -> Tensor | None:
+        """All images as one tensor, if all are in the cache."""
         if len(self.kept) < len(self):
-            yield from (pixels for _, pixels in self.batches(indices, size))
-            return
+            return None
         whole = torch.stack([self.kept[index] for index in range(len(self))])
         self.kept = dict(enumerate(whole))
+        return whole
+
+    def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
+        """Batches of images that recur often: from one tensor, if all images are in the cache."""
+        whole = self.stack()
+        if whole is None:
+            yield from (pixels for _, pixels in self.batches(indices, size))
+            return
         for some in torch.tensor(indices, device=self.device).split(size):
             yield whole[some]
 

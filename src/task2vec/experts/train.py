@@ -219,16 +219,21 @@ def _mix_seed(seed: int, epoch: int) -> int:
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
 
 
-def crop(pixels: Tensor, corners: Tensor, is_mirrored: Tensor, size: tuple[int, int]) -> Tensor:
-    """(n, 3, *size) parts of (n, 3, height, width) `pixels`, each from its own corner, some of them mirrored."""
+def crop(
+    pixels: Tensor, corners: Tensor, is_mirrored: Tensor, size: tuple[int, int], *, numbers: Tensor | None = None
+) -> Tensor:
+    """(n, 3, *size) parts of (n, 3, height, width) `pixels`, each from its own corner, some of them mirrored.
+
+    With `numbers` (n,), of the images with these numbers.
+    """
     (height, width), (rows, columns) = pixels.shape[2:], size
     top = (corners[:, 0] * (height - rows + 1)).long()
     left = (corners[:, 1] * (width - columns + 1)).long()
     down = top[:, None] + torch.arange(rows, device=top.device)
     across = torch.arange(columns, device=top.device)
     across = left[:, None] + torch.where(is_mirrored[:, None], columns - 1 - across, across)
-    number = torch.arange(len(pixels), device=top.device)[:, None, None]
-    return pixels[number, :, down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
+    numbers = torch.arange(len(pixels), device=top.device) if numbers is None else numbers
+    return pixels[numbers[:, None, None], :, down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
 
 
 # --- training --------------------------------------------------------------------------------------------------------
@@ -280,16 +285,19 @@ class Training:
         if self.device.type == "cuda":
             self.learner = self.learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.learner.requires_grad_(True).train()
+        is_cuda = self.device.type == "cuda"
         self.optimiser = torch.optim.SGD(
             self.learner.parameters(),
-            lr=recipe.rate,
+            # On a GPU a tensor, so that recorded steps follow it.
+            lr=torch.tensor(recipe.rate, device=self.device) if is_cuda else recipe.rate,
             momentum=recipe.momentum,
             weight_decay=recipe.weight_decay,
-            fused=self.device.type == "cuda",
+            fused=is_cuda,
         )
         self.step = 0
         self.sums, self.seen = torch.zeros(2, device=self.device), 0  # of the epoch so far: losses and errors, images
         self.metrics: list[EpochMetrics] = []
+        self.recorded: RecordedSteps | None = None
 
     def _train_head(self, features: Tensor) -> None:
         """Trains the head by Adam from zero on fixed features."""
@@ -309,15 +317,14 @@ class Training:
 
     def run(self, report: Report = silent, *, keep: Callable[["Training"], None] | None = None) -> None:
         """Trains from `step` to the end; `keep` is called once a minute to write a checkpoint."""
-        targets, per_epoch = self.images.labels, self.recipe.steps_per_epoch
+        per_epoch = self.recipe.steps_per_epoch
         ended, done = report("epochs", self.recipe.epochs), report("training", self.recipe.steps)
         ended(self.step // per_epoch)
         done(self.step)
         last = time.monotonic()
         for epoch in range(self.step // per_epoch, self.recipe.epochs):
             begun, before = time.perf_counter(), self.step
-            for inputs, own in self._batches(epoch):
-                self._learn(inputs, targets[own])
+            for _ in self._learn_epoch(epoch):
                 done(1)
                 if self.step == (epoch + 1) * per_epoch:  # before a checkpoint, which has the metrics of the epoch
                     self._close_epoch(epoch, (self.step - before) * self.recipe.batch, begun)
@@ -327,37 +334,62 @@ class Training:
                     keep(self)
                     last = time.monotonic()
 
-    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Network inputs and numbers of images, from the batch on that is next."""
-        images, recipe, size = self.images, self.recipe, self.recipe.batch
+    def _learn_epoch(self, epoch: int) -> Iterator[None]:
+        """Learns from the rest of an epoch, batch by batch."""
+        recipe, size = self.recipe, self.recipe.batch
         first = (self.step - epoch * recipe.steps_per_epoch) * size
-        drawn = draw_epoch(images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
-        parts = [part[first:].to(self.device).split(size) for part in drawn]
-        pixels = images.pixels.draws(drawn[0][first:].tolist(), size)
-        for some, own, corners, is_mirrored in zip(pixels, *parts, strict=True):
-            corners = corners if recipe.crops else torch.full_like(corners, 0.5)
-            part = crop(some, corners, is_mirrored & recipe.mirrors, images.size)
-            yield images.normalise(part, torch.float32), own
+        drawn, corners, is_mirrored = draw_epoch(self.images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
+        corners = corners if recipe.crops else torch.full_like(corners, 0.5)
+        draws = Draws(drawn[first:], corners[first:], is_mirrored[first:] & recipe.mirrors)
+        if self.recorded is None and self.device.type == "cuda":
+            self.recorded = RecordedSteps.open(self)
+        if self.recorded is not None:
+            yield from self.recorded.learn(draws)
+            return
+        targets = self.images.labels
+        on_device = draws.to(self.device)
+        pixels = self.images.pixels.draws(draws.images.tolist(), size)
+        for start, batch in zip(range(0, len(draws), size), pixels, strict=True):
+            chosen = on_device[start : start + size]
+            views = crop(batch, chosen.corners, chosen.is_mirrored, self.images.size)
+            self._learn(self.images.normalise(views, torch.float32), targets[chosen.images])
+            yield
 
     def _learn(self, images: Tensor, targets: Tensor) -> None:
         """One step."""
+        self.set_rate()
+        # Dropout draws from the global generator: it gets a seed of its own for every step, and is restored.
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(_mix_seed(self.seed, self.step))
+            self.update(images, targets)
+        self.count(len(images))
+
+    def set_rate(self) -> None:
+        """Gives the optimiser the learning rate of this step."""
+        rate = self.recipe.rate_at(self.step)
         for group in self.optimiser.param_groups:
-            group["lr"] = self.recipe.rate_at(self.step)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def update(self, images: Tensor, targets: Tensor) -> None:
+        """Moves head and network by the gradient of a batch, and adds its loss and errors to those of the epoch."""
         is_cuda = self.device.type == "cuda"
         if is_cuda:
             images = images.contiguous(memory_format=torch.channels_last)
-        # Dropout draws from the global generator: it gets a seed of its own for every step, and is restored.
-        with torch.random.fork_rng(devices=[self.device] if is_cuda else []):
-            torch.manual_seed(_mix_seed(self.seed, self.step))
-            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=is_cuda):
-                logits = self.learner(images)
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=is_cuda):
+            logits = self.learner(images)
         loss, wrong = compute_loss(logits.float(), targets)
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
         with torch.no_grad():
             self.sums += torch.stack([loss.detach() * len(images), wrong])
-        self.seen += len(images)
+
+    def count(self, images: int) -> None:
+        """Counts a step on so many images."""
+        self.seen += images
         self.step += 1
 
     def _close_epoch(self, epoch: int, images: int, begun: float) -> None:
@@ -393,6 +425,127 @@ class Training:
         self.sums = tensors[_SUMS].to(self.device)
         self.step, self.seen = int(state["step"]), int(state["seen"])
         self.metrics = [EpochMetrics.read(one) for one in state["metrics"]]
+
+
+# --- recorded steps --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Images drawn for some steps, and how each is seen.
+
+    Attributes:
+        images: (n,) their numbers.
+        corners: (n, 2) places of the crops.
+        is_mirrored: (n,) whether they are mirrored.
+    """
+
+    images: Tensor
+    corners: Tensor
+    is_mirrored: Tensor
+
+    def __len__(self) -> int:
+        """Number of draws."""
+        return len(self.images)
+
+    def __getitem__(self, rows: slice | Tensor) -> "Draws":
+        """Some of them."""
+        return Draws(self.images[rows], self.corners[rows], self.is_mirrored[rows])
+
+    def to(self, device: torch.device) -> "Draws":
+        """The same on a device."""
+        return Draws(self.images.to(device), self.corners.to(device), self.is_mirrored.to(device))
+
+
+class RecordedSteps:
+    """Steps on a GPU that holds all images of a task.
+
+    A step is some six hundred kernels, which Python takes longer to start than a GPU to run. So a step is recorded
+    once for each size of batch, from the choice of its images to the update of the weights, and replayed.
+    """
+
+    def __init__(self, training: "Training", pixels: Tensor):
+        self.training, self.pixels, self.targets = training, pixels, training.images.labels
+        device, draws = training.device, training.recipe.draws
+        self.draws = Draws(
+            torch.zeros(draws, dtype=torch.long, device=device),
+            torch.zeros(draws, 2, device=device),
+            torch.zeros(draws, dtype=torch.bool, device=device),
+        )
+        self.first = torch.zeros(1, dtype=torch.long, device=device)
+        self.offsets = torch.arange(training.recipe.batch, device=device)
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.is_recordable = self.pixels.is_cuda
+
+    @classmethod
+    def open(cls, training: "Training") -> "RecordedSteps | None":
+        """The steps of a training; None where they cannot be recorded: too many images, or dropout."""
+        if draws_at_random(training.network):
+            return None
+        pixels = training.images.pixels.stack()
+        return None if pixels is None else cls(training, pixels)
+
+    def learn(self, draws: Draws) -> Iterator[None]:
+        """Learns from these draws, batch by batch."""
+        training, size = self.training, self.training.recipe.batch
+        for static, values in zip(vars(self.draws).values(), vars(draws).values(), strict=True):
+            static[: len(values)].copy_(values)
+        self.first.zero_()
+        for start in range(0, len(draws), size):
+            count = min(size, len(draws) - start)
+            training.set_rate()
+            if count in self.graphs:
+                self.graphs[count].replay()
+            else:
+                (self._record if self.is_recordable else self._step)(count)
+            training.count(count)
+            yield
+
+    def _step(self, count: int) -> None:
+        """A step on the next `count` draws; all that changes from step to step is on the GPU."""
+        chosen = self.draws[self.first + self.offsets[:count]]
+        images = self.training.images
+        views = crop(self.pixels, chosen.corners, chosen.is_mirrored, images.size, numbers=chosen.images)
+        self.training.update(images.normalise(views, torch.float32), self.targets[chosen.images])
+        self.first += count
+
+    def _record(self, count: int) -> None:
+        """Takes one step, and records those to come.
+
+        `torch.cuda.graph` would synchronise the device and give back all spare memory, which hinders other threads.
+        """
+        current, side = torch.cuda.current_stream(self.training.device), torch.cuda.Stream(self.training.device)
+        side.wait_stream(current)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(side):
+            self._step(count)
+            side.synchronize()
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                try:
+                    self._step(count)
+                finally:
+                    graph.capture_end()
+                self.graphs[count] = graph
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except RuntimeError:  # an operation that a graph cannot hold: slower, not wrong
+                self.is_recordable = False
+        current.wait_stream(side)
+
+
+def draws_at_random(network: nn.Module) -> bool:
+    """Whether a network in training draws random numbers, as dropout does.
+
+    Example:
+        >>> draws_at_random(nn.Sequential(nn.Dropout(0.5))), draws_at_random(nn.Sequential(nn.Dropout(0.0)))
+        (True, False)
+    """
+    return any(
+        max(float(getattr(module, name, 0) or 0) for name in ("p", "drop_prob")) > 0
+        for module in network.modules()
+        if "drop" in type(module).__name__.lower()
+    )
 
 
 # --- many experts ----------------------------------------------------------------------------------------------------
