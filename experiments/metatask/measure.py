@@ -1,14 +1,14 @@
 """What all meta-tasks are measured by: pretrained networks, errors and scores on tasks, embeddings, and their file.
 
-Every unit of work leaves a file. What is there is not made again, so a run that was stopped continues; several runs may
-share a folder, and each unit is made by one of them. Made for a GPU.
+Every unit of work leaves a file, and a training its checkpoints. What is there is not made again, so a run that was
+stopped continues; several runs may share a folder, and each model is taken by one of them. Made for a GPU, which
+several runs use better than one if CUDA's multi-process service is started before them (`nvidia-cuda-mps-control -d`).
 """
 
 import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -118,15 +118,12 @@ class Studio:
         weights: the folder of pretrained networks.
         out: the folder for results.
         device: "cpu" or "cuda".
-        jobs: how many models are trained and measured at a time. A step of training small images leaves most of a GPU
-            idle, so that four side by side train twice as many images as one.
     """
 
     plan: MetaTaskPlan
     weights: Path
     out: Path
     device: str
-    jobs: int = 1
 
     def make_all(self) -> bool:
         """Makes what is missing; whether nothing is left to other runs."""
@@ -135,10 +132,8 @@ class Studio:
             make_once(file, partial(self.embed, space))
         units = {expert.name: self.list_units(expert) for expert in self.plan.experts}
         files += [file for each in units.values() for file in each]
-        missing = [expert for expert in self.plan.experts if not all(file.exists() for file in units[expert.name])]
-        with keep_precision(), ThreadPoolExecutor(self.jobs) as pool:
-            for _ in pool.map(lambda expert: self.make_expert(expert, units[expert.name]), missing):
-                pass
+        for expert in self.plan.experts:
+            self.make_expert(expert, units[expert.name])
         left = sum(not file.exists() for file in files)
         if left:
             say(f"{left} of {len(files)} are left to other runs")
@@ -157,10 +152,10 @@ class Studio:
 
     def make_expert(self, expert: PlannedExpert, units: Mapping[Path, Callable[..., Any]]) -> None:
         """Trains a model once for all of its units that are missing, unless another run does."""
-        with _lock(next(iter(units))) as is_ours, open_stream(self.device):
-            if not is_ours:
+        with _lock(next(iter(units))) as is_ours:
+            missing = {file: make for file, make in units.items() if is_ours and not file.exists()}
+            if not missing:
                 return
-            missing = {file: make for file, make in units.items() if not file.exists()}
             begun = time.monotonic()
             probe, trained = self.train(expert)
             seconds = time.monotonic() - begun
@@ -363,31 +358,6 @@ def plan_once(
 ) -> experts.CellPlan:
     """The splits of a task, which serve all models."""
     return experts.plan_cells(planned.task.canonical(), protocols, seeds).to(device)
-
-
-@contextmanager
-def open_stream(device: str) -> Iterator[None]:
-    """A stream of its own for a thread that uses a GPU, so that its kernels run beside those of other threads."""
-    if device != "cuda":
-        yield
-        return
-    with torch.cuda.stream(torch.cuda.Stream()):
-        yield
-        torch.cuda.current_stream().synchronize()
-
-
-@contextmanager
-def keep_precision() -> Iterator[None]:
-    """Lets no thread change the precision of matrix products, which is that of all threads.
-
-    Heads need full single precision; convolutions have switches of their own.
-    """
-    change = torch.set_float32_matmul_precision
-    torch.set_float32_matmul_precision = lambda _: None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision = change
 
 
 def measure_halves(features: Tensor, plan: experts.CellPlan) -> dict[str, list]:
