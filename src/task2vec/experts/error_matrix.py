@@ -323,10 +323,11 @@ class _Run:
                 f"trained_on names '{min(unknown)}', but no model has that name, so no cell would be marked. The "
                 f"models are: {', '.join(model.name for model in self.models)}"
             )
+        wholes = list_wholes(self.tasks, self.tests)
         for model in self.models:
             own, given = getattr(model, "task", None), trained_on.get(model.name, ())
             images = {digest for task in to_tasks(given) for digest in task.digests}
-            for task, whole in zip(self.tasks, list_wholes(self.tasks, self.tests), strict=True):
+            for task, whole in zip(self.tasks, wholes, strict=True):
                 if task.fingerprint == own or not images.isdisjoint(whole.digests):
                     self.seen.add((task.fingerprint, model.name))
 
@@ -426,10 +427,10 @@ class _Run:
         ]
         errors = [replace(error, protocol=hide_test(error.protocol)) for error in self.known.values()]
         how: Any = {"errors": errors, "has_seen": self.seen, "failures": tuple(self.failures)}
-        protocols, own = [protocol.key for protocol in self.protocols], self.tests or ()
+        protocols = [protocol.key for protocol in self.protocols]
         if self.tests is not None:
             protocols = [f"{key}, {OWN_TEST}" for key in protocols]
-            how["info"] = {"tests": {each.task.fingerprint: each.describe() for each in own}}
+            how["info"] = {"tests": {matched.task.fingerprint: matched.describe() for matched in self.tests}}
         return build_metatask("error matrix", tasks, models, protocols, self.seeds, **how)
 
 
