@@ -52,6 +52,7 @@ from task2vec.experts.metatask import (
     find_free_name,
     find_protocol,
     find_shots,
+    hide_test,
     measure_all,
     measure_embeddings,
     stack_vectors,
@@ -78,7 +79,7 @@ def choose_shots(per_class: Sequence[int], protocols: Iterable[str], shots: str 
     """What the classifiers of the errors should be trained on: "half" of the images, or so many per class.
 
     Without `shots` the median class decides: up to ten images, the most shots that are known and leave half of it for
-    testing, or the fewest; else half.
+    testing, or the fewest; else half. Errors that a library has of test images of their own do not count.
 
     Args:
         per_class: images of each class; may be empty where that is not known.
@@ -89,8 +90,10 @@ def choose_shots(per_class: Sequence[int], protocols: Iterable[str], shots: str 
         >>> keys = ["linear-2, train 5, logistic, usual", "linear-2, train half, logistic, usual"]
         >>> choose_shots([4, 6, 90], keys), choose_shots([40, 60], keys), choose_shots([40, 60], keys, 5)
         ('5', 'half', '5')
+        >>> choose_shots([4, 6, 90], ["linear-2, train 5, logistic, usual, test 0123456789abcdef", keys[1]])
+        'half'
     """
-    known = list(dict.fromkeys(find_shots(key) for key in protocols))
+    known = list(dict.fromkeys(find_shots(key) for key in protocols if key == hide_test(key)))
     if shots is not None:
         if str(shots) not in known:
             raise UsageError(
@@ -193,7 +196,8 @@ def metatask_from_library(
     """The errors of a library, with the embeddings of its tasks in one space.
 
     Tasks that came from one place (a folder or a table) are of one dataset. Tasks and source tasks without an embedding
-    in that space have no distances.
+    in that space have no distances. Tasks with test images of their own share their protocols; of a task with several
+    such sets, the one that was measured last counts.
 
     Args:
         library: with errors, see `task2vec error-matrix`.
@@ -220,6 +224,7 @@ def metatask_from_library(
             "the library has no measured errors, so there is nothing to select models by. Measure some: task2vec "
             "error-matrix PATH --expert MODEL"
         )
+    errors = _share_protocols(errors)
     having, measured = {error.task for error in errors}, {error.expert for error in errors}
     entries, experts = {task.fingerprint: task for task in library.tasks()}, library.experts()
     tasks = [task for own, task in entries.items() if own in having]
@@ -246,6 +251,20 @@ def metatask_from_library(
         info={"other_spaces": len(tasks) - len(kept)},
         **_measure_rows([found[task.fingerprint] for task in (*kept, *sources)]),
     )
+
+
+def _share_protocols(errors: Iterable[MeasuredError]) -> list[MeasuredError]:
+    """The errors by protocols that do not name the test images of a task, on one set of them for each task."""
+    pairs = [(error, hide_test(error.protocol)) for error in errors]
+    latest: dict[str, str] = {}
+    for error, shared in sorted(pairs, key=lambda pair: pair[0].measured or ""):
+        if shared != error.protocol:
+            latest[error.task] = error.protocol.rpartition(", ")[2]
+    return [
+        replace(error, protocol=shared)
+        for error, shared in pairs
+        if shared == error.protocol or error.protocol.endswith(latest[error.task])
+    ]
 
 
 def _describe_task(task: TaskEntry, name: str) -> TaskInfo:
