@@ -179,10 +179,12 @@ class Proposals:
     """Errors on the T tasks of a setting.
 
     Attributes:
+        tasks: their names.
         datasets: (T) of the tasks.
         errors: by order: (C, T) after each number of `COUNTS` models measured; of `ALL` (1, T).
     """
 
+    tasks: tuple[str, ...]
     datasets: np.ndarray
     errors: Mapping[str, np.ndarray]
 
@@ -229,7 +231,7 @@ def measure_proposals(metatask: t2v.MetaTask, setting: Setting) -> Proposals:
     firsts = {name: [[each[row][:count] for row in rows] for count in COUNTS] for name, each in orders.items()}
     firsts[ALL] = [[np.flatnonzero(allowed[row]) for row in rows]]
     errors = {name: np.array([judge_chosen(halves[rows], each) for each in firsts[name]]) for name in firsts}
-    return Proposals(datasets[rows], errors)
+    return Proposals(tuple(selected.tasks[row].name for row in rows), datasets[rows], errors)
 
 
 def learn_orders(selected: t2v.MetaTask, known: np.ndarray) -> Callable[[int, np.ndarray], dict[str, np.ndarray]]:
@@ -274,7 +276,7 @@ def judge_chosen(halves: np.ndarray, chosen: Sequence[np.ndarray]) -> np.ndarray
 
 def list_rows(setting: Setting, proposals: Proposals) -> Iterator[Row]:
     """Mean errors in percent, and gaps to average-best at the same number of models in points."""
-    tasks = np.arange(len(proposals.datasets))
+    tasks = np.arange(len(proposals.tasks))
     baseline = proposals.errors[AVERAGE_BEST]
     for order, errors in proposals.errors.items():
         for number, values in enumerate(errors):
