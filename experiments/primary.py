@@ -8,6 +8,7 @@ spaces. Those with one task left out in the first space are the primary ones: be
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -146,10 +147,10 @@ def compare_recipes(metatask: t2v.MetaTask, other: t2v.MetaTask) -> list[Row]:
     """
     names = {model.name for model in other.models}
     names = [model.name for model in metatask.models if model.source_fingerprint and model.name in names]
-    if len(names) < 2 or [task.fingerprint for task in metatask.tasks] != [task.fingerprint for task in other.tasks]:
+    if len(names) < 2:
         raise t2v.errors.UsageError(
-            f"'{metatask.name}' and '{other.name}' have {len(names)} experts of the same name, or other tasks, so "
-            "their recipes cannot be compared. Give --against a meta-task that was built by the same plan"
+            f"'{metatask.name}' and '{other.name}' have {len(names)} experts of the same name, so their recipes cannot "
+            "be compared. Give --against a meta-task that was built by the same plan"
         )
     pair = [_pick_models(each, names) for each in (metatask, other)]
     is_unseen = ~pair[0].has_seen
@@ -175,6 +176,21 @@ def compare_recipes(metatask: t2v.MetaTask, other: t2v.MetaTask) -> list[Row]:
 def _pick_models(metatask: t2v.MetaTask, names: Sequence[str]) -> t2v.MetaTask:
     columns = {model.name: column for column, model in enumerate(metatask.models)}
     return metatask.only(range(len(metatask.tasks)), [columns[name] for name in names])
+
+
+def share_embeddings(metatask: t2v.MetaTask, other: t2v.MetaTask) -> t2v.MetaTask:
+    """The other meta-task with the embeddings of the first: they are of the same tasks, whatever the recipe."""
+    if _list_fingerprints(metatask) != _list_fingerprints(other):
+        raise t2v.errors.UsageError(
+            f"the tasks and source tasks of '{metatask.name}' and '{other.name}' differ, so their recipes cannot be "
+            "compared by the same distances. Give --against a meta-task that was built by the same plan"
+        )
+    names = ("embeddings", "domains", "distances", "trivial_distances", "norms")
+    return replace(other, **{name: getattr(metatask, name) for name in names})
+
+
+def _list_fingerprints(metatask: t2v.MetaTask) -> list[str]:
+    return [task.fingerprint for task in (*metatask.tasks, *metatask.source_tasks)]
 
 
 def list_changes(rows: Sequence[Row], others: Sequence[Row]) -> list[str]:
@@ -216,7 +232,7 @@ def primary(
     texts = [format_comparisons(rows)]
     report.write_text(folder / "primary.md", texts[0])
     if against is not None:
-        other = report.load_bundle(against)
+        other = share_embeddings(metatask, report.load_bundle(against))
         recipes = compare_recipes(metatask, other)
         report.write_rows(recipes, folder / "recipes.csv")
         texts.append(format_recipes(recipes, list_changes(rows, list_comparisons(other))))

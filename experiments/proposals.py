@@ -343,27 +343,33 @@ def draw_proposals(rows: Sequence[Row]) -> "Figure":
     """Error against the number of models measured: settings side by side, ways of leaving out one below the other."""
     tables = report.split_rows(({**row, "key": _name_table(row)} for row in rows), "key")
     settings = list(dict.fromkeys(map(_name_setting, rows)))
-    figure = report.open_figure(0.4 + 1.75 * len(tables))
+    figure = report.open_figure(0.4 + 1.9 * len(tables))
     panels = figure.subplots(len(tables), len(settings), squeeze=False, sharex=True)
     looks = plots.choose_looks(ORDERS)
     for line, (key, group) in zip(panels, tables.items(), strict=True):
+        curves = report.split_rows(({**row, "setting": _name_setting(row)} for row in group), "setting")
         for axes, setting in zip(line, settings, strict=True):
-            own = report.split_rows((row for row in group if _name_setting(row) == setting), "order")
-            for order, curve in own.items():
+            if setting not in curves:  # nothing is known
+                axes.set_axis_off()
+                continue
+            for order, curve in report.split_rows(curves[setting], "order").items():
                 errors = [row["error"] for row in curve]
                 if order == ALL:
                     axes.axhline(errors[0], color=plots.GREY, linewidth=0.9, linestyle="--")
-                    continue
-                line_style = {"color": looks[order].colour, "marker": looks[order].mark}
-                axes.plot(COUNTS, errors, markersize=2.8, linewidth=1.1, **line_style)
-            style_axes(axes, "models measured" if line is panels[-1] else "", "")
+                else:
+                    style = {"color": looks[order].colour, "marker": looks[order].mark}
+                    axes.plot(COUNTS, errors, markersize=2.8, linewidth=1.1, **style)
+            style_axes(axes, "models measured" if key == list(tables)[-1] else "", "")
             axes.set_title(setting, fontsize=7, color=plots.INK, loc="left")
+            axes.set_xticks(COUNTS)
         line[0].set_ylabel("test error (%)", fontsize=8, color=plots.INK)
-        line[0].annotate(key.partition(", ")[2], (0, 1.16), xycoords="axes fraction", fontsize=7.5, color=plots.INK)
+        heading = line[0].annotate(key.partition(", ")[2], (0, 1.18), xycoords="axes fraction", fontsize=7.5)
+        heading.set_in_layout(False)  # it is wider than its panel
     for order, look in looks.items():
         panels[0, 0].plot([], [], color=look.colour, marker=look.mark, markersize=2.8, linewidth=1.1, label=order)
     panels[0, 0].plot([], [], color=plots.GREY, linewidth=0.9, linestyle="--", label="all measured")
-    figure.legend(loc="outside upper center", ncols=len(looks) + 1, fontsize=7, frameon=False)
+    figure.legend(loc="outside lower center", ncols=len(looks) + 1, fontsize=7, frameon=False)
+    figure.get_layout_engine().set(hspace=0.12, rect=(0, 0, 1, 0.98))  # type: ignore[union-attr]  # for the headings
     return figure
 
 

@@ -59,7 +59,11 @@ def test_all_at_once_against_another_recipe(world, tmp_path, monkeypatch):
     pairs = (("asymmetric", "generic"), ("rule, 3 measured", "average-best, 3 measured"))
     monkeypatch.setattr(primary, "COMPARISONS", pairs)
     worse = np.clip(world.errors + np.where(np.arange(10) < 2, 0, 0.1)[:, None, None], 0, 1)  # experts, not networks
-    bundles = [each.save(tmp_path / name) for name, each in (("a", world), ("b", replace(world, errors=worse)))]
+    names = ("embeddings", "distances", "trivial_distances", "norms", "domains")  # those of the first are taken
+    bundles = [
+        each.save(tmp_path / name)
+        for name, each in (("a", world), ("b", replace(world, errors=worse, **{name: {} for name in names})))
+    ]
     result = run(primary.app, "--bundle", bundles[0], "--against", bundles[1], "--out", tmp_path / "out")
     assert "one task left out (primary)" in result.stdout and "(secondary)" in result.stdout
     assert "asymmetric against generic, taxa, half of the images: " in result.stdout
@@ -80,5 +84,7 @@ def test_all_at_once_against_another_recipe(world, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_compared_is_refused(world):
-    with pytest.raises(t2v.errors.UsageError, match="of the same name, or other tasks"):
-        primary.compare_recipes(world, world.only(range(5)))
+    with pytest.raises(t2v.errors.UsageError, match="built by the same plan"):
+        primary.share_embeddings(world, world.only(range(5)))
+    with pytest.raises(t2v.errors.UsageError, match="have 0 experts of the same name"):
+        primary.compare_recipes(world, world.only(range(15), [0, 1]))
