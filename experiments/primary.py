@@ -17,9 +17,9 @@ import typer
 
 import task2vec as t2v
 from experiments import report
-from experiments.proposals import KNOWN, Setting, find_standard_error, measure_proposals
+from experiments.proposals import KNOWN, SPACES, Setting, find_standard_error, measure_proposals
 from experiments.report import FAILS, HOLDS, Row
-from experiments.selection import FIRST_SPACES, LEAVES, format_setting, list_settings, list_spaces
+from experiments.selection import LEAVES, format_setting, list_settings, list_spaces
 from task2vec import plots
 from task2vec.experts import find_shots
 from task2vec.select.evaluate import compare_groups
@@ -43,7 +43,7 @@ LEVEL = 0.05
 def list_comparisons(metatask: t2v.MetaTask) -> list[Row]:
     """All comparisons, the primary ones first, with Holm's p beside theirs."""
     rows = []
-    for space in (space for space in FIRST_SPACES if space in list_spaces(metatask)):
+    for space in list_spaces(metatask)[:SPACES]:
         for leave in LEAVES:
             for family, shots in list_settings(metatask):
                 rows += compare_choices(metatask, space, family, shots, leave)

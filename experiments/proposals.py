@@ -26,7 +26,7 @@ import task2vec as t2v
 from experiments import report
 from experiments.figures import style_axes
 from experiments.report import Row
-from experiments.selection import FIRST_SPACES, LEAVES, format_setting, list_settings, list_spaces
+from experiments.selection import LEAVES, format_setting, list_settings, list_spaces
 from task2vec import plots
 from task2vec.experts.metatask import DOMAIN, SYMMETRIC
 from task2vec.select.evaluate import compare_groups, select_apart
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # Numbers of models measured: of the curves, and of the tables.
 COUNTS, SHOWN = range(1, 9), (1, 2, 3, 4, 5, 8)
+# The paper's space and the offline one.
+SPACES = 2
 AVERAGE_BEST, ALL = "average-best", "all"
 ORDERS = (AVERAGE_BEST, "nearest", "domain", "rule")
 # Known tasks are those of the same family, or all.
@@ -195,8 +197,7 @@ def list_proposal_settings(metatask: t2v.MetaTask) -> list[Setting]:
                 for task in metatask.tasks}  # fmt: skip
     return [
         Setting(space, family, shots, leave, known)
-        for space in list_spaces(metatask)
-        if space in FIRST_SPACES
+        for space in list_spaces(metatask)[:SPACES]
         for leave in LEAVES
         for known in KNOWN
         for family, shots in list_settings(metatask)
@@ -217,8 +218,8 @@ def measure_proposals(metatask: t2v.MetaTask, setting: Setting) -> Proposals:
             f"the meta-task '{metatask.name}' has no errors on two halves of the test images (`halves`), so a model "
             "cannot be measured on one and judged on the other. Measure them: python -m experiments.metatask.build"
         )
-    halves = selected.halves[:, :, 0].mean(2)  # over splits
-    allowed = selected.is_candidate & np.isfinite(halves).all(2)
+    halves = selected.halves[:, :, 0]
+    allowed = selected.is_candidate & np.isfinite(halves).all((2, 3))
     datasets = np.array(selected.datasets)
     groups = np.arange(len(datasets)) if setting.leave == "task" else datasets
     rows = [row for row, task in enumerate(selected.tasks) if task.family == setting.family and allowed[row].sum() > 1]
@@ -260,15 +261,15 @@ def judge_chosen(halves: np.ndarray, chosen: Sequence[np.ndarray]) -> np.ndarray
     """(T) the error of the best of the chosen models on each half of the test images, judged on the other.
 
     Args:
-        halves: (T, M, 2) errors of all models on both halves.
+        halves: (T, M, S, 2) errors of all models by split, on both halves.
         chosen: (T) numbers of the models that are measured.
 
     Example:
-        >>> judge_chosen(np.array([[[0.1, 0.4], [0.3, 0.3]]]), [np.array([0, 1])])
+        >>> judge_chosen(np.array([[[[0.1, 0.4]], [[0.3, 0.3]]]]), [np.array([0, 1])])
         array([0.35])
     """
     is_chosen = np.array([np.isin(np.arange(halves.shape[1]), numbers) for numbers in chosen])
-    return select_apart(halves, is_chosen)
+    return select_apart(halves.mean(2), is_chosen)
 
 
 # --- tables and the figure -------------------------------------------------------------------------------------------

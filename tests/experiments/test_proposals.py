@@ -123,7 +123,8 @@ def test_what_is_judged_never_moves_the_choice():
     halves = np.array([[0.9, 0.8], [0.2, 0.5], [0.0, 0.0], [0.6, 0.3], [0.7, 0.9]])
 
     def judge(errors):
-        return float(judge_chosen(errors[None], [np.array([1, 3, 4])])[0])
+        splits = errors[:, None] + np.array([[-0.3], [0.0], [0.3]])  # the choice is by their mean
+        return float(judge_chosen(splits[None], [np.array([1, 3, 4])])[0])
 
     assert judge(halves) == pytest.approx((0.5 + 0.6) / 2)  # model 1 by the first half, 3 by the second
     for half, model, gain in ((1, 1, 0.4), (0, 3, -0.35), (1, 4, 0.05), (0, 0, -0.9)):
