@@ -122,9 +122,11 @@ def test_near_tasks_that_tell_make_a_narrow_width_and_others_none():
 def test_what_is_judged_never_moves_the_choice():
     halves = np.array([[0.9, 0.8], [0.2, 0.5], [0.0, 0.0], [0.6, 0.3], [0.7, 0.9]])
 
+    noise = np.random.default_rng(0).normal(0, 0.5, (5, 3, 2))
+    noise -= noise.mean(1, keepdims=True)  # of splits: the choice is by their mean
+
     def judge(errors):
-        splits = errors[:, None] + np.array([[-0.3], [0.0], [0.3]])  # the choice is by their mean
-        return float(judge_chosen(splits[None], [np.array([1, 3, 4])])[0])
+        return float(judge_chosen((errors[:, None] + noise)[None], [np.array([1, 3, 4])])[0])
 
     assert judge(halves) == pytest.approx((0.5 + 0.6) / 2)  # model 1 by the first half, 3 by the second
     for half, model, gain in ((1, 1, 0.4), (0, 3, -0.35), (1, 4, 0.05), (0, 0, -0.9)):
