@@ -10,7 +10,7 @@ it is judged on the other half; then the other way round. With all candidates me
 * rule: two of a portfolio that is weighted by similarity, one nearest expert, repeated (`propose`);
 * domain: the rule with distances of domain embeddings in the place of Task2Vec's.
 
-    python -m experiments.proposals --out docs/results/proposals
+    python -m experiments.proposals --out docs/results/selection
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,10 +27,10 @@ from experiments import report
 from experiments.figures import style_axes
 from experiments.report import Row
 from experiments.selection import LEAVES, format_setting, list_settings, list_spaces
+from experiments.selection_figures import SYMMETRIC, find_candidates
 from task2vec import plots
-from task2vec.experts.metatask import DOMAIN, SYMMETRIC
+from task2vec.select import fit_effects
 from task2vec.select.evaluate import compare_groups, select_apart
-from task2vec.select.strategies import find_errors, fit_effects
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 COUNTS, SHOWN = range(1, 9), (1, 2, 3, 4, 5, 8)
 # The paper's space and the offline one.
 SPACES = 2
-AVERAGE_BEST, ALL = "average-best", "all"
-ORDERS = (AVERAGE_BEST, "nearest", "domain", "rule")
+AVERAGE_BEST, ALL, DOMAIN = "average-best", "all", "domain"
+ORDERS = (AVERAGE_BEST, "nearest", DOMAIN, "rule")
 # Known tasks are those of the same family, or all.
 KNOWN = {"family": "tasks of the same family known", "all": "tasks of all families known"}
 
@@ -238,9 +238,9 @@ def measure_proposals(metatask: t2v.MetaTask, setting: Setting) -> Proposals:
 def learn_orders(selected: t2v.MetaTask, known: np.ndarray) -> Callable[[int, np.ndarray], dict[str, np.ndarray]]:
     """What maps a task and its candidates to their orders, from errors on the tasks `known` and no others."""
     learned = selected.only(known)
-    errors = find_errors(learned)
+    errors = find_candidates(learned)
     effects = fill_errors(errors)[1]
-    kinds = {name: kind for name, kind in (("domain", DOMAIN), ("rule", SYMMETRIC)) if kind in learned.distances}
+    kinds = {name: kind for name, kind in ((DOMAIN, DOMAIN), ("rule", SYMMETRIC)) if kind in learned.distances}
     widths = {kind: choose_width(errors, learned.between(kind)) for kind in kinds.values()}
 
     def order(row: int, allowed: np.ndarray) -> dict[str, np.ndarray]:

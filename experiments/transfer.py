@@ -23,10 +23,8 @@ from experiments import report
 from experiments.figures import style_axes
 from experiments.report import MIN_TASKS, Row
 from experiments.selection import list_settings, list_spaces
-from experiments.selection_figures import shorten_name
+from experiments.selection_figures import SYMMETRIC, shorten_name
 from task2vec import plots
-from task2vec.distance import ALPHA
-from task2vec.experts.metatask import SYMMETRIC
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +53,7 @@ def list_transfers(metatask: t2v.MetaTask, points: Sequence[Mapping[str, Any]], 
     probe, _, method = space.rpartition(" ")
     selected = metatask.select(list_settings(metatask)[0][1], probe=probe, method=method)
     symmetric = selected.to_sources(SYMMETRIC)
-    asymmetric = symmetric - ALPHA * selected.pick_sources(selected.trivial_distances[SYMMETRIC])
+    asymmetric = symmetric - t2v.distance.ALPHA * selected.pick_sources(selected.trivial_distances[SYMMETRIC])
     errors: dict[tuple[str, str], list[float]] = {}
     for point in points:
         errors.setdefault((point["expert"], point["task"]), []).append(point["error"])
