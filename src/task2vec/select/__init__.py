@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from task2vec.select.recommend import choose_space, find_metatask, learn_bundled_scales
     from task2vec.select.report import Recommendation, Row
     from task2vec.select.scores import SCORES, SOURCE_SCORES, score_features
-    from task2vec.select.strategies import SCORE_NAMES, STRATEGIES, Prediction, Strategy, find_strategy
+    from task2vec.select.strategies import SCORE_NAMES, STRATEGIES, Prediction, Strategy, find_strategy, fit_effects
     from task2vec.select.suggestions import Suggestion, suggest_models
     from task2vec.select.zoo import CELL_COLUMNS, MODEL_COLUMNS, UNKNOWN, VARIANCES, Posterior, Variances, Zoo, read_zoo
 

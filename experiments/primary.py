@@ -1,0 +1,246 @@
+"""The comparisons of docs/results/selection/plan.md, as they were fixed before looking, with their tests and verdicts.
+
+Every comparison is made in each setting (family and training size), with one task or its whole dataset left out, in two
+spaces. Those with one task left out in the first space are the primary ones: beside their p stands Holm's. With
+`--against`, the same experts by another recipe are compared, and the verdicts that change with it.
+
+    python -m experiments.primary --bundle FILE --out DIR
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import typer
+
+import task2vec as t2v
+from experiments import report
+from experiments.proposals import KNOWN, SPACES, Setting, find_standard_error, measure_proposals
+from experiments.report import FAILS, HOLDS, Row
+from experiments.selection import LEAVES, format_setting, list_settings, list_spaces
+from task2vec import plots
+from task2vec.experts import find_shots
+from task2vec.select.evaluate import compare_groups
+
+# Better, if the paper is right, and than what.
+COMPARISONS = (
+    ("symmetric", "generic"),
+    ("asymmetric", "generic"),
+    ("asymmetric", "symmetric"),
+    ("model space published", "asymmetric"),
+    ("model space published", "generic"),
+    ("symmetric", "average_best"),
+    ("asymmetric", "average_best"),
+    ("rule, 3 measured", "average-best, 3 measured"),
+    ("rule, 5 measured", "average-best, 5 measured"),
+)
+INCONCLUSIVE = "inconclusive"
+LEVEL = 0.05
+
+
+def list_comparisons(metatask: t2v.MetaTask) -> list[Row]:
+    """All comparisons, the primary ones first, with Holm's p beside theirs."""
+    rows = []
+    for space in list_spaces(metatask)[:SPACES]:
+        for leave in LEAVES:
+            for family, shots in list_settings(metatask):
+                rows += compare_choices(metatask, space, family, shots, leave)
+                report.say(f"{space}: {format_setting(family, shots)}, {LEAVES[leave]}")
+    primary = [row for row in rows if (row["space"], row["leave"]) == (rows[0]["space"], "task")]
+    for row, p in zip(primary, adjust_holm([row["p"] for row in primary]), strict=True):
+        row["p_holm"] = float(p)
+    return rows
+
+
+def compare_choices(
+    metatask: t2v.MetaTask, space: str, family: str, shots: str, leave: Literal["task", "dataset"]
+) -> list[Row]:
+    """Every comparison in one setting: mean errors in percent, gaps in points, p over tasks and datasets, verdicts."""
+    probe, _, method = space.rpartition(" ")
+    pairs = [name for pair in COMPARISONS for name in pair]
+    names = [name for name in dict.fromkeys(pairs) if not name.endswith(" measured")]
+    where: Row = {"shots": shots, "probe": probe, "method": method, "family": family, "leave": leave}
+    found = t2v.evaluate(metatask, names, resamples=2, **where)  # its intervals are not used
+    # Strategies know the tasks of the family, or all others where its only dataset is left out; so do proposals.
+    is_alone = leave == "dataset" and len({task.dataset for task in metatask.tasks if task.family == family}) == 1
+    known = tuple(KNOWN)[is_alone]
+    proposals = measure_proposals(metatask, Setting(space, family, shots, leave, known))
+    if left_out := {name: why for name, why in found.left_out.items() if name in names}:
+        raise t2v.errors.DataError(
+            f"the plan compares '{min(left_out)}', which '{metatask.name}' lacks the data for: "
+            f"{left_out[min(left_out)]}. A plan with holes would be another plan: use a meta-task with all of it"
+        )
+    assert proposals.tasks == found.tasks, "tasks with candidates on halves of the test images, and on all of them"
+    errors = {name: outcome.errors for name, outcome in found.outcomes.items()}
+    for order, each in proposals.errors.items():
+        errors |= {f"{order}, {count} measured": values for count, values in enumerate(each, 1)}
+    rows = []
+    for number, (better, than) in enumerate(COMPARISONS, 1):
+        gaps = 100 * (errors[better] - errors[than])
+        row: Row = {"comparison": number, "better": better, "than": than, "space": space, "family": family}
+        row |= {"shots": shots, "leave": leave, "tasks": len(gaps), "better_error": 100 * errors[better].mean()}
+        row |= {"than_error": 100 * errors[than].mean()}
+        rows.append(row | judge_gaps(gaps, np.array(found.datasets)))
+    return rows
+
+
+def judge_gaps(gaps: np.ndarray, datasets: np.ndarray) -> Row:
+    """The mean gap, negative where the paper is right, its two-sided sign-flip p, and the verdict by p over tasks."""
+    p = compare_groups(gaps, np.arange(len(gaps)))
+    verdict = INCONCLUSIVE if p >= LEVEL else HOLDS if gaps.mean() < 0 else FAILS
+    row: Row = {"gap": gaps.mean(), "gap_se": find_standard_error(gaps), "p": p, "p_holm": None}
+    row["p_datasets"] = compare_groups(gaps, datasets) if len(set(datasets)) > 1 else None
+    return row | {"verdict": verdict}
+
+
+def adjust_holm(values: Sequence[float]) -> np.ndarray:
+    """p-values as Holm corrects them for being several, in the order given.
+
+    Example:
+        >>> adjust_holm([0.01, 0.5, 0.02])
+        array([0.03, 0.5 , 0.04])
+    """
+    p = np.asarray(values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
+    return adjusted
+
+
+def format_comparisons(rows: Sequence[Row]) -> str:
+    """One table in Markdown for each space and way of leaving out: comparisons down, settings across."""
+    texts = []
+    for space, by_space in report.split_rows(rows, "space").items():
+        for leave, group in report.split_rows(by_space, "leave").items():
+            settings = dict.fromkeys(format_setting(row["family"], row["shots"]) for row in group)
+            lines = [
+                [str(number), each[0]["better"], each[0]["than"], *map(_format_cell, each)]
+                for number, each in report.split_rows(group, "comparison").items()
+            ]
+            kind = "primary" if group[0]["p_holm"] is not None else "secondary"
+            texts.append(f"**{space}, {LEAVES[leave]} ({kind})**")
+            texts.append(report.format_markdown(["", "better, if the paper is right", "than", *settings], lines))
+    note = (
+        "Mean gap in points ± standard error over tasks, negative where the paper is right; two-sided p from flipping "
+        "the signs of tasks, in brackets of the means of datasets where there are several; Holm's p over all primary "
+        f"comparisons. Holds or fails: p < {LEVEL} over tasks."
+    )
+    return "\n\n".join([*texts, note])
+
+
+def _format_cell(row: Row) -> str:
+    datasets = "" if row["p_datasets"] is None else f" ({row['p_datasets']:.2g})"
+    holm = "" if row["p_holm"] is None else f", Holm {row['p_holm']:.2g}"
+    return f"**{row['verdict']}** {row['gap']:+.1f} ± {row['gap_se']:.1f}, p = {row['p']:.2g}{datasets}{holm}"
+
+
+# --- two recipes -----------------------------------------------------------------------------------------------------
+
+
+def compare_recipes(metatask: t2v.MetaTask, other: t2v.MetaTask) -> list[Row]:
+    """The same experts by two recipes on the tasks that they have not seen, by training size and kind of expert.
+
+    Errors are means over these tasks in percent, `p` is over experts, and `rho` is the mean over tasks of Spearman's
+    correlation of a task's experts by one recipe and by the other.
+    """
+    names = {model.name for model in other.models}
+    names = [model.name for model in metatask.models if model.source_fingerprint and model.name in names]
+    if len(names) < 2:
+        raise t2v.errors.UsageError(
+            f"'{metatask.name}' and '{other.name}' have {len(names)} experts of the same name, so their recipes cannot "
+            "be compared. Give --against a meta-task that was built by the same plan"
+        )
+    pair = [_pick_models(each, names) for each in (metatask, other)]
+    is_unseen = ~pair[0].has_seen
+    of_kind = np.array([model.kind for model in pair[0].models])
+    rows: list[Row] = []
+    for protocol in metatask.protocols:
+        errors = np.array([100 * each.mean_errors()[:, :, each.protocols.index(protocol)] for each in pair])
+        errors[:, ~is_unseen] = np.nan
+        for kind in ("all", *dict.fromkeys(of_kind.tolist())):
+            own = errors[:, :, (of_kind == kind) | (kind == "all")]
+            first, second = np.nanmean(own, axis=1)
+            gaps, tasks = first - second, own.swapaxes(0, 1)
+            known = [each[:, np.isfinite(each).all(0)] for each in tasks]
+            rhos = [report.spearman(*each) for each in known if each.shape[1] > 1]
+            rhos = [rho for rho in rhos if np.isfinite(rho)]
+            row: Row = {"shots": find_shots(protocol), "kind": kind, "experts": len(gaps), "error": first.mean()}
+            row |= {"other_error": second.mean(), "gap": gaps.mean(), "gap_se": find_standard_error(gaps)}
+            row |= {"p": compare_groups(gaps, np.arange(len(gaps))), "rho": float(np.mean(rhos)) if rhos else None}
+            rows.append(row)
+    return rows
+
+
+def _pick_models(metatask: t2v.MetaTask, names: Sequence[str]) -> t2v.MetaTask:
+    columns = {model.name: column for column, model in enumerate(metatask.models)}
+    return metatask.only(range(len(metatask.tasks)), [columns[name] for name in names])
+
+
+def share_embeddings(metatask: t2v.MetaTask, other: t2v.MetaTask) -> t2v.MetaTask:
+    """The other meta-task with the embeddings of the first: they are of the same tasks, whatever the recipe."""
+    if _list_fingerprints(metatask) != _list_fingerprints(other):
+        raise t2v.errors.UsageError(
+            f"the tasks and source tasks of '{metatask.name}' and '{other.name}' differ, so their recipes cannot be "
+            "compared by the same distances. Give --against a meta-task that was built by the same plan"
+        )
+    names = ("embeddings", "domains", "distances", "trivial_distances", "norms")
+    return replace(other, **{name: getattr(metatask, name) for name in names})
+
+
+def _list_fingerprints(metatask: t2v.MetaTask) -> list[str]:
+    return [task.fingerprint for task in (*metatask.tasks, *metatask.source_tasks)]
+
+
+def list_changes(rows: Sequence[Row], others: Sequence[Row]) -> list[str]:
+    """The primary comparisons whose verdict the other recipe changes, in words."""
+    texts = []
+    for row, other in zip(rows, others, strict=True):
+        if row["p_holm"] is not None and row["verdict"] != other["verdict"]:
+            setting = format_setting(row["family"], row["shots"])
+            words = f"{row['better']} against {row['than']}, {setting}: {row['verdict']} {row['gap']:+.1f}"
+            texts.append(f"{words}, by the other recipe {other['verdict']} {other['gap']:+.1f}")
+    return texts
+
+
+def format_recipes(rows: Sequence[Row], changes: Sequence[str]) -> str:
+    """The comparison of recipes in Markdown, and the verdicts that change."""
+    lines = []
+    for row in rows:
+        errors = (f"{row[key]:.1f}" for key in ("error", "other_error"))
+        rho = "" if row["rho"] is None else f"{row['rho']:.2f}"
+        gap = f"{row['gap']:+.1f} ± {row['gap_se']:.1f}"
+        lines.append([row["shots"], row["kind"], str(row["experts"]), *errors, gap, f"{row['p']:.2g}", rho])
+    header = ["train", "experts", "number", "error (%)", "other recipe", "gap", "p", "rank correlation"]
+    listed = "\n".join(f"* {text}" for text in changes) or "None."
+    return f"{report.format_markdown(header, lines)}\n\n**Primary verdicts that change**\n\n{listed}"
+
+
+# --- command line ----------------------------------------------------------------------------------------------------
+
+
+def primary(
+    out: Annotated[Path, typer.Option(help="Folder for the tables.")] = Path("task2vec-primary"),
+    bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: that of experts.")] = None,
+    against: Annotated[Path | None, typer.Option(help="A meta-task of the same experts by another recipe.")] = None,
+) -> None:
+    """The comparisons that were fixed before looking, with their verdicts."""
+    metatask, folder = report.load_bundle(bundle), plots.make_folder(out)
+    rows = list_comparisons(metatask)
+    report.write_rows(rows, folder / "primary.csv")
+    texts = [format_comparisons(rows)]
+    report.write_text(folder / "primary.md", texts[0])
+    if against is not None:
+        other = share_embeddings(metatask, report.load_bundle(against))
+        recipes = compare_recipes(metatask, other)
+        report.write_rows(recipes, folder / "recipes.csv")
+        texts.append(format_recipes(recipes, list_changes(rows, list_comparisons(other))))
+        report.write_text(folder / "recipes.md", texts[1])
+    report.print_claims([], [folder], *texts)
+
+
+app = report.make_app(primary)
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,170 @@
+"""The paper's transfer distance (Achille 2019, section 3) against the distances between embeddings.
+
+    D_ft(a -> b) = (E[l_ab] - E[l_b]) / E[l_b]
+
+l_ab is the error on task b of an expert for task a that was fine-tuned on b as a whole, l_b that of the generic network
+after the same fine-tuning; expectations are means over seeds. Below 0 the expert is the better start. Models are chosen
+for a task, so correlations are within a task, over the experts that have not seen it, and averaged over tasks: what
+tasks differ in does not count. The baseline knows no distance: it is the mean D_ft of the expert on the other tasks.
+
+    python -m experiments.transfer --bundle FILE --out DIR
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from scipy.stats import rankdata
+
+import task2vec as t2v
+from experiments import report
+from experiments.figures import style_axes
+from experiments.report import MIN_TASKS, Row
+from experiments.selection import list_settings, list_spaces
+from experiments.selection_figures import SYMMETRIC, shorten_name
+from task2vec import plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEASURES = {"d_sym": "symmetric distance", "d_asym": "asymmetric distance", "average": "average on the other tasks"}
+DRAWS = 10_000
+
+
+def find_transfers(metatask: t2v.MetaTask) -> list[Mapping[str, Any]]:
+    """The errors of fine-tuned networks by expert, task and seed.
+
+    Meta-tasks from before there were `transfers` have some among the curves by training size.
+    """
+    curves = metatask.info.get("curves", ())
+    tuned = [point for point in curves if (point["way"], point["train"]) == ("tuned", "half")]
+    if not (points := metatask.info.get("transfers") or tuned):
+        raise t2v.errors.DataError(
+            f"the meta-task '{metatask.name}' has no errors of experts that were fine-tuned on its tasks "
+            "(info['transfers']), so no transfer distance is known. Measure them: python -m experiments.metatask.build"
+        )
+    return points
+
+
+def list_transfers(metatask: t2v.MetaTask, points: Sequence[Mapping[str, Any]], space: str) -> list[Row]:
+    """D_ft and the distances from every expert's source task (a) to every task (b) that it was fine-tuned on."""
+    probe, _, method = space.rpartition(" ")
+    selected = metatask.select(list_settings(metatask)[0][1], probe=probe, method=method)
+    symmetric = selected.to_sources(SYMMETRIC)
+    asymmetric = symmetric - t2v.distance.ALPHA * selected.pick_sources(selected.trivial_distances[SYMMETRIC])
+    errors: dict[tuple[str, str], list[float]] = {}
+    for point in points:
+        errors.setdefault((point["expert"], point["task"]), []).append(point["error"])
+    sources = {task.fingerprint: task.name for task in (*selected.tasks, *selected.source_tasks)}
+    numbers = {task.name: number for number, task in enumerate(selected.tasks)}
+    generic = "" if selected.generic is None else selected.models[selected.generic].name
+    rows: list[Row] = []
+    for column, model in enumerate(selected.models):
+        for name in (name for expert, name in errors if expert == model.name and selected.source_rows[column] >= 0):
+            loss, base = (float(np.mean(errors.get((expert, name), np.nan))) for expert in (model.name, generic))
+            if not base > 0:
+                raise t2v.errors.DataError(
+                    f"the error of the generic network after fine-tuning on '{name}' is {base:g} (nan: not measured), "
+                    "and the transfer distance is relative to it. Measure it, or leave the task out of `transfers`"
+                )
+            place = numbers[name], column
+            row: Row = {"expert": model.name, "a": sources[model.source_fingerprint or ""], "b": name}
+            row |= {"d_ft": (loss - base) / base, "d_sym": symmetric[place], "d_asym": asymmetric[place]}
+            rows.append(row | {"seen": int(selected.has_seen[place])})
+    for row in rows:
+        others = [each["d_ft"] for each in rows
+                  if each["expert"] == row["expert"] and each["b"] != row["b"] and not each["seen"]]  # fmt: skip
+        row["average"] = float(np.mean(others)) if others else None
+    return rows
+
+
+def correlate_transfers(rows: Sequence[Row], measure: str) -> Row:
+    """Spearman's correlation of D_ft and a measure within tasks, averaged over them.
+
+    The interval is of 95% over samples of tasks; p is two-sided, from permuting the experts within tasks.
+    """
+    unseen = [row for row in rows if not row["seen"] and row["average"] is not None]
+    pairs = {task: [_scale_ranks(own, key) for key in (measure, "d_ft")]
+             for task, own in report.split_rows(unseen, "b").items() if len(own) >= MIN_TASKS}  # fmt: skip
+    found: Row = {"measure": MEASURES[measure], "tasks": len(pairs)}
+    found["pairs"] = sum(len(ranks) for ranks, _ in pairs.values())
+    if not pairs:
+        return found | dict.fromkeys(("rho", "low", "high", "p")) | {"by_task": {}}
+    rng = np.random.default_rng(0)
+    rhos = np.array([ranks @ others for ranks, others in pairs.values()])
+    low, high = np.quantile(rng.choice(rhos, (DRAWS, len(rhos))).mean(1), [0.025, 0.975])
+    drawn = np.mean([rng.permuted(np.tile(own, (DRAWS, 1)), axis=1) @ ranks for ranks, own in pairs.values()], axis=0)
+    hits = int((np.abs(drawn) >= abs(rhos.mean()) - 1e-12).sum())
+    found |= {"rho": float(rhos.mean()), "low": float(low), "high": float(high), "p": (1 + hits) / (1 + DRAWS)}
+    return found | {"by_task": dict(zip(pairs, rhos.tolist(), strict=True))}
+
+
+def _scale_ranks(rows: Sequence[Row], key: str) -> np.ndarray:
+    """Ranks of a column with mean 0 and length 1: the product of two is Spearman's correlation; 0 if all are equal."""
+    ranks = rankdata([row[key] for row in rows])
+    ranks -= ranks.mean()
+    length = float(np.linalg.norm(ranks))
+    return ranks / length if length else ranks
+
+
+def format_transfers(results: Sequence[Row]) -> str:
+    """The correlations in Markdown, averaged and task by task."""
+    lines = []
+    for row in results:
+        p = "-" if row["p"] is None else f"{row['p']:.2g}"
+        own = (f"{rho:.2f}" for rho in row["by_task"].values())
+        lines.append([row["measure"], _format_rho(row), p, str(row["tasks"]), str(row["pairs"]), *own])
+    note = (
+        "Spearman's correlation with D_ft within a task, over the experts that have not seen it, averaged over tasks, "
+        "with a 95% bootstrap interval over tasks; two-sided p from permuting the experts within tasks. Positive: "
+        "experts of near source tasks are the better start."
+    )
+    header = ["D_ft against", "rho", "p", "tasks", "pairs", *map(shorten_name, results[0]["by_task"])]
+    return f"{report.format_markdown(header, lines)}\n\n{note}"
+
+
+def _format_rho(row: Row) -> str:
+    return "-" if row["rho"] is None else f"{row['rho']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+
+
+def draw_transfers(rows: Sequence[Row], results: Sequence[Row]) -> "Figure":
+    """A panel for each measure: it to the right, D_ft up, a colour for each task."""
+    figure = report.open_figure(2.9)
+    panels = figure.subplots(1, len(MEASURES), sharey=True)
+    unseen = report.split_rows((row for row in rows if not row["seen"] and row["average"] is not None), "b")
+    looks = plots.choose_looks(list(unseen))
+    for axes, measure, result in zip(panels, MEASURES, results, strict=True):
+        for task, own in unseen.items():
+            x, y = ([row[key] for row in own] for key in (measure, "d_ft"))
+            style: dict[str, Any] = {"color": looks[task].colour, "marker": looks[task].mark, "alpha": 0.8}
+            label = shorten_name(task) if axes is panels[0] else None
+            axes.scatter(x, y, s=12, linewidths=0.3, edgecolors="white", label=label, **style)
+        axes.axhline(0, color=plots.GREY, linewidth=0.8)
+        style_axes(axes, MEASURES[measure], "transfer distance D_ft" if axes is panels[0] else "")
+        axes.set_title(f"within tasks: ρ = {_format_rho(result)}", fontsize=7.5, color=plots.INK, loc="left")
+    figure.legend(loc="outside lower center", ncols=7, fontsize=7, frameon=False, handletextpad=0.1)
+    return figure
+
+
+def transfer(
+    out: Annotated[Path, typer.Option(help="Folder for the tables and the figure.")] = Path("task2vec-transfer"),
+    bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: that of experts.")] = None,
+) -> None:
+    """The transfer distance D_ft against the distances between embeddings."""
+    metatask = report.load_bundle(bundle)
+    rows = list_transfers(metatask, find_transfers(metatask), list_spaces(metatask)[0])
+    folder = plots.make_folder(out)
+    results = [correlate_transfers(rows, measure) for measure in MEASURES]
+    report.write_rows(rows, folder / "transfer.csv")
+    text = format_transfers(results)
+    report.write_text(folder / "transfer.md", text)
+    plots.save_picture(draw_transfers(rows, results), folder / "transfer.png")
+    report.print_claims([], [folder], text)
+
+
+app = report.make_app(transfer)
+
+if __name__ == "__main__":
+    app()
