@@ -69,8 +69,8 @@ def make_class_family(folder: Path, *, images: int, most: int, rng: np.random.Ge
     family = make_taxon_family(Dataset(whole, classes, folder), ["class"], images=images, most=most, rng=rng)
     if family is None:
         raise DataError(
-            f"'{folder}' has fewer than {MIN_LABEL_SETS} classes of {2 * MIN_IMAGES} images, so its attributes cannot be "
-            "told apart on two sets of images. Leave it out of --label-sets."
+            f"'{folder}' has fewer than {MIN_LABEL_SETS} classes of {2 * MIN_IMAGES} images, so its attributes cannot "
+            "be told apart on two sets of images. Leave it out of --label-sets."
         )
     return family
 
