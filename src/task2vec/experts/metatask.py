@@ -87,11 +87,12 @@ class ModelInfo:
         params: number of parameters.
         gmacs: billions of multiply-accumulate operations per image.
         is_repeat: whether it repeats the training of another model, to measure the noise.
-        location: "timm:NAME", "torchvision:NAME" or the path of a file; None where the weights are not available.
+        location: "timm:NAME", "torchvision:NAME" (a tag of its weights may follow a dot), or the path of a file; None
+            where the weights are not available.
         size: side of the images, in pixels, that its errors are of; None for the network's own.
         source_dataset: the dataset that the images of the source task come from.
         recipe: how it was fine-tuned, such as "achille2019", "fast", or "fast-1"; empty if it was not.
-        weights_origin: where its pretrained weights come from, if they are not those that a library has under that name.
+        weights_origin: where its pretrained weights come from, if no library has them under any name.
         entry: its entry, if it comes from a library.
     """
 
@@ -811,7 +812,7 @@ def has_weights(location: str) -> bool:
     cache_home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     if library == "torchvision":
         home = Path(os.environ.get("TORCH_HOME", cache_home / "torch")).expanduser()
-        return any((home / "hub" / "checkpoints").glob(f"{name}-*.pth"))
+        return any((home / "hub" / "checkpoints").glob(f"{name.partition('.')[0]}-*.pth"))
     hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", cache_home / "huggingface")) / "hub"))
     tag = "" if "." in name else "*"  # without a tag, any will do
     return any(hub.expanduser().glob(f"models--timm--{name}{tag}/snapshots/*/*"))

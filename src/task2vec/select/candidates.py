@@ -143,8 +143,10 @@ def _build(name: str, size: int | None) -> "tuple[nn.Module, int]":
     if library == "torchvision":
         import torchvision
 
-        own = torchvision.models.get_model_weights(model).DEFAULT.transforms().crop_size[0]  # type: ignore[attr-defined]
-        return torchvision.models.get_model(model, weights=None), size or own
+        from task2vec.probe.load import find_torchvision_enum
+
+        own = find_torchvision_enum(model).transforms().crop_size[0]
+        return torchvision.models.get_model(model.partition(".")[0], weights=None), size or own
     import timm
 
     network = timm.create_model(model, pretrained=False)

@@ -251,7 +251,9 @@ def choose_space(evidence: Evidence = None, library: Library | None = None, prob
         for like in spaces:
             if probe in (None, like.probe):
                 return like
-        weights = f" with weights that a library has; those of the known tasks are {lost[probe]}" if probe in lost else ""
+        weights = (
+            f" with weights that a library has; those of the known tasks are {lost[probe]}" if probe in lost else ""
+        )
         known = "; ".join(dict.fromkeys(map(format_space, spaces))) or "none"
         raise UsageError(
             f"no errors are known for tasks embedded by '{probe}' (--probe){weights}, so your task would have no "

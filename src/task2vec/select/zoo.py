@@ -322,7 +322,10 @@ def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
     library, _, name = location.partition(":")
     names = [location, name]
     if library == "torchvision":
-        names += [f"{name}.tv2_in1k", f"{name}.tv_in1k"]
+        network, _, tag = name.partition(".")
+        first = [f"torchvision:{network}", f"{network}.tv_in1k"]  # those of the zoo have its first weights
+        second = [f"{network}.tv2_in1k"]
+        names = {"": [location, *second, *first], "IMAGENET1K_V1": first, "IMAGENET1K_V2": second}.get(tag, [])
     elif location in ARCHITECTURES.values():  # without importing timm
         names.append(f"{name}.in1k")
     elif library == "timm" and not zoo.numbers.keys() & names:
