@@ -15,6 +15,7 @@ from torch import nn
 
 from task2vec.errors import ProbeError, ResourceError, WeightsError, WeightsNotFoundError
 from task2vec.probe import list_probes, load_probe, read_weights
+from task2vec.probe.load import find_torchvision_enum
 from task2vec.probe.probe import find_head_name
 from task2vec.probe.weights import OFFLINE_PACKAGES, read_offline_package
 from tests.cases import Encoder, Odd
