@@ -10,12 +10,15 @@ those of the other images.
 import colorsys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 import task2vec as t2v
 from experiments.collection import Dataset
+from task2vec.errors import DataError
+from task2vec.experts import features_of_tasks
 
 # A label set needs so many images on either side in each set, and a family so many label sets.
 MIN_IMAGES, MIN_LABEL_SETS = 10, 4
@@ -59,6 +62,19 @@ def make_taxon_family(
     return make_family(dataset.images, labels, sets)
 
 
+def make_class_family(folder: Path, *, images: int, most: int, rng: np.random.Generator) -> Family:
+    """The attributes "is it X?" for the largest classes of a folder; a DataError if it has too few of them."""
+    whole = t2v.read_folder(folder)
+    classes = tuple({"class": name, "class_dir": name} for name in whole.classes)
+    family = make_taxon_family(Dataset(whole, classes, folder), ["class"], images=images, most=most, rng=rng)
+    if family is None:
+        raise DataError(
+            f"'{folder}' has fewer than {MIN_LABEL_SETS} classes of {2 * MIN_IMAGES} images, so its attributes cannot "
+            "be told apart on two sets of images. Leave it out of --label-sets."
+        )
+    return family
+
+
 def make_painted_family(*, images: int, seed: int) -> Family:
     """The attributes of painted images, independent of one another.
 
@@ -83,6 +99,19 @@ def make_family(whole: t2v.Task, labels: Mapping[str, np.ndarray], sets: Sequenc
             about = {"name": f"{whole.name} {name}, set {number}", "classes": (f"not {name}", name), "notes": ()}
             tasks.append(replace(chosen, targets=targets, **about))
     return Family(whole.name, tuple(labels), tuple(tasks))
+
+
+def measure_class_means(family: Family, probe: t2v.Probe, *, device: str | None = None) -> np.ndarray:
+    """(tasks, features) squared differences of the mean features of both classes of every task.
+
+    It is the simplest embedding that sees the labels: the network runs once over the images, without a head and
+    without a backward pass. Squared, since which of the two classes comes first means nothing.
+    """
+    found = []
+    for task, features in zip(family.tasks, features_of_tasks(probe, family.tasks, device=device), strict=True):
+        rows, is_positive = features.cpu().numpy().astype(np.float64), task.targets == 1
+        found.append((rows[is_positive].mean(axis=0) - rows[~is_positive].mean(axis=0)) ** 2)
+    return np.array(found)
 
 
 def draw_sets(task: t2v.Task, count: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,13 @@ from experiments.agreement import ALL, WITHIN, Agreement, agree, agree_within, n
 from experiments.collection import Collection, Dataset, read_collection
 from experiments.embeddings import embed_all
 from experiments.figures import curve_area, draw_neighbourhoods, draw_norms
-from experiments.label_sets import Family, make_painted_family, make_taxon_family
+from experiments.label_sets import (
+    Family,
+    make_class_family,
+    make_painted_family,
+    make_taxon_family,
+    measure_class_means,
+)
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 
@@ -39,6 +45,8 @@ ABOVE: dict[str, Mapping[str, str]] = {
 }
 DOMAIN = "domain"
 COSINE = f"{DOMAIN}, cosine"
+# Distances between squared differences of class means: of pooled features, without a head and a backward pass.
+CLASS_MEANS, CLASS_MEAN_KINDS = "class means", ("cosine", "symmetric")
 # Kinds of neighbours: of the same dataset, of the same group, of the same group among those of the same dataset.
 SAME_DATASET, SAME_GROUP, SAME_GROUP_WITHIN = "same dataset", "same group", "same group within dataset"
 # A finding that chance gives more rarely than this counts.
@@ -177,6 +185,17 @@ def measure_domains(domains: Sequence[t2v.DomainEmbedding]) -> Spaces:
     }
 
 
+def measure_vectors(vectors: np.ndarray) -> Spaces:
+    """Distances between squared differences of class means, by kind; features that are 0 in both do not count."""
+    with np.errstate(divide="ignore"):
+        logs, spaces = np.log(vectors), {}
+    for name in CLASS_MEAN_KINDS:
+        kind = t2v.distance.KINDS[name]
+        rows = [[kind.from_counted(a, b, np.isfinite(a) | np.isfinite(b)) for b in logs] for a in logs]
+        spaces[f"{CLASS_MEANS}, {name}"] = _make_square(rows)
+    return spaces
+
+
 def _make_square(values: Any) -> np.ndarray:
     """Exactly symmetric, with zeros on the diagonal."""
     values = np.array(values, dtype=np.float64)
@@ -275,13 +294,16 @@ def list_pairs(comparison: Comparison) -> list[Row]:
 
 
 def compare_label_sets(
-    family: Family, embedded: Embedded, *, permutations: int = 9999, seed: int = 0
+    family: Family, embedded: Embedded, class_means: np.ndarray, *, permutations: int = 9999, seed: int = 0
 ) -> tuple[list[Row], list[Row], list[Row]]:
-    """A row per space of how well label sets are found again, a row per pair in the main spaces, and a row per task."""
+    """A row per space of how well label sets are found again, a row per pair in the main spaces, and a row per task.
+
+    `class_means` is what `measure_class_means` returns: the squared differences of the means of the two classes.
+    """
     k, names = len(family.attributes), family.attributes
     # Every task on a set of images has the domain of that set; those of the first and the last should be one.
     domains = {n: np.repeat(np.repeat(m, k, 0), k, 1) for n, m in measure_domains(embedded.domains[::k]).items()}
-    spaces = measure_spaces(embedded) | domains
+    spaces = measure_spaces(embedded) | domains | measure_vectors(class_means)
     pairs = [(embedded.domains[place], embedded.domains[place + k - 1]) for place in (0, k)]
     changed = sum(int(((a.mean != b.mean) | (a.second_moment != b.second_moment)).sum()) for a, b in pairs)
     about = {"images_per_set": len(family.tasks[0]), "domain_features_changed": changed}
@@ -290,7 +312,7 @@ def compare_label_sets(
         for name, matrix in spaces.items()
     ]
     listed = []
-    for space in (name for name in spaces if "," not in name or name == COSINE):
+    for space in (name for name in spaces if "," not in name or name == COSINE or name.startswith(CLASS_MEANS)):
         for i, j in combinations(range(2 * k), 2):
             kind = "beside" if i // k == j // k else "same" if i % k == j % k else "other"
             row = {"family": family.name, "space": space, "kind": kind, "sets": f"{i // k + 1}{j // k + 1}"}
@@ -418,6 +440,9 @@ def taxonomy(
     out: Annotated[Path, typer.Option(help="Folder for embeddings, figures and tables.")] = Path("task2vec-taxonomy"),
     probe: Annotated[str, typer.Option(help="A timm or torchvision model.")] = "tf_efficientnet_lite0",
     weights: Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")] = None,
+    label_sets: Annotated[
+        list[Path] | None, typer.Option(help="A folder of classes: each of the largest against the rest. Repeat it.")
+    ] = None,
     size: Annotated[int, typer.Option(min=1, help="Side of the images in pixels.")] = 64,
     max_samples: Annotated[int, typer.Option(min=1, help="(Image, label) pairs per embedding.")] = 24,
     method: Annotated[list[str] | None, typer.Option(help="Repeat it for more; default: robust and direct.")] = None,
@@ -450,11 +475,15 @@ def taxonomy(
             columns = list(choose_ranks(dataset).values())
             family = make_taxon_family(dataset, columns, images=IMAGES, most=MOST_LABEL_SETS, rng=rng)
             families += [] if family is None else [family]
+    for number, place in enumerate(label_sets or []):
+        rng = np.random.default_rng([seed, 22, number])
+        families.append(make_class_family(place, images=IMAGES, most=MOST_LABEL_SETS, rng=rng))
     families.append(make_painted_family(images=PAINTED, seed=seed))
     found = []
     for family in families:
         embedded = embed_tasks(family.tasks, network, place, settings=settings[:1], device=device)
-        found.append(compare_label_sets(family, embedded, **options))
+        class_means = measure_class_means(family, network, device=device)
+        found.append(compare_label_sets(family, embedded, class_means, **options))
     rows, pairs, described = ([row for each in found for row in each[part]] for part in range(3))
     claims = make_claims(comparison, rows)
     tables = {"attributes": rows, "attribute_distances": pairs, "attribute_tasks": described}

@@ -53,8 +53,17 @@ SPACES: dict[str, Space] = {
 }  # fmt: skip
 NETWORKS = ("tf_efficientnet_lite0", "tf_efficientnet_lite1", "tf_efficientnet_lite2", "resnet34", "mobilenet_v2",
             "resnet50_keras", "vgg16_features")  # fmt: skip
-# Where they can be loaded from; the others are not published in this form.
-LOCATIONS = {name: f"timm:{name}" for name in NETWORKS[:3]} | {name: f"torchvision:{name}" for name in NETWORKS[3:5]}
+# Where they can be loaded from. The file of MobileNetV2 has torchvision's first weights (286 epochs of batches of 256),
+# and without a tag its second ones would be loaded.
+LOCATIONS = {name: f"timm:{name}" for name in NETWORKS[:3]}
+LOCATIONS |= {"mobilenet_v2": "torchvision:mobilenet_v2.IMAGENET1K_V1"}
+# Where the weights of the others come from: no library has these, whatever it has under their names.
+ORIGINS = {
+    "resnet34": "the body of a published moderation model, its batch-norm statistics re-estimated on 800 ImageNet "
+    "images",
+    "resnet50_keras": "those of Keras, under other names and for images of another scale",
+    "vgg16_features": "the convolutions alone, from packages for perceptual similarity",
+}
 # Fine-tuned as a whole, and what tasks are embedded by.
 TUNED = ("tf_efficientnet_lite0", "resnet34")
 NETWORK_SPACES: dict[str, Space] = {f"{name} robust": (name, "robust", SIZE) for name in TUNED}

@@ -12,10 +12,19 @@ from experiments.agreement import ALL, WITHIN, Agreement
 from experiments.collection import read_collection
 from experiments.embeddings import embed_all, read_committed
 from experiments.figures import curve_area, draw_neighbourhoods, draw_norms, neighbourhood_curve
-from experiments.label_sets import draw_sets, make_family, make_painted_family, make_taxon_family
+from experiments.label_sets import (
+    draw_sets,
+    make_class_family,
+    make_family,
+    make_painted_family,
+    make_taxon_family,
+    measure_class_means,
+)
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR
 from experiments.taxonomy import Comparison, build_tree, embed_tasks, make_claims
-from tests.experiments.material import ROOT, read_csv, run, write_collection
+from task2vec.errors import DataError
+from tests.experiments.material import ROOT, read_csv, run, write_collection, write_shades
+from tests.oracles import distances
 from tests.oracles.distances import slow_curve
 from tests.plots.spaces import make_space
 from tests.tiny_probe import make_tiny
@@ -128,13 +137,45 @@ def test_verdicts_on_label_sets(ours, domains, verdicts):
 def test_domains_of_label_sets_are_one_and_distances_are_compared(tmp_path):
     family = make_painted_family(images=8, seed=0)
     embedded = embed_tasks(family.tasks, make_tiny(), tmp_path, settings=SMALL, device="cpu")
-    rows, pairs, tasks = taxonomy.compare_label_sets(family, embedded, permutations=99)
+    class_means = measure_class_means(family, make_tiny(), device="cpu")
+    rows, pairs, tasks = taxonomy.compare_label_sets(family, embedded, class_means, permutations=99)
     assert rows[0]["space"] == "robust" and rows[0]["domain_features_changed"] == 0
     blind = next(row for row in rows if row["space"] == "domain, cosine")
     assert blind["rate"] == pytest.approx(1 / 6) and blind["beside"] == 0.0
     kinds = [pair["kind"] for pair in pairs if pair["space"] == "robust"]
     assert (len(kinds), kinds.count("same"), kinds.count("beside")) == (66, 6, 30)
     assert [(row["set"], row["positive"]) for row in tasks] == [(1, 4)] * 6 + [(2, 4)] * 6
+
+
+def test_class_means_are_those_of_the_features_and_their_distances_those_of_the_definition():
+    family, probe = make_painted_family(images=8, seed=0), make_tiny()
+    found = measure_class_means(family, probe, device="cpu")
+    assert found.shape == (12, probe.feature_dim)
+    for task, vector in zip(family.tasks, found, strict=True):  # one image at a time, in the order of the task
+        pixels = [
+            probe.preprocess.normalise(probe.preprocess(task.images.load(n))[None], torch.float32) for n in range(8)
+        ]
+        rows = [probe.network(one)[0].tolist() for one in pixels]
+        for place, value in enumerate(vector):
+            means = [np.mean([row[place] for row, t in zip(rows, task.targets, strict=True) if t == k]) for k in (0, 1)]
+            assert value == pytest.approx((means[0] - means[1]) ** 2, rel=1e-3, abs=1e-9)
+    vectors = np.array([[1.0, 2.0, 0.0, 4.0], [3.0, 0.5, 0.0, 1.0], [1.0, 2.0, 0.0, 0.0]])  # a feature dead in all
+    kept = [[1.0, 2.0, 4.0], [3.0, 0.5, 1.0], [1.0, 2.0, 0.0]]
+    for kind, matrix in taxonomy.measure_vectors(vectors).items():
+        slow = {"class means, cosine": distances.cosine, "class means, symmetric": distances.symmetric}[kind]
+        np.testing.assert_allclose(matrix, [[slow(a, b) if a != b else 0 for b in kept] for a in kept], atol=1e-12)
+
+
+def test_each_of_the_largest_classes_of_a_folder_against_the_rest(tmp_path):
+    for number, count in enumerate((30, 24, 22, 21, 20, 8)):
+        write_shades(tmp_path / "whole" / f"c{number}", (40 * number, 128, 128), count, np.random.default_rng(number))
+    family = make_class_family(tmp_path / "whole", images=60, most=4, rng=np.random.default_rng(0))
+    assert family.attributes == ("c0", "c1", "c2", "c3") and len(family.tasks) == 8
+    assert [task.counts[1] for task in family.tasks[:4]] == [task.counts[1] for task in family.tasks[4:]]
+    for path in (tmp_path / "whole").glob("c[123]"):
+        path.rename(tmp_path / path.name)
+    with pytest.raises(DataError, match=r"fewer than 4 classes of 20 images.* Leave it out of --label-sets"):
+        make_class_family(tmp_path / "whole", images=60, most=4, rng=np.random.default_rng(0))
 
 
 @pytest.mark.long

@@ -1,10 +1,13 @@
 """A measured meta-task comes back from disk as it was, and is cut by family without mixing rows up."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from experiments.metatask.plan import LOCATIONS, ORIGINS
+from task2vec.embedding.embedding import pack_arrays, unpack_arrays
 from task2vec.errors import DataError, UsageError
 from task2vec.experts import load_metatask
 from task2vec.experts import metatask as module
@@ -24,6 +27,37 @@ def metatask():
         prior = np.repeat([1e-9 * (number + 1), 2e-9], [20, 10])
         embeddings.append(replace(one, fisher=fisher, prior=prior, layers=LAYERS))
     return replace(whole, embeddings={"net robust": embeddings}, errors=np.asfortranarray(whole.errors))
+
+
+def test_the_origin_of_weights_and_the_recipe_of_experts_are_kept_and_older_files_have_none(metatask, tmp_path):
+    models = [replace(one, recipe=f"recipe {n}", weights_origin=f"from {n}") for n, one in enumerate(metatask.models)]
+    file = replace(metatask, models=tuple(models)).save(tmp_path / "m.safetensors")
+    assert load_metatask(file).models == tuple(models)
+    header, arrays = unpack_arrays(file.read_bytes())
+    header["models"] = [
+        {k: v for k, v in one.items() if k not in ("recipe", "weights_origin")} for one in header["models"]
+    ]
+    file.write_bytes(pack_arrays(header, arrays))
+    assert {(one.recipe, one.weights_origin) for one in load_metatask(file).models} == {("", "")}
+
+
+def test_no_file_says_that_its_resnet34_is_that_of_a_library():
+    for file, recipes in (
+        (None, {""}), ("experts", {"", "fast-1", "achille2019"}), ("domain_experts", {"", "fast"})
+    ):  # fmt: skip
+        path = Path(__file__).parents[2] / "experiments" / "metatask" / f"{file}.safetensors"
+        found = module.bundled_metatask() if file is None else load_metatask(path)
+        for model in found.models:
+            assert model.weights_origin == ORIGINS.get(model.network, "") and model.location == LOCATIONS.get(
+                model.name
+            )
+            assert (model.recipe == "achille2019") == model.name.endswith(" (achille2019)")
+            assert bool(model.recipe) == (model.source_task is not None)
+        assert {model.recipe for model in found.models} == recipes
+        generic = found.models[found.generic]
+        assert generic.load == f"no library has its weights: {ORIGINS['resnet34']}" and not generic.is_loadable
+        experts = [one for one in found.models if one.source_task]
+        assert {one.load for one in experts} <= {"train it: task2vec train-expert FOLDER"}
 
 
 def test_a_meta_task_comes_back_from_disk(metatask, tmp_path):

@@ -15,6 +15,7 @@ from torch import nn
 
 from task2vec.errors import ProbeError, ResourceError, WeightsError, WeightsNotFoundError
 from task2vec.probe import list_probes, load_probe, read_weights
+from task2vec.probe.load import find_torchvision_enum
 from task2vec.probe.probe import find_head_name
 from task2vec.probe.weights import OFFLINE_PACKAGES, read_offline_package
 from tests.cases import Encoder, Odd
@@ -167,6 +168,30 @@ def test_torchvision_from_its_cache_runs_as_it_was_trained(empty_caches):
     assert probe.source.startswith("torch cache") and probe.feature_dim == 1024
     assert not any("aux" in layer.name for layer in probe.layers)
     assert "torchvision:googlenet" in [row["name"] for row in list_probes()]
+
+
+def test_the_papers_probes_have_the_first_weights_of_torchvision_and_a_tag_selects_others(empty_caches):
+    for name in ("resnet34", "vgg13", "densenet121"):
+        assert find_torchvision_enum(name).name == "IMAGENET1K_V1"
+    second = put_checkpoint(empty_caches, "mobilenet_v2")
+    first = torchvision.models.get_model_weights("mobilenet_v2").IMAGENET1K_V1
+    refuse(WeightsNotFoundError, f"copy {first.url}", load_probe, "torchvision:mobilenet_v2.IMAGENET1K_V1")
+    other = random_torchvision("mobilenet_v2")
+    other.features[18][0].weight.data.neg_()
+    save(other, empty_caches / "torch" / "hub" / "checkpoints" / Path(first.url).name)
+    usual, tagged = (load_probe(f"torchvision:mobilenet_v2{tag}") for tag in ("", ".IMAGENET1K_V1"))
+    weights = [one.network.state_dict()["features.18.0.weight"] for one in (usual, tagged)]
+    assert torch.equal(weights[0], second.features[18][0].weight) and torch.equal(
+        weights[1], other.features[18][0].weight
+    )
+    assert not torch.equal(*weights)
+    assert (usual.source[-3:], usual.preprocess.resize) == ("V2)", 232)
+    assert (tagged.source[-3:], tagged.preprocess.resize, tagged.name) == ("V1)", 256, "mobilenet_v2.IMAGENET1K_V1")
+    names = {"torchvision:mobilenet_v2", "torchvision:mobilenet_v2.IMAGENET1K_V1"}
+    assert names <= {row["name"] for row in list_probes()}
+    refuse(
+        ProbeError, r"Did you mean .*mobilenet_v2\.IMAGENET1K_V2", load_probe, "torchvision:mobilenet_v2.IMAGENET1K_V3"
+    )
 
 
 def test_a_classifier_that_is_a_convolution_is_removed(empty_caches):

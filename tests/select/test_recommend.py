@@ -205,6 +205,27 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
         recommend(source, evidence=world, library=library, candidates=[file])
 
 
+def test_weights_that_no_library_has_are_evidence_but_no_candidate(world):
+    about = {"location": None, "weights_origin": "the body of another model"}
+    models = (replace(world.models[0], name="resnet34", **about), *world.models[1:])
+    lost = replace(world, models=models)
+    advice = ask(lost)
+    assert set(names_of(advice.rows)) == LOADABLE - {"generic resnet34"} and "errors of 6 models" in advice.known
+    assert [row.error for row in advice.rows] == [
+        row.error for row in ask(world).rows if row.model != "generic resnet34"
+    ]
+    # A name stands for what it loads, of which no error is known.
+    for name, home in (("resnet34", "timm"), ("torchvision:resnet34", "torchvision")):
+        (row,) = ask(lost, candidates=[name]).rows
+        assert (row.model, row.error, row.params > 2e7) == (f"{home}:resnet34", None, True)
+        assert ast.literal_eval(row.load[len("t2v.load_probe") :].replace("download=", "")) == (
+            "resnet34" if home == "timm" else name, True)  # fmt: skip
+    refuse(UsageError, "none of the candidates can be loaded", ask, lost, candidates=["vgg16_features"])
+    probed = replace(lost, models=(replace(models[0], network="net"), *models[1:]))
+    words = r"'net' .*those of the known tasks are the body of another model.* Choose one of: none"
+    refuse(UsageError, words, room.choose_space, probed, probe="net")
+
+
 def test_what_cannot_be_meant_is_refused(world):
     for options, match in (
         ({"candidates": ["resnet35"]}, r"'resnet35' is not a model .* Known and loadable: generic resnet34"),

@@ -37,8 +37,9 @@ MODEL_COLUMNS += ", local=is_local, license, source"
 MODEL_DROP = "source, pixels, images/s, license, params, evidence, local"
 HOW_TO = """
 Any timm or torchvision classifier can be a probe:
-  task2vec embed FOLDER --probe resnet34 --download    downloads its weights once
-  task2vec embed FOLDER --probe resnet34 --weights resnet34.safetensors"""
+  task2vec embed FOLDER --probe torchvision:resnet34 --download    downloads its weights once (the paper's probe)
+  task2vec embed FOLDER --probe resnet34 --weights resnet34.safetensors    weights of your own
+A name alone is timm's model; torchvision:NAME has torchvision's weights."""
 
 
 # --- demo -------------------------------------------------------------------------------------------------------------

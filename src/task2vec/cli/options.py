@@ -59,7 +59,7 @@ AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
 class ProbeOptions:
     """Which probe to load."""
 
-    probe: Annotated[str, Option("--probe", metavar="MODEL", help="A timm or torchvision model.")] = DEFAULT_PROBE
+    probe: Annotated[str, Option("--probe", metavar="MODEL", help="A timm model, or torchvision:NAME.")] = DEFAULT_PROBE
     weights: Annotated[Path | None, Option(metavar="FILE", help="Local file with the weights of the probe.")] = None
     size: Size = None
     download: Download = False

@@ -38,8 +38,8 @@ SPLITS = 3
 OWN_TEST = "own test set"
 # Kinds of distance between tasks that strategies know.
 SYMMETRIC, DOMAIN, TAXONOMIC = "symmetric", "domain", "taxonomic"
-# Where the pretrained networks of the bundle can be loaded from. The convolutions of VGG-16 alone are not published.
-PRETRAINED = {
+# What the libraries call the architectures of the bundle. Their own weights may be others: those of its ResNet-34 are.
+ARCHITECTURES = {
     "resnet34": "torchvision:resnet34",
     "mobilenet_v2": "torchvision:mobilenet_v2",
     "tf_efficientnet_lite0": "timm:tf_efficientnet_lite0",
@@ -90,9 +90,12 @@ class ModelInfo:
         params: number of parameters.
         gmacs: billions of multiply-accumulate operations per image.
         is_repeat: whether it repeats the training of another model, to measure the noise.
-        location: "timm:NAME", "torchvision:NAME" or the path of a file; None where the weights are not available.
+        location: "timm:NAME", "torchvision:NAME" (a tag of its weights may follow a dot), or the path of a file; None
+            where the weights are not available.
         size: side of the images, in pixels, that its errors are of; None for the network's own.
         source_dataset: the dataset that the images of the source task come from.
+        recipe: how it was fine-tuned, such as "achille2019", "fast", or "fast-1"; empty if it was not.
+        weights_origin: where its pretrained weights come from, if no library has them under any name.
         entry: its entry, if it comes from a library.
     """
 
@@ -108,6 +111,8 @@ class ModelInfo:
     location: str | None = None
     size: int | None = None
     source_dataset: str | None = None
+    recipe: str = ""
+    weights_origin: str = ""
     entry: Expert | None = None
 
     @property
@@ -133,8 +138,8 @@ class ModelInfo:
         A network is loaded at its own input size, at which it is best, whatever size its errors were measured at.
         """
         if self.location is None and self.source_task is None:
-            return "its weights are not published"
-        known = self.location or PRETRAINED.get(self.network or "", "")
+            return "no library has its weights" + (f": {self.weights_origin}" if self.weights_origin else "")
+        known = self.location or ("" if self.weights_origin else ARCHITECTURES.get(self.network or "", ""))
         short = known.removeprefix("timm:")
         if self.location is None:
             download = "" if has_weights(known) else " --download"
@@ -822,7 +827,7 @@ def has_weights(location: str) -> bool:
     cache_home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     if library == "torchvision":
         home = Path(os.environ.get("TORCH_HOME", cache_home / "torch")).expanduser()
-        return any((home / "hub" / "checkpoints").glob(f"{name}-*.pth"))
+        return any((home / "hub" / "checkpoints").glob(f"{name.partition('.')[0]}-*.pth"))
     hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", cache_home / "huggingface")) / "hub"))
     tag = "" if "." in name else "*"  # without a tag, any will do
     return any(hub.expanduser().glob(f"models--timm--{name}{tag}/snapshots/*/*"))

@@ -36,9 +36,11 @@ def load_probe(
 ) -> Probe:
     """A frozen probe, with the preprocessing its weights were trained with.
 
-    A name is looked up in timm, then in torchvision; `timm:NAME` and `torchvision:NAME` select one. Weights come from
-    `weights` (a safetensors or `weights_only` torch file), otherwise from the local caches or the offline package, and
-    are downloaded only if `download` is set.
+    A name is looked up in timm, then in torchvision; `timm:NAME` and `torchvision:NAME` select one. Their weights may
+    differ: the paper's probe is `torchvision:resnet34`, while `resnet34` is timm's of 2021. A tag behind a dot selects
+    one of several weights (`torchvision:resnet50.IMAGENET1K_V1`); without it they are the library's default, and the
+    probe's `source` names them. Weights come from `weights` (a safetensors or `weights_only` torch file), otherwise
+    from the local caches or the offline package, and are downloaded only if `download` is set.
 
     Args:
         name_or_module: the name of a model, or a module. A copy of it is put into eval mode; the probe's `source` says
@@ -131,8 +133,10 @@ def list_probes() -> list[dict[str, Any]]:
             found.append((name, f"hub cache {repo}", True))
     files = {file.name for file in (Path(torch.hub.get_dir()) / "checkpoints").glob("*")}
     for name in models.list_models(module=models) if files else ():
-        if any(Path(weights.url).name in files for weights in models.get_model_weights(name)):
-            found.append((f"torchvision:{name}", "torch cache", True))
+        for weights in models.get_model_weights(name):
+            if Path(weights.url).name in files:
+                tag = "" if weights == models.get_model_weights(name).DEFAULT else f".{weights.name}"  # type: ignore[attr-defined]
+                found.append((f"torchvision:{name}{tag}", "torch cache", True))
     return [dict(zip(("name", "source", "is_local"), row, strict=True)) for row in found]
 
 
@@ -148,15 +152,22 @@ def is_timm_model(name: str) -> bool:
 
 
 def is_torchvision_model(name: str) -> bool:
-    """Whether torchvision has a classifier of that name."""
-    return name in models.list_models(module=models)
+    """Whether torchvision has a classifier of that name, and the weights of the tag behind the dot, if there is one."""
+    network, _, tag = name.partition(".")
+    if network not in models.list_models(module=models):
+        return False
+    return not tag or tag in models.get_model_weights(network).__members__
 
 
 def _unknown_model(library: str, name: str) -> ProbeError:
     import timm
 
     known = timm.list_models() + models.list_models(module=models)
-    known += timm.list_pretrained() if "." in name else []
+    if "." in name:
+        known += timm.list_pretrained()
+        network = name.partition(".")[0]
+        tags = models.get_model_weights(network) if is_torchvision_model(network) else ()
+        known += [f"{network}.{weights.name}" for weights in tags]
     close = difflib.get_close_matches(name, sorted(set(known)), n=3)
     if library and name in known:  # it is there, but in the other library
         close = [f"{'torchvision' if library == 'timm' else 'timm'}:{name}"]
@@ -201,12 +212,27 @@ def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | Cust
 
 
 def _from_torchvision(name: str, given: _Weights | None, size: int | None, download: bool) -> _Loaded:
-    enum = models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
-    model = models.get_model(name, weights=None, **_AS_TRAINED.get(name, {})).eval()
+    enum = find_torchvision_enum(name)
+    network = name.partition(".")[0]
+    model = models.get_model(network, weights=None, **_AS_TRAINED.get(network, {})).eval()
     tensors, source = given or sources.find_torchvision_weights(name, enum, download=download)
     head = _find_classifier(model)
     _assign_weights(model, tensors, (head,), name)
     return model, (head,), _torchvision_preprocess(enum.transforms(), size), source
+
+
+def find_torchvision_enum(name: str) -> Any:
+    """Torchvision's weights of that name: those of its tag, or the default ones.
+
+    Example:
+        >>> find_torchvision_enum("resnet34").name, find_torchvision_enum("resnet50").name
+        ('IMAGENET1K_V1', 'IMAGENET1K_V2')
+        >>> find_torchvision_enum("resnet50.IMAGENET1K_V1").name
+        'IMAGENET1K_V1'
+    """
+    network, _, tag = name.partition(".")
+    known: Any = models.get_model_weights(network)
+    return known[tag] if tag else known.DEFAULT
 
 
 def _torchvision_preprocess(recipe: Any, size: int | None) -> Preprocess:

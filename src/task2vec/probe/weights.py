@@ -138,7 +138,7 @@ def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tupl
     """Weights of a torchvision model from torch's cache folder or, if allowed, from their published address."""
     file = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
     if file.exists():
-        return read_weights(file), f"torch cache ({file.name})"
+        return read_weights(file), f"torch cache ({file.name}, {weights.name})"
     copy = f"Or copy {weights.url} to {file}"
     if not download:
         raise _not_found(f"torchvision:{name}", _DOWNLOAD, copy)
@@ -146,7 +146,7 @@ def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tupl
     # torchvision writes the first digits of the file's SHA-256 into its name; torch checks them while fetching.
     prefix = file.stem.rsplit("-", 1)[-1]
     _fetch(lambda: torch.hub.download_url_to_file(weights.url, str(file), prefix, progress=False), name, copy)
-    return read_weights(file), f"download ({file.name})"
+    return read_weights(file), f"download ({file.name}, {weights.name})"
 
 
 def _not_found(name: str, *ways: str) -> WeightsNotFoundError:

@@ -6,7 +6,7 @@ from math import ceil, log
 from typing import TYPE_CHECKING, Any
 
 from task2vec.errors import Task2VecError
-from task2vec.experts.metatask import PRETRAINED, ModelInfo
+from task2vec.experts.metatask import ARCHITECTURES, ModelInfo
 from task2vec.select.candidates import read_amount, time_models
 from task2vec.select.evidence import image_size
 from task2vec.select.report import Row
@@ -156,7 +156,7 @@ def embed_in_time(budget: Budget, case: "Case", run: Mapping[str, Any], *, reser
         return
     like, why = case.embedding, "no time was left."
     if budget.left > 0:
-        where = PRETRAINED.get(like.probe, f"timm:{like.probe}")
+        where = ARCHITECTURES.get(like.probe, f"timm:{like.probe}")
         probe = ModelInfo(f"probe {like.probe}", location=where, size=image_size(like))
         budget.time([probe], run["device"])
         seconds = budget.passes[probe.name] * (_EMBEDDING + _PER_IMAGE * case.counts["images"])

@@ -26,10 +26,14 @@ BATCH, PASSES = 8, 3
 def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
     """The model that is meant: one that is known by that name, a file of an expert, or one of timm or torchvision.
 
+    A network that is known by that name with weights that no library has is not meant: a name stands for what it loads.
+
     Raises:
         UsageError: It is none of these.
     """
     same = [model for model in known if name == model.name or model.location in (name, f"timm:{name}")]
+    lost = [model for model in same if model.weights_origin and model.source_task is None]
+    same = [model for model in same if model not in lost]
     if (in_zoo := find_in_zoo(load_zoo(), name)) is not None:  # it may have another name for the weights of a known one
         same += [model for model in known if find_in_zoo(load_zoo(), model.location or "") is in_zoo]
     if same:
@@ -47,7 +51,9 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
     library, _, model = name.rpartition(":")
     for home, is_known in (("timm", is_timm_model), ("torchvision", is_torchvision_model)):
         if library in ("", home) and is_known(model):
-            return ModelInfo(name, network=model, location=f"{home}:{model}")
+            return ModelInfo(f"{home}:{model}" if lost else name, network=model, location=f"{home}:{model}")
+    if lost:
+        return lost[0]
     names = list(dict.fromkeys(one.name for one in known if one.location is not None))
     near = difflib.get_close_matches(name, [*names, *load_zoo().numbers], n=3, cutoff=0.5)
     mean = f" Did you mean {' or '.join(near)}?" if near else ""
@@ -137,8 +143,10 @@ def _build(name: str, size: int | None) -> "tuple[nn.Module, int]":
     if library == "torchvision":
         import torchvision
 
-        own = torchvision.models.get_model_weights(model).DEFAULT.transforms().crop_size[0]  # type: ignore[attr-defined]
-        return torchvision.models.get_model(model, weights=None), size or own
+        from task2vec.probe.load import find_torchvision_enum
+
+        own = find_torchvision_enum(model).transforms().crop_size[0]
+        return torchvision.models.get_model(model.partition(".")[0], weights=None), size or own
     import timm
 
     network = timm.create_model(model, pretrained=False)

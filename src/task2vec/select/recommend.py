@@ -244,16 +244,20 @@ def choose_space(evidence: Evidence = None, library: Library | None = None, prob
     """An embedding of the space that a task is to be embedded in: the first that errors are known in, or of a probe."""
     metatask = find_metatask(evidence)
     if metatask is not None:
-        spaces = metatask.spaces
-        for like in spaces.values():
+        if not metatask.spaces:
+            raise UsageError(_no_embeddings(f"'{metatask.name}'"))
+        lost = {model.network: model.weights_origin for model in metatask.models if model.weights_origin}
+        spaces = [one for one in metatask.spaces.values() if one.probe not in lost]
+        for like in spaces:
             if probe in (None, like.probe):
                 return like
-        if not spaces:
-            raise UsageError(_no_embeddings(f"'{metatask.name}'"))
-        known = "; ".join(dict.fromkeys(format_space(one) for one in spaces.values()))
+        weights = (
+            f" with weights that a library has; those of the known tasks are {lost[probe]}" if probe in lost else ""
+        )
+        known = "; ".join(dict.fromkeys(map(format_space, spaces))) or "none"
         raise UsageError(
-            f"no errors are known for tasks embedded by '{probe}' (--probe), so your task would have no neighbours. "
-            f"Choose one of: {known}"
+            f"no errors are known for tasks embedded by '{probe}' (--probe){weights}, so your task would have no "
+            f"neighbours. Choose one of: {known}"
         )
     assert library is not None
     having = {error.task for error in library.errors()}
@@ -803,7 +807,7 @@ def _is_same(one: ModelInfo, other: ModelInfo) -> bool:
     """Whether two models are one: the same network at the same size, entry of a library, or name."""
     if one.key is not None and one.key == other.key:
         return True
-    return one.name == other.name if one.entry is None else one.entry == other.entry
+    return (one.name, one.location) == (other.name, other.location) if one.entry is None else one.entry == other.entry
 
 
 @lru_cache(maxsize=4)

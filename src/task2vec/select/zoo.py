@@ -31,7 +31,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from task2vec.errors import UsageError
-from task2vec.experts.metatask import PRETRAINED, ModelInfo
+from task2vec.experts.metatask import ARCHITECTURES, ModelInfo
 
 MODEL_COLUMNS = (
     "name", "size", "params", "gmacs", "imagenet", "real", "r", "sketch", "cpu", "gpu", "license", "pretraining"
@@ -322,8 +322,11 @@ def find_in_zoo(zoo: Zoo, location: str) -> ZooModel | None:
     library, _, name = location.partition(":")
     names = [location, name]
     if library == "torchvision":
-        names += [f"{name}.tv2_in1k", f"{name}.tv_in1k"]
-    elif location in PRETRAINED.values():  # without importing timm
+        network, _, tag = name.partition(".")
+        first = [f"torchvision:{network}", f"{network}.tv_in1k"]  # those of the zoo have its first weights
+        second = [f"{network}.tv2_in1k"]
+        names = {"": [location, *second, *first], "IMAGENET1K_V1": first, "IMAGENET1K_V2": second}.get(tag, [])
+    elif location in ARCHITECTURES.values():  # without importing timm
         names.append(f"{name}.in1k")
     elif library == "timm" and not zoo.numbers.keys() & names:
         from timm.models import get_pretrained_cfg
@@ -349,7 +352,7 @@ def name_network(model: ModelInfo) -> str | None:
     if model.is_named:
         return model.location
     name = model.network or ""
-    return name if name.startswith(("timm:", "torchvision:")) else PRETRAINED.get(name)
+    return name if name.startswith(("timm:", "torchvision:")) else ARCHITECTURES.get(name)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

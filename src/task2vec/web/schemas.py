@@ -199,6 +199,7 @@ class Model(BaseModel):
     tasks: int = Field(description="Number of these tasks.")
     is_few: bool = Field(False, description="Whether these are less than half as many as of another model.")
     source_task: str | None
+    weights_origin: str = Field("", description="Where its pretrained weights come from, if no library has them.")
 
 
 class ModelList(BaseModel):

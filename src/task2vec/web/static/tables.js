@@ -75,6 +75,7 @@ const general = [
   params,
   number("GMACs per image", (one) => one.gmacs, short, "billions of multiply-accumulate operations"),
   text("fine-tuned on", (one) => one.source_task),
+  text("weights", (one) => one.weights_origin),
 ];
 const ofTask = [
   number("rank", (one) => one.rank, count),
