@@ -394,7 +394,9 @@ def evaluate(
             seconds[strategy.name] += time.perf_counter() - begin
             step(1)
     # By whether it is the first split alone, and the half of the test images that was measured on.
-    judged = {(is_first, None): _mask(selected.errors[:, :, 0], allowed, is_first) for is_first in (False, True)}
+    judged: dict[tuple[bool, int | None], np.ndarray] = {
+        (is_first, None): _mask(selected.errors[:, :, 0], allowed, is_first) for is_first in (False, True)
+    }
     if selected.halves is not None:  # what was measured on one half is judged on the other
         for is_first, half in product((False, True), (0, 1)):
             judged[is_first, half] = _mask(selected.halves[:, :, 0, :, 1 - half], allowed, is_first)
