@@ -196,9 +196,8 @@ def format_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     samples = f"{pluralize(counts['backpropagated'], 'gradient')} of {pluralize(counts['images_used'], 'image')}"
     floor = "unknown, for no standard errors are stored; task2vec embed FOLDER estimates it"
     if noise["floor"] is not None:
-        bound, hint = (
-            ("at least ", "; --split-half estimates all of the noise") if noise["basis"] == "stderr" else ("", "")
-        )
+        is_lower_bound = noise["basis"] == "stderr"
+        bound, hint = ("at least ", "; --split-half estimates all of the noise") if is_lower_bound else ("", "")
         floor = f"{bound}{noise['floor']:.3f}, the distance between two such embeddings of this task{hint}"
     rows += [
         ("probe", f"{facts['probe']} at {height} x {width} pixels, {facts['filters']} filters"),

@@ -75,7 +75,8 @@ def with_error(a: Embedding, b: Embedding) -> NoisyDistance:
     """The symmetric distance of two tasks with its standard error, noise floor and corrected value.
 
     The noise is that of the halves if both embeddings have them, else that of the standard errors, and unknown if one
-    has neither: bundled tasks have none. The noise of the two is assumed independent: for tasks that share images the floor is too high.
+    has neither, as bundled tasks. The noise of the two is assumed independent: for tasks that share images the floor is
+    too high.
 
     Example:
         >>> from task2vec.probe import FilterLayer
@@ -107,7 +108,8 @@ def with_error(a: Embedding, b: Embedding) -> NoisyDistance:
 def find_floor(embedding: Embedding) -> float:
     """The noise floor of one task: the symmetric distance of two such embeddings of it, from its own noise.
 
-    It is NaN where that is unknown, as of bundled tasks: embed the task from its images. There is one noise sample and not two, so it is counted with both variances at once: u = sqrt(2) e.
+    There is one noise sample and not two, so it is counted with both variances at once: u = sqrt(2) e. The floor is NaN
+    where the noise is unknown, as of bundled tasks; for one's own, embed them from their images.
 
     Example:
         >>> from task2vec.probe import FilterLayer
