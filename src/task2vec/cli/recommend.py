@@ -16,7 +16,7 @@ from task2vec.progress import show_progress
 from task2vec.text import pluralize, printable
 
 # Strategies that take minutes with more tasks than this: `evaluate` runs them if asked to.
-MANY, SLOW = 20, ("model space", "combined domain", "combined + logme")
+MANY, SLOW = 20, ("model space published", "model space", "combined domain", "combined + logme")
 STRATEGY = "Only this strategy and average_best; `all` includes the slow ones."
 
 

@@ -480,10 +480,10 @@ def _fit_conditioned(metatask: MetaTask) -> Predict:
     return fit_measured(metatask, predict, TOP, decide=predict)
 
 
-def _fit_model_space(metatask: MetaTask) -> Predict:
+def _fit_model_space(metatask: MetaTask, *, as_published: bool = False) -> Predict:
     from task2vec.select.model_space import fit_model_space
 
-    return fit_model_space(metatask).predict
+    return fit_model_space(metatask, as_published=as_published).predict
 
 
 _ALL = (
@@ -501,6 +501,7 @@ _ALL = (
     Strategy(f"kernel {SYMMETRIC}", fit_kernel),
     Strategy(f"kernel {DOMAIN}", lambda metatask: fit_kernel(metatask, DOMAIN)),
     Strategy(f"kernel {DATASET}", lambda metatask: fit_kernel(metatask, DATASET)),
+    Strategy("model space published", partial(_fit_model_space, as_published=True)),
     Strategy("model space", _fit_model_space),
     *(Strategy(name, partial(fit_score, score=name), uses_scores=True) for name in SCORE_NAMES),
     Strategy("combined", _fit_combined),
