@@ -459,8 +459,8 @@ def taxonomy(
     claims = make_claims(comparison, rows)
     tables = {"attributes": rows, "attribute_distances": pairs, "attribute_tasks": described}
     files += [report.write_rows(table, folder / f"{name}.csv") for name, table in tables.items()]
-    files += report.write_claims(claims, folder)
     note = "rho is Spearman's correlation with the distance in the tree, p (two-sided) from permuting tasks."
+    files += report.write_claims(claims, folder, note)
     report.print_claims(claims, files, note)
 
 
