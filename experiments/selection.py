@@ -269,7 +269,7 @@ def _judge_goals(name: str, one: Comparison, found: t2v.Evaluation) -> list[Clai
     claims, outcome = [], found.outcomes[name]
     if one.leave == "task":
         increase = 100 * float(outcome.errors.sum() / np.sum(find_optimum(found, name)) - 1)
-        goal = GOAL if one.shots == "half" else FEW_GOAL
+        goal = FEW_GOAL if one.shots.isdigit() else GOAL
         words = f"{one.setting}: {name} is at most {goal:+g}% over the optimum"
         claims.append(Claim("goal", words, f"{increase:+.1f}%", HOLDS if increase <= goal else FAILS))
         claims.append(_claim_best(name, one, found))

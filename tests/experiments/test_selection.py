@@ -138,7 +138,8 @@ def make_published():
     layers, blank = (FilterLayer("conv", "convolution", 12, 9, 0.1),), np.full(12, np.nan)
     spaces = {}
     for probe, values in zip(("torchvision:vgg13", "torchvision:resnet34"), fisher, strict=True):
-        about = [{"probe_fingerprint": probe, "task_fingerprint": f"print {row}"} for row in range(count)]
+        shared = {"probe_fingerprint": probe, "settings": {"method": "robust"}}
+        about = [shared | {"task_fingerprint": f"print {row}"} for row in range(count)]
         spaces[f"{probe} robust"] = [
             Embedding(f"order {row}", probe, one, blank, np.full(12, 1e-3), layers, about[row])
             for row, one in enumerate(values)

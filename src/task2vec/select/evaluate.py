@@ -194,12 +194,13 @@ class Evaluation:
     def _summarise(self, outcome: Outcome, draws: Mapping[str, np.ndarray]) -> dict[str, Any]:
         errors, ones, references = outcome.errors, np.ones(len(outcome.errors)), self.find_references(outcome.name)
         row: dict[str, Any] = {"strategy": outcome.name, "tasks": len(errors), "error": 100 * float(errors.mean())}
-        for prefix, optimum in (("", references.optimum), ("smallest_", references.smallest)):
-            if optimum is not None:
-                ratios = np.divide(errors, optimum, out=np.full(len(errors), np.nan), where=optimum > 0)
-                row |= _compare(f"{prefix}increase", errors, optimum, draws, less=1)
-                row |= _compare(f"{prefix}mean_increase", ratios, ones, draws, less=1)
-                row |= _compare(f"{prefix}regret", errors - optimum, ones, draws)
+        unknown = np.full(len(errors), np.nan)
+        best = unknown if references.optimum is None else references.optimum
+        for prefix, optimum in (("", best), ("smallest_", references.smallest)):
+            ratios = np.divide(errors, optimum, out=unknown.copy(), where=optimum > 0)
+            row |= _compare(f"{prefix}increase", errors, optimum, draws, less=1)
+            row |= _compare(f"{prefix}mean_increase", ratios, ones, draws, less=1)
+            row |= _compare(f"{prefix}regret", errors - optimum, ones, draws)
         row |= {name: float(getattr(outcome, name).mean()) for name in ("tau", "top1", "top3", "fidelity")}
         means = {"coverage": (100, outcome.covered), "width": (100, outcome.widths), "brier": (1, outcome.brier)}
         row |= {name: None if each is None else factor * float(each.mean()) for name, (factor, each) in means.items()}
