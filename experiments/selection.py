@@ -107,13 +107,13 @@ def list_settings(metatask: t2v.MetaTask) -> list[tuple[str, str]]:
     sizes = list(map(find_shots, metatask.protocols))
     names = [size if sizes.count(size) == 1 else key for size, key in zip(sizes, metatask.protocols, strict=True)]
     order = sorted(range(len(names)), key=lambda at: -int(sizes[at]) if sizes[at].isdigit() else -math.inf)
-    families, known = np.array([task.family for task in metatask.tasks]), np.isfinite(metatask.mean_errors()).any(1)
-    return [
-        (family, names[at])
-        for family in dict.fromkeys(families.tolist())
-        for at in order
-        if known[families == family, at].sum() > 1
-    ]
+    families = [task.family for task in metatask.tasks]
+    is_known = np.isfinite(metatask.mean_errors()).any(axis=1).tolist()  # by task and protocol
+
+    def count_tasks(family: str, at: int) -> int:
+        return sum(known[at] for own, known in zip(families, is_known, strict=True) if own == family)
+
+    return [(family, names[at]) for family in dict.fromkeys(families) for at in order if count_tasks(family, at) > 1]
 
 
 def list_spaces(metatask: t2v.MetaTask) -> list[str]:
@@ -144,7 +144,8 @@ def plan_comparisons(metatask: t2v.MetaTask, parts: Sequence[str], strategies: S
         needs_choices = few and {"violins", "matrix"} & set(parts)
         largest = [each for each in settings if each[1] == settings[0][1]]
         return [Comparison(*each, "task", main, few) for each in largest if needs_choices]
-    leaves = [leave for leave in LEAVES if leave == "task" or len(set(metatask.datasets)) > 1]
+    # Without the only dataset nothing is left to learn from.
+    leaves = list(LEAVES)[: 1 if len(set(metatask.datasets)) == 1 else None]
     found = [Comparison(*each, leave, main, tuple(strategies)) for each in settings for leave in leaves]
     return found + [Comparison(*each, "task", space, few) for each in settings for space in others if few]
 
