@@ -107,13 +107,13 @@ def list_settings(metatask: t2v.MetaTask) -> list[tuple[str, str]]:
     sizes = list(map(find_shots, metatask.protocols))
     names = [size if sizes.count(size) == 1 else key for size, key in zip(sizes, metatask.protocols, strict=True)]
     order = sorted(range(len(names)), key=lambda at: -int(sizes[at]) if sizes[at].isdigit() else -math.inf)
-    families = [task.family for task in metatask.tasks]
-    is_known = np.isfinite(metatask.mean_errors()).any(axis=1).tolist()  # by task and protocol
-
-    def count_tasks(family: str, at: int) -> int:
-        return sum(known[at] for own, known in zip(families, is_known, strict=True) if own == family)
-
-    return [(family, names[at]) for family in dict.fromkeys(families) for at in order if count_tasks(family, at) > 1]
+    families, counts = np.array([task.family for task in metatask.tasks]), np.isfinite(metatask.mean_errors()).sum(1)
+    return [
+        (family, names[at])
+        for family in dict.fromkeys(families.tolist())
+        for at in order
+        if np.count_nonzero(counts[families == family, at]) > 1
+    ]
 
 
 def list_spaces(metatask: t2v.MetaTask) -> list[str]:
