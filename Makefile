@@ -36,6 +36,7 @@ bench: $(VENV)/.ready-bench  ## Compare speed and error with the original algori
 paper: $(READY)  ## Reproduce the paper's tables and figures that need no images, in task2vec-paper/ (ten minutes or more)
 	$(BIN)/python -m experiments.selection --out task2vec-paper/selection
 	$(BIN)/python -m experiments.metatask.quality --out task2vec-paper/metatask
+	$(BIN)/python -m experiments.norms --out task2vec-paper/properties
 
 package: $(READY)  ## Build the sdist and the wheel, and test the wheel in an empty environment
 	PYTHON=$(CURDIR)/$(BIN)/python .ci/package

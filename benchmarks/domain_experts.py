@@ -2,9 +2,10 @@
 
 The pool is seven pretrained networks and an expert for each of 38 datasets (`experiments.metatask.build domains`).
 Every source of images is left out in turn, with its experts. Shown are mean errors of what strategies choose, in
-percent, points over the average-best model with a 95% interval over samples of sources, and the p of flipping the
-signs of sources; the same with the networks alone and with the experts alone, and the optimum, chosen on one half of
-the test images and measured on the other. Then on how many datasets the best expert is better than the best network,
+percent, points over the average-best model with a 95% interval over samples of sources, and the two-sided p of flipping
+the signs of sources (strategies with LogME on the first split alone, as is all that they are compared with); the same
+with the networks alone and with the experts alone, and the optimum, chosen on one half of the test images and measured
+on the other. Then on how many datasets the best expert is better than the best network,
 both chosen and measured in that way, and by how much.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 
 import task2vec as t2v
 from benchmarks.measure import make_parser, show_table, write_json
+from task2vec.select import unbiased_optimum
 
 FILE = Path(__file__).resolve().parents[1] / "experiments/metatask/domain_experts.safetensors"
 PROBE = "tf_efficientnet_lite0"
@@ -33,12 +35,12 @@ def compare(metatask: t2v.MetaTask, shots: str) -> list[dict[str, object]]:
             experts = [pool.models[one].source_task is not None for one in found.outcomes[row["strategy"]].chosen]
             ends = (row["gap_group_low"], row["gap_group_high"])
             line = about | {"strategy": row["strategy"], "error": row["error"], "over average-best": row["gap"]}
-            line |= {"95 %": "" if None in ends else "{:+.2f} to {:+.2f}".format(*ends), "p": row["p_group"]}
+            line |= {"95 %": "" if None in ends else "{:+.2f} to {:+.2f}".format(*ends), "two-sided p": row["p_group"]}
             rows.append(line | {"experts chosen": f"{sum(experts)} of {len(experts)}"})
         if found.optimum is not None:
             gap = 100 * float(np.mean(found.optimum - found.outcomes["average_best"].errors))
             best = {"strategy": "optimum", "error": 100 * float(found.optimum.mean()), "over average-best": gap}
-            rows.append(about | best | {"95 %": "", "p": None, "experts chosen": ""})
+            rows.append(about | best | {"95 %": "", "two-sided p": None, "experts chosen": ""})
     return rows
 
 
@@ -50,17 +52,18 @@ def split(metatask: t2v.MetaTask) -> tuple[list[int], list[int]]:
 
 def count_better(metatask: t2v.MetaTask, shots: str) -> str:
     """On how many datasets the best expert of another source is better than the best network, and where by most."""
-    halves = metatask.select(shots, probe=PROBE).halves
-    assert halves is not None
-    means, every = halves[:, :, 0].mean(2), np.arange(len(metatask.tasks))
-    best: list[np.ndarray] = []
-    chosen = np.zeros(0, dtype=int)
-    for pool in split(metatask):
-        errors = np.where(np.isnan(means[:, pool]), np.inf, means[:, pool])
-        chosen = errors.argmin(1)  # (tasks, halves)
-        best.append((errors[every, chosen[:, 0], 1] + errors[every, chosen[:, 1], 0]) / 2)
+    selected, (networks, experts) = metatask.select(shots, probe=PROBE), split(metatask)
+    assert selected.halves is not None
+    errors, halves = selected.errors[:, :, 0], selected.halves[:, :, 0]
+    known = np.isfinite(halves).all((2, 3))
+    best = []
+    for pool in (networks, experts):
+        optimum, chosen_on = unbiased_optimum(errors[:, pool], known[:, pool], halves[:, pool])
+        assert optimum is not None and chosen_on == "halves"
+        best.append(optimum.mean(1))
     gaps = 100 * (best[1] - best[0])
-    names = np.array([metatask.models[number].source_task for number in pool])[chosen]  # of experts, by half
+    means = np.where(known[:, experts, None], halves[:, experts].mean(2), np.inf)
+    names = np.array([metatask.models[number].source_task for number in experts])[means.argmin(1)]  # by half
     top = ", ".join(f"{metatask.tasks[row].name} {gaps[row]:+.1f} ({', '.join(dict.fromkeys(names[row]))})"
                     for row in np.argsort(gaps)[:5])  # fmt: skip
     return f"{shots}: better on {int((gaps < 0).sum())} of {len(gaps)}, mean {gaps.mean():+.2f} points; {top}"

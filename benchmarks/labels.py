@@ -24,11 +24,10 @@ from unittest.mock import patch
 
 import numpy as np
 from scipy.special import ndtr
-from scipy.stats import wilcoxon
 
 from benchmarks.recommend import make_query
 from task2vec.experts.metatask import MetaTask, bundled_metatask, find_shots
-from task2vec.select import curves, suggestions
+from task2vec.select import compare_paired, curves, suggestions
 from task2vec.select.combined import predict_conditioned, scale_errors
 from task2vec.select.curves import Curves, count_train_images, fit_curves
 from task2vec.select.strategies import Prediction
@@ -283,7 +282,7 @@ def measure_tuned(metatask: MetaTask) -> dict[str, float]:
         "error: always fine-tuned": mean(true),
         "error: as advised": mean(advised),
         "error: the better of both": mean(np.minimum(linear, true)),
-        "p, advice against always fine-tuned": float(wilcoxon(gains[gains != 0])[1]),
+        "two-sided p over sources, advice against always fine-tuned": compare_paired(gains),
         "advice is to fine-tune": mean(p_better > 0.5),
         "sure (0.8 or more): share": mean(np.abs(p_better - 0.5) >= 0.3),
         "sure: right": float(((p_better > 0.5) == is_better)[np.abs(p_better - 0.5) >= 0.3].mean()),

@@ -4,9 +4,10 @@ Every whole dataset of the bundle is a task; all tasks of its source are left ou
 are one half of the test images (on which models are measured, on three splits), and what is chosen is judged on the
 other half; then the other way round. Shown are points of error over the network that is the best on average over all
 sources, the asked one included, and over the one with the best ImageNet accuracy: means over sources, with standard
-errors and p-values of a sign-flip test over sources. Then how far predictions miss, how many errors the 90% intervals
-cover and how wide they are, by thirds of difficulty and with both probes; and the seconds of a recommendation
-(`--time`).
+errors and two-sided p-values of a sign-flip test over sources. LogME is of the training images of the first split, so
+what it chooses is judged, and compared, on that split alone, the only one whose test images it has not seen. Then how
+far predictions miss, how many errors the 90% intervals cover and how wide they are, by thirds of difficulty and with
+both probes; and the seconds of a recommendation (`--time`).
 """
 
 import argparse
@@ -26,6 +27,7 @@ import task2vec as t2v
 from benchmarks.measure import show_table
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
 from task2vec.plots import COLOURS, GREY, import_figure, save_picture
+from task2vec.select import compare_paired
 from task2vec.select.combined import COVERAGE, binomial_noise, predict_conditioned, read_head, scale_errors, unscale
 from task2vec.select.strategies import Prediction
 
@@ -143,12 +145,6 @@ def find_common_noise(shots: str) -> float:
     return float((shared - every / count) / (1 - 1 / count) / every)
 
 
-def flip_signs(gains: np.ndarray, *, draws: int = 20_000) -> float:
-    """The chance of a mean as low as this if signs were random."""
-    signs = np.random.default_rng(0).choice([-1, 1], (draws, len(gains)))
-    return float((1 + ((signs * gains).mean(1) <= gains.mean() + 1e-12).sum()) / (1 + draws))
-
-
 def list_rows(whole: MetaTask) -> list[int]:
     """The whole datasets."""
     return [row for row, task in enumerate(whole.tasks) if task.family == "sources" or task.name in WHOLE]
@@ -216,9 +212,11 @@ def compare(shots: str, is_loadable: bool) -> list[dict]:
         judged = []
         for half in (0, 1):
             chosen = choose(whole, row, half, is_candidate)
-            errors = 100 * whole.halves[row, :, 0, :, 1 - half].mean(1)
-            others = np.array([errors[fixed], errors[imagenet], errors[is_candidate].min()])
-            judged.append({name: errors[one] - others for name, one in chosen.items()})
+            by_split, gains = 100 * whole.halves[row, :, 0, :, 1 - half], {}
+            for name, model in chosen.items():
+                errors = by_split[:, 0] if "LogME" in name else by_split.mean(1)
+                gains[name] = errors[model] - np.array([errors[fixed], errors[imagenet], errors[is_candidate].min()])
+            judged.append(gains)
         for name in judged[0]:
             found.setdefault(name, []).append(np.mean([each[name] for each in judged], axis=0))
     found[f"always {whole.models[imagenet].name} (ImageNet)"] = [
@@ -232,7 +230,7 @@ def compare(shots: str, is_loadable: bool) -> list[dict]:
         for label, gains in zip(("average-best", "ImageNet"), own, strict=False):
             line[f"over {label}"] = float(gains.mean())
             line[f"± {label}"] = float(gains.std(ddof=1) / np.sqrt(len(gains)))
-            line[f"p {label}"] = flip_signs(gains)
+            line[f"two-sided p {label}"] = compare_paired(gains)
         line["seconds"] = count_seconds(name, [whole.models[one].name for one in np.flatnonzero(is_candidate)])
         table.append(line | {"worst source": float(own[0].max()), "over the best": float(own[2].mean())})
     return table

@@ -15,9 +15,10 @@ import numpy as np
 
 import task2vec as t2v
 from benchmarks.measure import make_parser, show_table, write_json
-from benchmarks.recommend import METHOD, PROBE, flip_signs, make_query
+from benchmarks.recommend import METHOD, PROBE, make_query
 from task2vec.experts.metatask import MetaTask
 from task2vec.library import MeasuredError
+from task2vec.select import compare_paired
 from task2vec.select.combined import predict_conditioned, scale_errors, unscale
 
 FILE = Path(__file__).resolve().parents[1] / "docs/results/networks/sizes.csv"
@@ -97,7 +98,8 @@ def judge(shots: str, size: int) -> list[dict[str, object]]:
         means = np.array([gaps[datasets[tasks] == source].mean() for source in dict.fromkeys(datasets[tasks])])
         lines.append({"shots": shots, "pixels": size, "from": name, "RMSE": 100 * square**0.5,
                       "coverage": 100 * covered, "median width": 100 * float(np.median([row[2] for row in rows])),
-                      "lowest predicted over average-best": 100 * means.mean(), "p": flip_signs(means)})  # fmt: skip
+                      "lowest predicted over average-best": 100 * means.mean(),
+                      "two-sided p": compare_paired(means)})  # fmt: skip
     return lines
 
 

@@ -36,8 +36,8 @@ class Agreement:
 
     @property
     def p(self) -> np.ndarray:
-        """(spaces,) probability of such an agreement by chance: (1 + as good) / (1 + permutations)."""
-        return (1 + (self.null >= self.rho - 1e-12).sum(axis=0)) / (1 + len(self.null))
+        """(spaces,) two-sided probability of this by chance: (1 + as far from 0) / (1 + permutations)."""
+        return (1 + (np.abs(self.null) >= np.abs(self.rho) - 1e-12).sum(axis=0)) / (1 + len(self.null))
 
     def interval(self, space: int, *, minus: int | None = None) -> tuple[float, float]:
         """95% of the draws of one space, or of how much it is above another."""
@@ -79,7 +79,7 @@ def agree(spaces: Sequence[np.ndarray], taxonomic: np.ndarray, *, permutations: 
     Example:
         >>> taxa = np.array([[0, 2, 8, 8], [2, 0, 8, 8], [8, 8, 0, 4], [8, 8, 4, 0]])
         >>> found = agree([taxa, -taxa], taxa, permutations=99, seed=0)
-        >>> found.rho.round(6).tolist(), found.p[0] < found.p[1]
+        >>> found.rho.round(6).tolist(), found.p[0] == found.p[1]
         ([1.0, -1.0], np.True_)
     """
     count = len(taxonomic)
@@ -180,9 +180,9 @@ def retrieve(distances: np.ndarray, *, permutations: int = 9999, seed: int = 0) 
     """How well k label sets of one set of images are found again among the same k of another, given (2k, 2k) distances.
 
     Returned are the rate (the share of the tasks whose nearest task on the other images has the same label set; ties
-    count by their share), its p by permuting the label sets, the mean distances between the same label set on other
-    images, another one on other images and another one on the same images ("beside"), and how often the first is nearer
-    than the second (auc) and than the third (auc_beside).
+    count by their share), its two-sided p by permuting the label sets, the mean distances between the same label set on
+    other images, another one on other images and another one on the same images ("beside"), and how often the first is
+    nearer than the second (auc) and than the third (auc_beside).
 
     Example:
         >>> places = np.array([0.0, 5.0, 9.0, 0.5, 5.5, 9.5])
@@ -202,7 +202,8 @@ def retrieve(distances: np.ndarray, *, permutations: int = 9999, seed: int = 0) 
     return {
         "label_sets": k,
         "rate": rate,
-        "p": float((1 + (null >= rate - 1e-12).sum()) / (1 + permutations)),
+        # By chance the rate is 1 / k on average.
+        "p": float((1 + (np.abs(null - 1 / k) >= abs(rate - 1 / k) - 1e-12).sum()) / (1 + permutations)),
         "same": float(same.mean()),
         "other": float(other.mean()),
         "beside": float(beside.mean()),

@@ -22,7 +22,7 @@ from experiments.report import FAILS, HOLDS, Row
 from experiments.selection import LEAVES, format_setting, list_settings, list_spaces
 from task2vec import plots
 from task2vec.experts import find_shots
-from task2vec.select.evaluate import compare_groups
+from task2vec.select import compare_paired
 
 # Better, if the paper is right, and than what.
 COMPARISONS = (
@@ -88,10 +88,10 @@ def compare_choices(
 
 def judge_gaps(gaps: np.ndarray, datasets: np.ndarray) -> Row:
     """The mean gap, negative where the paper is right, its two-sided sign-flip p, and the verdict by p over tasks."""
-    p = compare_groups(gaps, np.arange(len(gaps)))
+    p = compare_paired(gaps)
     verdict = INCONCLUSIVE if p >= LEVEL else HOLDS if gaps.mean() < 0 else FAILS
     row: Row = {"gap": gaps.mean(), "gap_se": find_standard_error(gaps), "p": p, "p_holm": None}
-    row["p_datasets"] = compare_groups(gaps, datasets) if len(set(datasets)) > 1 else None
+    row["p_datasets"] = compare_paired(gaps, datasets) if len(set(datasets)) > 1 else None
     return row | {"verdict": verdict}
 
 
@@ -168,7 +168,7 @@ def compare_recipes(metatask: t2v.MetaTask, other: t2v.MetaTask) -> list[Row]:
             rhos = [rho for rho in rhos if np.isfinite(rho)]
             row: Row = {"shots": find_shots(protocol), "kind": kind, "experts": len(gaps), "error": first.mean()}
             row |= {"other_error": second.mean(), "gap": gaps.mean(), "gap_se": find_standard_error(gaps)}
-            row |= {"p": compare_groups(gaps, np.arange(len(gaps))), "rho": float(np.mean(rhos)) if rhos else None}
+            row |= {"p": compare_paired(gaps), "rho": float(np.mean(rhos)) if rhos else None}
             rows.append(row)
     return rows
 

@@ -29,8 +29,7 @@ from experiments.report import Row
 from experiments.selection import LEAVES, format_setting, list_settings, list_spaces
 from experiments.selection_figures import SYMMETRIC, find_candidates
 from task2vec import plots
-from task2vec.select import fit_effects
-from task2vec.select.evaluate import compare_groups, select_apart
+from task2vec.select import compare_paired, fit_effects, unbiased_optimum
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -269,7 +268,9 @@ def judge_chosen(halves: np.ndarray, chosen: Sequence[np.ndarray]) -> np.ndarray
         array([0.35])
     """
     is_chosen = np.array([np.isin(np.arange(halves.shape[1]), numbers) for numbers in chosen])
-    return select_apart(halves.mean(2), is_chosen)
+    optimum, _ = unbiased_optimum(halves.mean(3), is_chosen, halves)
+    assert optimum is not None, "candidates are known on both halves"
+    return optimum.mean(1)
 
 
 # --- tables and the figure -------------------------------------------------------------------------------------------
@@ -277,18 +278,17 @@ def judge_chosen(halves: np.ndarray, chosen: Sequence[np.ndarray]) -> np.ndarray
 
 def list_rows(setting: Setting, proposals: Proposals) -> Iterator[Row]:
     """Mean errors in percent, and gaps to average-best at the same number of models in points."""
-    tasks = np.arange(len(proposals.tasks))
     baseline = proposals.errors[AVERAGE_BEST]
     for order, errors in proposals.errors.items():
         for number, values in enumerate(errors):
             row: Row = asdict(setting) | {"order": order, "measured": ALL if order == ALL else COUNTS[number]}
-            row |= {"tasks": len(tasks), "error": 100 * values.mean(), "gap": None, "gap_se": None, "p": None}
+            row |= {"tasks": len(proposals.tasks), "error": 100 * values.mean(), "gap": None, "gap_se": None, "p": None}
             row["p_datasets"] = None
             if order not in (AVERAGE_BEST, ALL):
                 gaps = 100 * (values - baseline[number])
-                row |= {"gap": gaps.mean(), "gap_se": find_standard_error(gaps), "p": compare_groups(gaps, tasks)}
+                row |= {"gap": gaps.mean(), "gap_se": find_standard_error(gaps), "p": compare_paired(gaps)}
                 if len(set(proposals.datasets)) > 1:
-                    row["p_datasets"] = compare_groups(gaps, proposals.datasets)
+                    row["p_datasets"] = compare_paired(gaps, proposals.datasets)
             yield row
 
 

@@ -112,10 +112,11 @@ def write_rows(rows: Sequence[Row], path: Path) -> Path:
     return plots.write_rows(path, [header, *([row.get(key) for key in header] for row in rows)], digits=6)
 
 
-def write_claims(claims: Sequence[Claim], folder: Path) -> list[Path]:
-    """The claims as CSV and Markdown."""
+def write_claims(claims: Sequence[Claim], folder: Path, *notes: str) -> list[Path]:
+    """The claims as CSV and Markdown, with notes below."""
     rows = [asdict(claim) for claim in claims]
-    text = format_markdown(["claim", "measured", "verdict"], [list(row.values())[1:] for row in rows])
+    table = format_markdown(["claim", "measured", "verdict"], [list(row.values())[1:] for row in rows])
+    text = "\n\n".join([table, *notes])
     return [write_rows(rows, folder / "claims.csv"), write_text(folder / "claims.md", text)]
 
 

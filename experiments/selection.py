@@ -1,9 +1,10 @@
 """Choosing an expert (Achille 2019, section 5): Tables 1 and 2, and figures 3, 4 and of the appendix, on a meta-task.
 
-All of it is made from errors that were measured before and come with the package: no images, no weights, no network. A
-strategy learns from the errors of all other tasks (or of all tasks of other datasets) and ranks the experts for the one
-that is left out. The optimum is chosen on other images or splits than it is measured on. Intervals are of 95%, over
-tasks.
+All of it is made from errors that were measured before: no images, no weights, no network. A strategy learns from the
+errors of all other tasks (or of all tasks of other datasets) and ranks the experts for the one that is left out. The
+optimum is chosen on other images or splits than it is measured on; where there is a single split it is the smallest
+error, as in the paper. Intervals are of 95%, over tasks. Any meta-task will do, of one split, one protocol or one
+family, without domains, scores or curves: what cannot be made from it is left out.
 
     python -m experiments.selection --out docs/results/selection
 """
@@ -30,9 +31,18 @@ from task2vec.experts import find_shots
 from task2vec.select import SCORE_NAMES, STRATEGIES, compare_paired, draw_weights, find_interval, find_strategy
 
 PARTS = ("norms", "violins", "matrix", "curves", "tables")
-# The paper's probe first; the offline one beside it.
+# The paper's probe first; the offline one beside it. "torchvision:" and the like before a name do not count.
 FIRST_SPACES = ("resnet34 robust", "tf_efficientnet_lite0 robust")
 AVERAGE_BEST = "average_best"
+# The rows of the paper's Table 1 with its own settings, which are always there, and the names that tell them from ours.
+PAPERS = {
+    "chance": "chance",
+    "generic": "generic (ImageNet)",
+    "symmetric": "symmetric (the paper's)",
+    "asymmetric": "asymmetric (the paper's, alpha 0.15)",
+    "model space published": "model space (the paper's)",
+}
+NAMES = PAPERS | {"model space": "model space (ours)"}
 RESAMPLES = 10_000
 LEVEL = 0.05
 # Table 2: the paper's choice and ours, and what needs no probe.
@@ -42,12 +52,16 @@ LEAVES: dict[Literal["task", "dataset"], str] = {"task": "one task left out", "d
 # Our goals: percent over the unbiased optimum with half of the images, and with fewer; the intervals' coverage.
 GOAL, FEW_GOAL, NOMINAL, TOLERANCE = 2.0, 0.0, 90.0, 5.0
 COMBINED = ("combined", "combined + logme")
+SMALLEST = "With a single split, the optimum is the smallest error, as in the paper; it is biased low."
+P_NOTE = "p is two-sided, from flipping the signs of the tasks' gaps."
 # What the paper claims is better than what.
 PAIRS = (
     ("generic", "chance", "the generic expert is better than one at random"),
     ("asymmetric", "generic", "the asymmetric distance chooses better than the generic expert"),
     ("asymmetric", "symmetric", "the asymmetric distance chooses better than the symmetric one"),
-    ("model space", "asymmetric", "the model space chooses better than the asymmetric distance it starts from"),
+    ("model space published", "asymmetric",
+     "the model space chooses better than the asymmetric distance it starts from"),
+    ("model space", "asymmetric", "our model space chooses better than the asymmetric distance it starts from"),
     ("asymmetric", AVERAGE_BEST, "the asymmetric distance chooses better than the average-best baseline"),
     (f"{AVERAGE_BEST} + symmetric", "asymmetric",
      "average-best baseline plus symmetric distance chooses better than the asymmetric one"),
@@ -75,23 +89,47 @@ Evaluations = Mapping[Comparison, t2v.Evaluation]
 
 
 def format_setting(family: str, shots: str) -> str:
-    """A family by one training size."""
-    return f"{family}, {'half of the images' if shots == 'half' else f'{shots} per class'}"
+    """A family, if tasks have one, by one training size.
+
+    Example:
+        >>> format_setting("taxa", "half"), format_setting("", "all"), format_setting("taxa", "5")
+        ('taxa, half of the images', 'all images', 'taxa, 5 per class')
+    """
+    words = {"half": "half of the images", "all": "all images"}.get(shots, shots)
+    return ", ".join(filter(None, [family, f"{shots} per class" if shots.isdigit() else words]))
 
 
 def list_settings(metatask: t2v.MetaTask) -> list[tuple[str, str]]:
-    """The families of a meta-task by its training sizes, the largest size first."""
-    sizes = sorted(
-        set(map(find_shots, metatask.protocols)), key=lambda size: -math.inf if size == "half" else -int(size)
-    )
-    return [(family, size) for family in dict.fromkeys(task.family for task in metatask.tasks) for size in sizes]
+    """The families of a meta-task by its training sizes, the largest size first.
+
+    A size is that of a protocol; of several protocols with the same size, their keys stand for them.
+    """
+    sizes = list(map(find_shots, metatask.protocols))
+    names = [size if sizes.count(size) == 1 else key for size, key in zip(sizes, metatask.protocols, strict=True)]
+    order = sorted(range(len(names)), key=lambda at: -int(sizes[at]) if sizes[at].isdigit() else -math.inf)
+    families, counts = np.array([task.family for task in metatask.tasks]), np.isfinite(metatask.mean_errors()).sum(1)
+    return [
+        (family, names[at])
+        for family in dict.fromkeys(families.tolist())
+        for at in order
+        if np.count_nonzero(counts[families == family, at]) > 1
+    ]
 
 
 def list_spaces(metatask: t2v.MetaTask) -> list[str]:
     """The probes and methods ("resnet34 robust") that tasks have distances by, the paper's first."""
     names = dict.fromkeys([*metatask.distances, *metatask.embeddings])
-    first = FIRST_SPACES
-    return sorted(names, key=lambda name: (first.index(name) if name in first else len(first), name))
+    if not names:
+        raise t2v.errors.DataError(
+            f"the meta-task '{metatask.name}' has no embeddings and no distances, so no expert can be chosen by them. "
+            "Give one with embeddings (--bundle)."
+        )
+
+    def rank(name: str) -> tuple[int, str]:
+        short = name.rpartition(":")[2]
+        return FIRST_SPACES.index(short) if short in FIRST_SPACES else len(FIRST_SPACES), name
+
+    return sorted(names, key=rank)
 
 
 # --- evaluations -----------------------------------------------------------------------------------------------------
@@ -106,7 +144,9 @@ def plan_comparisons(metatask: t2v.MetaTask, parts: Sequence[str], strategies: S
         needs_choices = few and {"violins", "matrix"} & set(parts)
         largest = [each for each in settings if each[1] == settings[0][1]]
         return [Comparison(*each, "task", main, few) for each in largest if needs_choices]
-    found = [Comparison(*each, leave, main, tuple(strategies)) for each in settings for leave in LEAVES]
+    # Without the only dataset nothing is left to learn from.
+    leaves = list(LEAVES)[: 1 if len(set(metatask.datasets)) == 1 else None]
+    found = [Comparison(*each, leave, main, tuple(strategies)) for each in settings for leave in leaves]
     return found + [Comparison(*each, "task", space, few) for each in settings for space in others if few]
 
 
@@ -124,14 +164,15 @@ def run_comparisons(comparisons: Sequence[Comparison], bundle: Path | None, *, j
 
 
 def _evaluate(bundle: Path | None, one: Comparison) -> t2v.Evaluation:
-    probe, _, method = one.space.rpartition(" ")
-    where: Row = {"shots": one.shots, "probe": probe, "method": method, "family": one.family, "leave": one.leave}
-    return t2v.evaluate(report.load_bundle(bundle), one.strategies, resamples=RESAMPLES, **where)
+    metatask = figures.keep_space(report.load_bundle(bundle), one.space)
+    where: Row = {"shots": one.shots, "family": one.family, "leave": one.leave}
+    return t2v.evaluate(metatask, one.strategies, resamples=RESAMPLES, **where)
 
 
-def find_optimum(found: t2v.Evaluation) -> np.ndarray:
-    """The unbiased optimum, or the smallest error where that is not known."""
-    return found.smallest if found.optimum is None else found.optimum
+def find_optimum(found: t2v.Evaluation, name: str) -> np.ndarray:
+    """The unbiased optimum beside a strategy, or the smallest error where that is not known."""
+    references = found.find_references(name)
+    return references.smallest if references.optimum is None else references.optimum
 
 
 # --- Table 1: ways of choosing ---------------------------------------------------------------------------------------
@@ -154,31 +195,50 @@ def make_table1(evaluations: Evaluations, main: str, folder: Path) -> list[Claim
 
 def format_strategy(name: str) -> str:
     """The name of a strategy in tables."""
-    return name.replace("_", "-")
+    return NAMES.get(name, name.replace("_", "-"))
 
 
 def format_table1(evaluations: Evaluations) -> str:
     """One table in Markdown for each way of leaving out: strategies down, settings across."""
-    parts = []
+    parts, every = [], list(evaluations.values())
+    pairs = [(found, outcome) for found in every for outcome in found.outcomes.values()]
+    scored = {outcome.name for found, outcome in pairs if outcome.uses_scores and found.splits > 1}
     for leave, words in LEAVES.items():
         own = {one.setting: found for one, found in evaluations.items() if one.leave == leave}
-        optimum = ["optimum, error in %", *(f"{100 * find_optimum(found).mean():.1f}" for found in own.values())]
+        if not own:
+            continue
         rows = [{row["strategy"]: row for row in found.rows} for found in own.values()]
-        lines = [optimum]
-        for name in dict.fromkeys(name for each in rows for name in each):
-            lines.append([format_strategy(name), *(_format_cell(each.get(name)) for each in rows)])
+        lines = [["optimum, error in %", *map(_format_optimum, own.values())]]
+        for name in dict.fromkeys([*PAPERS, *(name for each in rows for name in each)]):
+            mark = " †" if name in scored else ""
+            lines.append([f"{format_strategy(name)}{mark}", *(_format_cell(each.get(name)) for each in rows)])
         parts.append(f"**{words}**\n\n{report.format_markdown(['', *own], lines)}")
-    note = (
+    notes = [
         "Error over the optimum in percent (ratio of means over tasks) with a 95% bootstrap interval over tasks. "
-        "* better, ° worse than the average-best baseline (Wilcoxon's signed ranks over tasks, p < 0.05)."
-    )
-    return "\n\n".join([*parts, note])
+        "* better, ° worse than the average-best baseline (two-sided sign-flip test over tasks, p < 0.05). The paper's "
+        "rows have its settings; of its model space, which leaves open how m stays positive, b moves logarithms."
+    ]
+    if any(found.optimum is None for found in every):
+        notes.append(f"(smallest): {SMALLEST}")
+    if scored:
+        notes.append(
+            "† Judged on the first split alone, as are the optimum and the baseline that it is compared with: its "
+            "scores are of the training images of that split, which are test images of the others."
+        )
+    return "\n\n".join([*parts, *notes])
+
+
+def _format_optimum(found: t2v.Evaluation) -> str:
+    """The mean optimum, and whether it is the smallest error."""
+    if found.optimum is None:
+        return f"{100 * found.smallest.mean():.1f} (smallest)"
+    return f"{100 * found.optimum.mean():.1f}"
 
 
 def _format_cell(row: Row | None) -> str:
     """How far above the unbiased optimum the mean error is; above the smallest error where that is not known."""
     if row is None:
-        return ""
+        return "-"
     text = format_bar(row, "increase" if row["increase"] is not None else "smallest_increase")
     return text if row["p"] is None or row["p"] >= LEVEL else f"{text} *" if row["gap"] < 0 else f"{text} °"
 
@@ -189,7 +249,7 @@ def judge_table(evaluations: Evaluations) -> list[Claim]:
     for better, worse, words in PAIRS:
         for one, found in evaluations.items():
             if one.leave == "task" and {better, worse} <= set(found.outcomes):
-                gaps = 100 * (found.outcomes[better].errors - found.outcomes[worse].errors)
+                gaps = 100 * found.find_gaps(better, worse)
                 claims.append(_claim_gap("table 1", f"{one.setting}: {words}", gaps))
     for name in COMBINED:
         for one, found in evaluations.items():
@@ -209,13 +269,13 @@ def _judge_goals(name: str, one: Comparison, found: t2v.Evaluation) -> list[Clai
     """The goals: near the optimum, better than all single strategies, intervals with their nominal coverage."""
     claims, outcome = [], found.outcomes[name]
     if one.leave == "task":
-        increase = 100 * float(outcome.errors.sum() / np.sum(find_optimum(found)) - 1)
-        goal = GOAL if one.shots == "half" else FEW_GOAL
+        increase = 100 * float(outcome.errors.sum() / np.sum(find_optimum(found, name)) - 1)
+        goal = FEW_GOAL if one.shots.isdigit() else GOAL
         words = f"{one.setting}: {name} is at most {goal:+g}% over the optimum"
         claims.append(Claim("goal", words, f"{increase:+.1f}%", HOLDS if increase <= goal else FAILS))
         claims.append(_claim_best(name, one, found))
     elif AVERAGE_BEST in found.outcomes:
-        gaps = 100 * (outcome.errors - found.outcomes[AVERAGE_BEST].errors)
+        gaps = 100 * found.find_gaps(name, AVERAGE_BEST)
         p = compare_paired(gaps)
         words = f"{one.setting}: with its dataset left out, {name} is not worse than average-best beyond the noise"
         verdict = FAILS if gaps.mean() > 0 and p < LEVEL else HOLDS
@@ -231,7 +291,7 @@ def _judge_goals(name: str, one: Comparison, found: t2v.Evaluation) -> list[Clai
 def _claim_best(chosen: str, one: Comparison, found: t2v.Evaluation) -> Claim:
     """One strategy against the baselines and every single score, task by task."""
     names = [name for name in (AVERAGE_BEST, "generic", *SCORE_NAMES) if name in found.outcomes]
-    gaps = {name: found.outcomes[chosen].errors - found.outcomes[name].errors for name in names}
+    gaps = {name: found.find_gaps(chosen, name) for name in names}
     behind = [name for name in names if gaps[name].mean() >= 0]
     sure = [name for name in names if name not in behind and compare_paired(gaps[name]) < LEVEL]
     unsure = [format_strategy(name) for name in names if name not in sure and name not in behind]
@@ -248,7 +308,7 @@ def _claim_best(chosen: str, one: Comparison, found: t2v.Evaluation) -> Claim:
 
 def make_table2(evaluations: Evaluations, metatask: t2v.MetaTask, folder: Path) -> list[Claim]:
     """The table as CSV and in Markdown: all tasks and the ten with the most images."""
-    images = {task.name: task.images or 0 for task in metatask.tasks}
+    images = {task.name: task.images for task in metatask.tasks}
     rows: list[Row] = []
     claims: list[Claim] = []
     spaces = list_spaces(metatask)
@@ -261,11 +321,12 @@ def make_table2(evaluations: Evaluations, metatask: t2v.MetaTask, folder: Path) 
                     about = {"family": family, "shots": shots, "strategy": name}
                     about["space"] = "" if name in BASELINES else space
                     rows.append(about | _measure_parts(own[space], name, images))
-        setting, (first, *others) = format_setting(family, shots), [own[space].outcomes for space in spaces]
-        for space, outcomes in zip(spaces[1:], others, strict=True):
-            if CHOICES[0] in first and CHOICES[0] in outcomes:
+        outcomes = {space: found.outcomes[CHOICES[0]] for space, found in own.items() if CHOICES[0] in found.outcomes}
+        for space in spaces[1:]:
+            if spaces[0] in outcomes and space in outcomes:
+                setting = format_setting(family, shots)
                 words = f"{setting}: {spaces[0]} chooses better than {space} (asymmetric distance)"
-                gaps = 100 * (first[CHOICES[0]].errors - outcomes[CHOICES[0]].errors)
+                gaps = 100 * (outcomes[spaces[0]].errors - outcomes[space].errors)
                 claims.append(_claim_gap("table 2", words, gaps))
     report.write_rows(rows, folder / "table2.csv")
     columns = [(*each, part) for each in list_settings(metatask) for part in (ALL, LARGEST)]
@@ -277,6 +338,8 @@ def make_table2(evaluations: Evaluations, metatask: t2v.MetaTask, folder: Path) 
     header = ["", *(f"{format_setting(*each)}: {part}" for *each, part in columns)]
     lines = [[name, *(own.get(column, "") for column in columns)] for name, own in cells.items()]
     note = "Error over the optimum in percent with a 95% bootstrap interval over tasks; leave-one-task-out."
+    if any(found.optimum is None for found in evaluations.values()):
+        note += f" {SMALLEST}"
     report.write_text(folder / "table2.md", f"{report.format_markdown(header, lines)}\n\n{note}")
     return claims
 
@@ -287,11 +350,12 @@ def _measure_parts(found: t2v.Evaluation, name: str, images: Mapping[str, int]) 
     parts = {ALL: np.arange(len(counts)), LARGEST: np.sort(np.argsort(-counts, kind="stable")[:_LARGEST_COUNT])}
     row: Row = {}
     for part, chosen in parts.items():
-        errors, best = found.outcomes[name].errors[chosen], find_optimum(found)[chosen]
+        errors, best = found.outcomes[name].errors[chosen], find_optimum(found, name)[chosen]
         low, high = find_interval(draw_weights(chosen, RESAMPLES, 0), errors, best)
         numbers = {"": errors.sum() / best.sum(), "_low": low, "_high": high}
         row |= {f"{part}{end}": 100 * (float(value) - 1) for end, value in numbers.items()}
-        row[f"{part}, over smallest"] = 100 * float(errors.sum() / found.smallest[chosen].sum() - 1)
+        smallest = found.find_references(name).smallest[chosen]
+        row[f"{part}, over smallest"] = 100 * float(errors.sum() / smallest.sum() - 1)
     return row
 
 
@@ -313,14 +377,16 @@ def selection(
     part: Annotated[list[str] | None, typer.Option(help=f"Only some of: {', '.join(PARTS)}.")] = None,
     bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: that of experts.")] = None,
     strategy: Annotated[
-        list[str] | None, typer.Option(help="Table 1: only these; default: all that measure nothing.")
+        list[str] | None,
+        typer.Option(help="Table 1: only these beside the paper's; default: all that measure nothing."),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
 ) -> None:
     """All tables and figures about choosing an expert."""
     metatask, folder = report.load_bundle(bundle), plots.make_folder(out)
     usual = [name for name, one in STRATEGIES.items() if not one.measures]
-    names = [find_strategy(name).name for name in strategy or usual]  # an unknown one is refused at once
+    chosen = [find_strategy(name).name for name in strategy or usual]  # an unknown one is refused at once
+    names = list(dict.fromkeys([*PAPERS, *chosen]))
     parts = part or list(PARTS)
     if unknown := [each for each in parts if each not in PARTS]:
         raise t2v.errors.UsageError(f"--part {unknown[0]} is unknown. Choose among: {', '.join(PARTS)}")
@@ -335,14 +401,16 @@ def selection(
            if (one.shots, one.leave, one.space) == (settings[0][1], "task", spaces[0])}  # fmt: skip
     for name, make in (("violins", figures.make_violins), ("matrix", figures.make_matrix)):
         for family, found in own.items() if name in parts else ():
-            claims += make(figures.select(metatask, settings[0][1], spaces[0], family), found, family, folder)
+            selected = figures.select(metatask, settings[0][1], spaces[0], family)
+            rows = [row for row, task in enumerate(selected.tasks) if task.name in found.tasks]
+            claims += make(selected.only(rows), found, family or "tasks", folder)
     if "curves" in parts:
         claims += figures.make_curves(metatask, settings[0][1], spaces[0], folder)
     if "tables" in parts:
         claims += make_table1(evaluations, spaces[0], folder) + make_table2(evaluations, metatask, folder)
-        report.write_claims(claims, folder)
+        report.write_claims(claims, folder, P_NOTE)
         print((folder / "table1.md").read_text(), (folder / "table2.md").read_text(), sep="\n")
-    report.print_claims(claims, [folder])
+    report.print_claims(claims, [folder], P_NOTE)
 
 
 app = report.make_app(selection)

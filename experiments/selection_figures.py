@@ -1,6 +1,7 @@
 """The figures about choosing an expert: norms, errors of all experts, the error matrix, and errors by training size."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,13 @@ def shorten_name(name: str) -> str:
 
 def select(metatask: t2v.MetaTask, shots: str, space: str, family: str) -> t2v.MetaTask:
     """The tasks of a family by one training size and in one space."""
-    probe, _, method = space.rpartition(" ")
-    return metatask.select(shots, probe=probe, method=method, family=family)
+    return keep_space(metatask, space).select(shots, family=family)
+
+
+def keep_space(metatask: t2v.MetaTask, space: str) -> t2v.MetaTask:
+    """The meta-task with the embeddings, distances and norms of one space alone, whatever that is called."""
+    fields: Row = {name: getattr(metatask, name) for name in ("embeddings", "distances", "trivial_distances", "norms")}
+    return replace(metatask, **{name: {space: by[space]} if space in by else {} for name, by in fields.items()})
 
 
 def find_candidates(selected: t2v.MetaTask) -> np.ndarray:
@@ -60,8 +66,8 @@ def list_norms(metatask: t2v.MetaTask, family: str, shots: str, spaces: Sequence
     means = find_candidates(first)
     rows = []
     for number, task in enumerate(first.tasks):
-        known = np.isfinite(means[number]).any()
-        row: Row = {"task": task.name, "family": family, "dataset": task.dataset, "shots": shots}
+        known = bool(np.isfinite(means[number]).any())
+        row: Row = {"task": task.name, "family": family or "all tasks", "dataset": task.dataset, "shots": shots}
         row |= {"optimum": float(np.nanmin(means[number])) if known else np.nan}
         row |= {"generic": np.nan if first.generic is None else float(means[number, first.generic])}
         row |= {"classes": task.classes, "images": task.images}
@@ -211,6 +217,9 @@ _WIDE, _HIGH, _NAMES = 0.155, 0.135, 1.15
 
 def make_matrix(selected: t2v.MetaTask, found: t2v.Evaluation, family: str, folder: Path) -> list[Claim]:
     """The figure of one family: tasks down, experts across."""
+    if "asymmetric" not in found.outcomes:
+        report.say(f"the matrix of {family} is missing: {found.left_out['asymmetric']}")
+        return []
     means = find_candidates(selected)
     best, chosen = np.nanargmin(means, axis=1), found.outcomes["asymmetric"].chosen
     simplicity = selected.pick_sources(selected.trivial_distances[SYMMETRIC])

@@ -382,10 +382,10 @@ def _claim_label_sets(rows: Sequence[Row]) -> list[Claim]:
     main, family = rows[0], rows[0]["family"]
     rival = max((row for row in rows if row["space"].startswith(DOMAIN)), key=lambda row: row["rate"])
     verdict = UNCLEAR
-    if main["p"] < LEVEL:
-        verdict = HOLDS if main["auc_beside"] > 0.5 else PARTLY
-    elif main["rate"] <= main["chance"]:
+    if main["rate"] <= main["chance"]:
         verdict = FAILS
+    elif main["p"] < LEVEL:
+        verdict = HOLDS if main["auc_beside"] > 0.5 else PARTLY
     measured = f"{100 * main['rate']:.0f}%, chance {100 * main['chance']:.0f}%, p {main['p']:.2g}"
     changed, is_blind = main["domain_features_changed"], math.isclose(rival["rate"], rival["chance"])
     collapse = f"{changed} features move, found {100 * rival['rate']:.0f}%"
@@ -488,8 +488,8 @@ def taxonomy(
     claims = make_claims(comparison, rows)
     tables = {"attributes": rows, "attribute_distances": pairs, "attribute_tasks": described}
     files += [report.write_rows(table, folder / f"{name}.csv") for name, table in tables.items()]
-    files += report.write_claims(claims, folder)
-    note = "rho is Spearman's correlation with the distance in the tree, p from permuting tasks."
+    note = "rho is Spearman's correlation with the distance in the tree, p (two-sided) from permuting tasks."
+    files += report.write_claims(claims, folder, note)
     report.print_claims(claims, files, note)
 
 

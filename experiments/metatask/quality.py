@@ -16,6 +16,7 @@ from experiments.metatask.plan import GENERIC
 from experiments.report import Row, load_bundle, make_app, say, spearman
 from task2vec import plots
 from task2vec.experts import find_shots
+from task2vec.select import compare_paired, unbiased_optimum
 
 SECOND, PAPER = " (second seed)", " (achille2019)"
 # In percent: errors this near are the same number of wrong images.
@@ -27,17 +28,18 @@ def judge(metatask: t2v.MetaTask, family: str, protocol: int, *, without: str | 
 
     Errors are in percent. `noise` is the standard deviation of a cell over seeds, `retraining` that of an expert's mean
     error over trainings, `spread` that over the candidates of one task. `biased_optimum` is the mean over tasks of the
-    smallest mean error: biased low, for noise is chosen with it. `by_seeds` is chosen on all seeds but one and measured
-    on that: still biased, for the splits are of the same images. `optimum` is chosen on one half of the test images and
-    measured on the other. `ahead` counts tasks where that is better than the generic expert, `beaten` those where it is
-    so beyond the noise.
+    smallest mean error: biased low, for noise is chosen with it. `optimum` is that of `task2vec.select`: chosen on one
+    half of the test images and measured on the other. `ahead` counts tasks where that is better than the generic
+    expert, `beaten` those where it is so beyond the noise.
     """
     part = metatask.subset(family=family, without=without)
     errors, candidates = 100 * part.errors[:, :, protocol], part.is_candidate
     generic = [model.name for model in part.models].index(GENERIC)
     means = np.where(candidates, errors.mean(2), np.nan)
-    unbiased = choose_apart(errors, candidates, None if part.halves is None else 100 * part.halves[:, :, protocol])
-    gains = errors[:, generic] - unbiased
+    halves = None if part.halves is None else part.halves[:, :, protocol]
+    optimum, _ = unbiased_optimum(part.errors[:, :, protocol], candidates, halves)
+    assert optimum is not None, "a measured meta-task has several splits"
+    gains = errors[:, generic] - 100 * optimum
     repeated = metatask.subset(family=family, without=without, repeats=True)
     return {
         "family": family if without is None else f"{family} without {without}",
@@ -51,8 +53,7 @@ def judge(metatask: t2v.MetaTask, family: str, protocol: int, *, without: str | 
         "average_best": float(choose_average_best(means).mean()),
         "chance": float(np.nanmean(means, axis=1).mean()),
         "biased_optimum": float(np.nanmin(means, axis=1).mean()),
-        "by_seeds": float(choose_apart(errors, candidates).mean()),
-        "optimum": float(unbiased.mean()),
+        "optimum": 100 * float(optimum.mean()),
         "ahead": int((gains.mean(1) > 0).sum()),
         "beaten": count_sure(gains, [count_images(task, part.protocols[protocol]) for task in part.tasks]),
     }
@@ -71,23 +72,6 @@ def choose_average_best(means: np.ndarray) -> np.ndarray:
     return found
 
 
-def choose_apart(errors: np.ndarray, candidates: np.ndarray, halves: np.ndarray | None = None) -> np.ndarray:
-    """(tasks, seeds) the error of the best candidate, chosen on all other seeds; of several, their mean.
-
-    With `halves` it is chosen on one half of the test images and measured on the other, and the other way round.
-    """
-    found = np.empty((len(errors), errors.shape[2]))
-    pairs = [(errors, errors)] if halves is None else [(halves[..., a], halves[..., 1 - a]) for a in (0, 1)]
-    for seed in range(errors.shape[2]):
-        each = []
-        for chosen_on, measured_on in pairs:
-            others = np.where(candidates, np.delete(chosen_on, seed, axis=2).mean(2), np.inf)
-            is_best = others <= others.min(1, keepdims=True) + _TIE
-            each.append(np.where(is_best, measured_on[:, :, seed], 0).sum(1) / is_best.sum(1))
-        found[:, seed] = np.mean(each, axis=0)
-    return found
-
-
 def count_images(task: Any, protocol: str) -> tuple[float, float]:
     """About how many images of a task are trained on and tested by a protocol."""
     size, half = find_shots(protocol), task.images / 2
@@ -95,7 +79,7 @@ def count_images(task: Any, protocol: str) -> tuple[float, float]:
 
 
 def count_sure(gains: np.ndarray, parts: Sequence[tuple[float, float]]) -> int:
-    """How many rows of (tasks, seeds) gains are above zero beyond the noise, at a level of 2.5%.
+    """How many rows of (tasks, seeds) gains are above zero beyond the noise: two-sided, at a level of 5%.
 
     Splits of the same images overlap, so their errors are not independent, and five of them carry less than a plain
     t-test assumes. Nadeau and Bengio (2003) put (1 / seeds + test / train) in the place of 1 / seeds.
@@ -120,8 +104,7 @@ def compare_trainings(part: t2v.MetaTask, protocol: int) -> float:
 def compare_halves(metatask: t2v.MetaTask, datasets: Sequence[str], recipe: str) -> Row:
     """What experts for half of a dataset gain on tasks of that dataset whose classes they never saw, in points.
 
-    By both training sizes, few images of each class and half of the images; p is of equal gains (Wilcoxon's signed
-    ranks).
+    By both training sizes, few images of each class and half of the images; p, two-sided, is of equal gains.
     """
     part = metatask.subset(family="taxa", repeats=True)
     names = [model.name for model in part.models]
@@ -137,11 +120,10 @@ def compare_halves(metatask: t2v.MetaTask, datasets: Sequence[str], recipe: str)
     rows, columns = (np.array(side) for side in zip(*pairs, strict=True))
     generic = means[rows, names.index(GENERIC)]
     gains = generic - means[rows, columns]
-    p: Any = stats.wilcoxon(gains[:, 1 - half], gains[:, half])[1]
     row: Row = {"datasets": " and ".join(datasets), "recipe": recipe, "tasks": len(pairs)}
     for name, number in (("few", 1 - half), ("half", half)):
         row |= {f"generic_{name}": float(generic[:, number].mean()), f"gain_{name}": float(gains[:, number].mean())}
-    return row | {"p": float(p)}
+    return row | {"p": compare_paired(gains[:, 1 - half] - gains[:, half])}
 
 
 def count_winners(metatask: t2v.MetaTask, family: str, protocol: int) -> list[Row]:
@@ -162,8 +144,8 @@ def count_winners(metatask: t2v.MetaTask, family: str, protocol: int) -> list[Ro
 def compare_recipes(metatask: t2v.MetaTask, family: str, protocol: int) -> Row:
     """Experts by our recipe and by the paper's, over the tasks of a family that none of them has seen.
 
-    `alike` is the rank correlation of the experts' errors by both recipes, averaged over tasks; `by_seed` that of two
-    seeds by our recipe.
+    p is two-sided, of equal errors. `alike` is the rank correlation of the experts' errors by both recipes, averaged
+    over tasks; `by_seed` that of two seeds by our recipe.
     """
     part = metatask.subset(family=family, repeats=True)
     names = [model.name for model in part.models]
@@ -178,9 +160,12 @@ def compare_recipes(metatask: t2v.MetaTask, family: str, protocol: int) -> Row:
         return float(np.nanmean([spearman(fast[row, own], other[row, own]) for row, own in known]))
 
     by_task = np.nanmean(fast[rows], axis=1), np.nanmean(paper[rows], axis=1)
-    p: Any = stats.wilcoxon(*by_task)[1]
     row: Row = {"family": family, "protocol": part.protocols[protocol], "experts": len(firsts)}
-    row |= {"fast": float(by_task[0].mean()), "paper": float(by_task[1].mean()), "p": float(p)}
+    row |= {
+        "fast": float(by_task[0].mean()),
+        "paper": float(by_task[1].mean()),
+        "p": compare_paired(by_task[0] - by_task[1]),
+    }
     return row | {"alike": agree(paper), "by_seed": agree(second)}
 
 

@@ -234,7 +234,14 @@ def test_a_map_and_ranks_where_known_tasks_can_be_compared(found, monkeypatch):
     assert len(known) == 9 and len(place) == 2 and len(near) == module.NEIGHBOURS
     distances = [t2v.distance.symmetric(found.embedding, one) for one in others]
     assert near[0].distance == pytest.approx(min(distances)) and near[0].floor > 0
-    page = Page(replace(found, known=known, place=place, neighbours=tuple(near)).to_html())
+    blank = [replace(one, stderr=np.full(len(one), np.nan), halves=None) for one in others]
+    monkeypatch.setattr(module, "list_bundled", lambda _: [found.embedding, *blank])
+    near[1:] = module._find_neighbours(found.embedding, None)[1:]  # as bundled tasks are: of unknown noise
+    assert near[1].floor is near[1].corrected is None and near[1].distance > near[0].distance
+    report = replace(found, known=known, place=place, neighbours=tuple(near))
+    assert json.loads(json.dumps(report.to_dict(), allow_nan=False))["neighbours"][1]["floor"] is None
+    page = Page(report.to_html())
+    assert page.text.count("unknown") >= 2 * (len(near) - 1) and "nan" not in page.text.split()
     assert len([tag for tag, attrs in page.tags if tag == "circle" and attrs["class"] == "own"]) == 3
     assert f"of {len(known)} known tasks" in page.text
     easier = tuple(one | {"norm": found.embedding.norm() * (0.5 if at < 3 else 2)} for at, one in enumerate(known))

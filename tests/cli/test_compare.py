@@ -1,7 +1,9 @@
 """`task2vec show`, `nearest`, `distance`, `diversity` and `map`."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import task2vec
@@ -127,6 +129,16 @@ def test_distance_of_every_kind_with_its_noise(library, saved):
     shown = call("distance", "task 0", "task 1").stdout
     assert f"{noisy.value:.4f} (symmetric)" in shown and f"{noisy.corrected:.4f} ±" in shown
     refuse("symmetric", "distance", "task 0", "task 1", "--kind", "manhattan")
+
+
+def test_a_noise_floor_that_is_unknown_is_said_to_be_so(library, tmp_path):
+    blank = replace(library.get("task 1"), halves=None, stderr=np.full(len(library.get("task 1")), np.nan))
+    file = blank.save(tmp_path / "blank.t2v.safetensors")
+    nothing = dict.fromkeys(("floor", "stderr", "corrected"))
+    assert read("distance", "task 0", file)["noise"] == nothing | {"basis": "unknown"}
+    shown = " ".join(call("distance", "task 0", file).stdout.split())
+    assert "unknown; to know it, embed both tasks from their images: task2vec embed FOLDER" in shown
+    assert "corrected" not in shown
 
 
 # --- diversity -------------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from task2vec.distance import NoisyDistance, find_basis, find_floor, symmetric, with_error
-from task2vec.distance.noise import find_noise, subtract_floor
+from task2vec.distance.noise import EMBED_AGAIN, find_noise, subtract_floor
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError
+from task2vec.experts import bundled_metatask
 from tests.distance.material import make
 from tests.failures import refuse
 from tests.oracles.distances import spread_distance
@@ -120,6 +121,24 @@ def test_refusals_and_words(logs):
     one = NoisyDistance(0.2345, 0.0129, 0.1, -0.0312, "halves")
     assert str(one) == "0.234 ± 0.013 (noise floor 0.100; corrected -0.031)"
     assert str(replace(one, basis="stderr")) == "0.234 (noise floor 0.100 or more; corrected -0.031)"
+
+
+def test_without_standard_errors_the_noise_is_unknown_and_not_none():
+    rng = np.random.default_rng(0)
+    a, b = estimate(np.zeros(FILTERS), rng), estimate(rng.normal(size=FILTERS), rng)
+    blank = replace(a, halves=None, stderr=np.full(FILTERS, math.nan))
+    exact = replace(a, halves=None, stderr=np.zeros(FILTERS))  # as of all images of a task: known to be none
+    assert exact.has_stderr and find_floor(exact) == 0 and find_basis(exact) == "stderr"
+    assert not blank.has_stderr and math.isnan(find_floor(blank)) and find_basis(blank) == "unknown"
+    for found in (with_error(blank, b), with_error(b, blank), with_error(blank, exact)):
+        assert found.basis == "unknown" and np.isnan((found.floor, found.stderr, found.corrected)).all()
+        assert str(found) == f"{found.value:.3f} (noise floor unknown; {EMBED_AGAIN})" and "task2vec embed" in str(
+            found
+        )
+    assert with_error(blank, b).value == symmetric(a, b)
+    assert np.isnan(blank.interval()).all()
+    bundled = bundled_metatask().embeddings["tf_efficientnet_lite0 robust"]
+    assert with_error(*bundled[:2]).basis == "unknown" and with_error(*bundled[:2]).value > 0
 
 
 # --- subtracting variances --------------------------------------------------------------------------------------------

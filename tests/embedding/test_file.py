@@ -18,6 +18,7 @@ import scipy.stats
 from task2vec.embedding import Embedding, embed, embed_many, load_embedding, name_file, trivial
 from task2vec.embedding.embedding import RECIPE, SCHEMA, SUFFIX, find_saved, hash_content, open_folder
 from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
+from task2vec.library.entries import is_same_vector
 from task2vec.probe import FilterLayer
 from tests.embedding.conftest import make_task, make_tiny
 from tests.embedding.families import FINE, ask_binary, is_close, run_many
@@ -86,6 +87,12 @@ def test_other_schemas_are_named_with_the_remedy(tmp_path):
     remedies = {99: r"schema 99, but this version reads 1.*pip install -U", None: r"schema None.*embed the task again"}
     for schema, words in remedies.items():
         refuse(EmbeddingFileError, words, load_embedding, write(tmp_path / "x", schema=schema))
+
+
+def test_an_unknown_standard_error_stays_unknown(tmp_path):
+    blank = replace(make(), stderr=np.full(3, np.nan))
+    assert not load_embedding(blank.save(tmp_path / "x")).has_stderr and make().has_stderr
+    assert is_same_vector(blank, load_embedding(tmp_path / "x")) and not is_same_vector(blank, make())
 
 
 def test_contents_that_no_embedding_has_are_refused_even_with_a_fitting_hash(tmp_path):

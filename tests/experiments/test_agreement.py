@@ -35,7 +35,20 @@ def test_the_correlation_is_spearmans_over_pairs_and_permutations_are_those_of_t
     found = agree([space], taxa, permutations=3000, seed=0)
     assert sorted(set(np.round(found.null[:, 0], 9))) == sorted(set(np.round(slow, 9)))
     assert found.null.mean() == pytest.approx(np.mean(slow), abs=0.04)
-    assert found.p[0] == (1 + (found.null[:, 0] >= found.rho[0] - 1e-12).sum()) / 3001
+    assert found.p[0] == (1 + (abs(found.null[:, 0]) >= abs(found.rho[0]) - 1e-12).sum()) / 3001
+
+
+def test_p_is_two_sided_as_much_for_what_disagrees_as_for_what_agrees():
+    space, taxa = random_distances(7, seed=3), random_taxa(7, seed=50)
+    same, opposite, nothing = agree([space, -space, np.ones((7, 7))], taxa, permutations=199, seed=0).p
+    assert same == opposite and nothing == 1
+    tree = agree([taxa, -taxa], taxa, permutations=199, seed=0)
+    assert tree.p[0] == tree.p[1] < 0.1
+    worst = np.ones((8, 8)) + np.kron(1 - np.eye(2), np.eye(4))  # of four label sets none is ever found again
+    found = retrieve(worst, permutations=999)
+    assert found["rate"] == 0 and found["p"] == pytest.approx(
+        1 / 24, abs=0.02
+    )  # the one order of 24 that is so far off
 
 
 def test_within_permutes_each_dataset_skips_those_without_ranks_and_pools_by_pairs():

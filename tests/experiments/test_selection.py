@@ -1,5 +1,6 @@
 """Choosing an expert: tables, figures and claims on a small meta-task, and the committed ones on that of experts."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,6 +12,9 @@ from experiments import selection
 from experiments import selection_figures as figures
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, load_bundle, write_rows
 from experiments.selection import Comparison
+from task2vec.embedding import Embedding
+from task2vec.experts import ModelInfo, TaskInfo
+from task2vec.probe import FilterLayer
 from tests.experiments.material import ROOT, read_csv, run
 
 FEW = ("--jobs", 1, "--strategy", "average_best", "--strategy", "generic", "--strategy", "asymmetric")
@@ -44,6 +48,10 @@ def test_all_of_them_at_once(made):
     assert tables >= {"norms.csv", "table1.json", "table1.md", "table2.md", "claims.md", "claims.csv"}
     assert "|  | taxa, half of the images |" in result.stdout and "| average-best | " in result.stdout
     assert "| kernel" not in result.stdout
+    for row in selection.PAPERS.values():  # the paper's are there, whatever was asked for
+        assert f"| {row} |" in result.stdout
+    assert "| model space (ours) |" not in result.stdout and "two-sided" in (folder / "table1.md").read_text()
+    assert (folder / "claims.md").read_text().count("two-sided") == 1
 
 
 def test_table_1_has_every_setting_and_its_dataset_left_out(made, world):
@@ -58,7 +66,8 @@ def test_table_1_has_every_setting_and_its_dataset_left_out(made, world):
 def test_table_2_compares_probes_on_all_tasks_and_on_the_largest(made, world):
     rows = read_csv(made[0] / "table2.csv")
     wanted = {("asymmetric", f"{probe} robust") for probe in ("resnet34", "tf_efficientnet_lite0")}
-    assert {(row["strategy"], row["space"]) for row in rows} == wanted | {("generic", ""), ("average_best", "")}
+    wanted |= {(name, "") for name in selection.BASELINES}
+    assert {(row["strategy"], row["space"]) for row in rows} == wanted
     found = next(row for row in rows if (row["family"], row["shots"], row["strategy"]) == ("taxa", "half", "generic"))
     taxa = world.select("half", family="taxa")
     smallest = np.nanmin(figures.find_candidates(taxa), axis=1)
@@ -122,11 +131,88 @@ def test_curves_that_are_missing_are_reported(world, tmp_path):
         assert words in run(selection.app, option, value, "--out", tmp_path, code=code).stderr
 
 
+def make_published():
+    """Seven tasks of an experiment of its owner: one protocol, one split, no families, domains, scores or halves."""
+    rng, count = np.random.default_rng(0), 7
+    fisher = np.exp(rng.normal(size=(2, count, 1)) + 0.3 * rng.normal(size=(2, count, 12)))
+    layers, blank = (FilterLayer("conv", "convolution", 12, 9, 0.1),), np.full(12, np.nan)
+    spaces = {}
+    for probe, values in zip(("torchvision:vgg13", "torchvision:resnet34"), fisher, strict=True):
+        shared = {"probe_fingerprint": probe, "settings": {"method": "robust"}}
+        about = [shared | {"task_fingerprint": f"print {row}"} for row in range(count)]
+        spaces[f"{probe} robust"] = [
+            Embedding(f"order {row}", probe, one, blank, np.full(12, 1e-3), layers, about[row])
+            for row, one in enumerate(values)
+        ]
+    tasks = tuple(TaskInfo(f"order {n}", dataset="inat", fingerprint=f"print {n}", images=90 + n) for n in range(count))
+    experts = (ModelInfo(f"expert {n}", "taxon", "resnet34", f"order {n}", f"print {n}") for n in range(count))
+    models = (ModelInfo("generic resnet34", "generic", "resnet34"), *experts)
+    errors = rng.uniform(0.2, 0.6, size=(count, count + 1, 1, 1))
+    seen = np.eye(count, count + 1, 1)
+    cells = (errors, np.full_like(errors, np.nan), np.full_like(errors, np.nan), seen, np.zeros_like(seen, dtype=bool))
+    key = "linear-2, train all, achille2019, usual, own test set"
+    return t2v.MetaTask("owner", tasks, models, (key,), (0,), *cells, embeddings=spaces, info={"curves": []})
+
+
+def test_a_meta_task_of_one_split_with_other_probes_and_without_all_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "RESAMPLES", 50)
+    metatask = make_published()
+    bundle, out = metatask.save(tmp_path / "owner.safetensors"), tmp_path / "out"
+    result = run(selection.app, "--bundle", bundle, "--out", out, "--jobs", 1)
+    assert "curves are missing" in result.stderr
+    assert {file.stem for file in out.glob("*.png")} == {"norms", "violins_tasks", "matrix_tasks"}
+    text = (out / "table1.md").read_text()
+    errors = np.where(metatask.is_candidate, metatask.mean, np.inf)
+    assert f"| optimum, error in % | {100 * errors.min(1).mean():.1f} (smallest) |" in text
+    assert "optimum is the smallest error, as in the paper; it is biased low" in text and "|  | all images |" in text
+    assert "dataset left out" not in text and "†" not in text  # of the one dataset there is nothing else to learn from
+    rows = {row["strategy"]: row for row in read_csv(out / "table1.csv")}
+    assert set(selection.PAPERS) | {"model space", "combined", "average_best"} <= set(rows)
+    over = {name: 100 * (each.mean() / errors.min(1).mean() - 1) for name, each in (
+        ("generic", metatask.mean[:, 0]),
+        ("chance", np.array([row[np.isfinite(row)].mean() for row in errors])),
+    )}  # fmt: skip
+    for name, wanted in over.items():
+        assert rows[name]["smallest_increase"] == pytest.approx(wanted, rel=1e-4) and rows[name]["increase"] == ""
+    embedded = metatask.embeddings["torchvision:resnet34 robust"]  # the paper's probe is the main one
+    chosen = []
+    for task in range(7):
+        far = [t2v.distance.asymmetric(embedded[n], embedded[task]) if n != task else np.inf for n in range(7)]
+        chosen.append(metatask.mean[task, 1 + int(np.argmin(far))])
+    assert rows["asymmetric"]["error"] == pytest.approx(100 * np.mean(chosen), rel=1e-3)
+    table2 = read_csv(out / "table2.csv")
+    spaces = {row["space"] for row in table2 if row["strategy"] == "asymmetric"}
+    assert spaces == {"torchvision:resnet34 robust", "torchvision:vgg13 robust"}
+    assert all("largest ten" in row and "all tasks" in row for row in table2)
+    assert "as in the paper" in (out / "table2.md").read_text()
+    json.loads((out / "table1.json").read_text())
+
+
+def test_settings_of_any_protocols_and_the_papers_probe_first(world):
+    published = make_published()
+    assert selection.list_settings(published) == [("", "all")]
+    assert selection.list_spaces(published)[0] == "torchvision:resnet34 robust"
+    assert selection.list_settings(world) == [(family, size) for family in ("taxa", "labels") for size in ("half", "5")]
+    keys = ("linear-2, train 5, logistic, usual", "linear-2, train 5, achille2019, usual", "knn")
+    three = replace(published, protocols=keys, **{
+        name: np.repeat(getattr(published, name), 3, axis=2) for name in ("errors", "low", "high")
+    })  # fmt: skip
+    assert selection.list_settings(three) == [("", "knn"), ("", keys[0]), ("", keys[1])]  # no size stands for two
+    bare = replace(published, embeddings={})
+    with pytest.raises(t2v.errors.DataError, match="no embeddings and no distances"):
+        selection.list_spaces(bare)
+
+
 def judge(*, leave="task", optimum=0.2, **errors):
     outcomes = {name: SimpleNamespace(errors=each, covered=None) for name, each in errors.items()}
     if "combined" in outcomes:
         outcomes["combined"].covered = np.full(20, 0.9)
-    evaluation = SimpleNamespace(outcomes=outcomes, optimum=np.full(20, optimum))
+    references = SimpleNamespace(optimum=np.full(20, optimum))
+    evaluation = SimpleNamespace(
+        outcomes=outcomes,
+        find_references=lambda name: references,
+        find_gaps=lambda name, other: outcomes[name].errors - outcomes[other].errors,
+    )
     return selection.judge_table({Comparison("taxa", "half", leave, "s", ()): evaluation})
 
 

@@ -13,7 +13,7 @@ from task2vec.experts import ModelInfo
 from task2vec.select import Prediction
 from task2vec.select import evaluate as room
 from task2vec.select.combined import predict_conditioned
-from task2vec.select.evaluate import compare_groups, compare_paired, draw_weights, evaluate, find_interval
+from task2vec.select.evaluate import compare_paired, draw_weights, evaluate, find_interval, unbiased_optimum
 from tests.failures import refuse
 from tests.select.material import build, make_metatask, make_world, with_errors
 
@@ -139,7 +139,9 @@ def test_measured_on_one_half_is_judged_on_the_other(name):
     outcome, wanted, both = found.outcomes[name], [], []
     for row in range(len(metatask.tasks)):
         chosen = [slow_choice(name, metatask, row, half) for half in (0, 1)]
-        wanted.append(np.mean([metatask.halves[row, one, 0, :, 1 - half].mean() for half, one in enumerate(chosen)]))
+        splits = slice(0, 1) if "logme" in name else slice(None)  # which the scores have not seen
+        apart = metatask.halves[row, :, 0, splits]
+        wanted.append(np.mean([apart[one, :, 1 - half].mean() for half, one in enumerate(chosen)]))
         both.append(chosen)
     np.testing.assert_allclose(outcome.errors, wanted, rtol=1e-12)
     assert outcome.chosen.tolist() == [first for first, _ in both] and any(first != other for first, other in both)
@@ -162,32 +164,108 @@ def test_without_halves_nothing_is_measured():
     assert "no embedding of the tasks is known" in bare.left_out["combined + 3 measured"]
 
 
-def slow_optimum(measured, allowed):
-    """Selected on all parts but one, measured on that."""
-    found = np.empty((len(measured), measured.shape[2]))
+def slow_optimum(halves, allowed):
+    """(T, S) by split: chosen on one half by the mean over splits, measured on the other, both ways round."""
+    found = np.zeros((len(halves), halves.shape[2]))
+    for row, half in np.ndindex(len(halves), 2):
+        means = [halves[row, j, :, half].mean() if allowed[row, j] else 1 for j in range(halves.shape[1])]
+        found[row] += halves[row, int(np.argmin(means)), :, 1 - half] / 2
+    return found
+
+
+def slow_optimum_by_seeds(errors, allowed):
+    """(T, S) by split: chosen on all others."""
+    found = np.empty((len(errors), errors.shape[2]))
     for row, part in np.ndindex(found.shape):
-        means = [np.delete(measured[row, j], part).mean() if allowed[row, j] else 1 for j in range(measured.shape[1])]
-        found[row, part] = measured[row, int(np.argmin(means)), part]
-    return found.mean(1)
+        means = [np.delete(errors[row, j], part).mean() if allowed[row, j] else 1 for j in range(errors.shape[1])]
+        found[row, part] = errors[row, int(np.argmin(means)), part]
+    return found
 
 
 def test_the_optimum_is_selected_on_halves_or_on_other_seeds():
     metatask = make_metatask()
-    halves, errors = metatask.halves[:, :, 0].mean(2), metatask.errors[:, :, 0]
-    for known, chosen_on, parts in ((metatask, "halves", halves), (replace(metatask, halves=None), "seeds", errors)):
+    halves, errors, allowed = metatask.halves[:, :, 0], metatask.errors[:, :, 0], metatask.is_candidate
+    for known, chosen_on, wanted in (
+        (metatask, "halves", slow_optimum(halves, allowed)),
+        (replace(metatask, halves=None), "seeds", slow_optimum_by_seeds(errors, allowed)),
+    ):
         found = evaluate(known, ["average_best"])
         assert found.chosen_on == chosen_on
-        np.testing.assert_allclose(found.optimum, slow_optimum(parts, metatask.is_candidate))
+        np.testing.assert_allclose(found.optimum, wanted.mean(1))
+        np.testing.assert_allclose(found.first.optimum, wanted[:, 0])
     single = evaluate(with_errors(metatask, metatask.errors[:, :, 0, :1]), ["average_best"])
     assert single.optimum is None and single.chosen_on is None and "biased low" in str(single)
 
 
 def test_an_optimum_shares_among_equals_and_skips_the_unknown():
     measured, everybody = np.array([[[0.2, 0.2], [0.2, 0.6], [0.9, 0.9]]]), np.ones((1, 3), dtype=bool)
-    assert room.select_apart(measured, everybody) == pytest.approx([(0.4 + 0.2) / 2])
+    np.testing.assert_allclose(unbiased_optimum(measured, everybody)[0], [[0.2, 0.4]])
+    halves = np.stack([measured, measured + 0.1], axis=3)  # by the mean over splits the first is best on both halves
+    np.testing.assert_allclose(unbiased_optimum(measured, everybody, halves)[0], [[0.25, 0.25]])
+    halves[0, 0, 1, 0] = np.nan  # one split of one half: that model counts no more
+    found, chosen_on = unbiased_optimum(measured, everybody, halves)
+    np.testing.assert_allclose(found, [[0.25, 0.65]])
+    assert chosen_on == "halves"
     measured[0, 0] = np.nan
-    assert room.select_apart(measured, everybody) == pytest.approx([(0.6 + 0.2) / 2])
-    assert np.isnan(room.select_apart(np.full((1, 2, 1), 0.1), np.ones((1, 2), dtype=bool)))[0]
+    np.testing.assert_allclose(unbiased_optimum(measured, everybody)[0], [[0.2, 0.6]])
+    assert unbiased_optimum(measured, everybody, np.full_like(halves, np.nan))[1] == "seeds"
+    assert unbiased_optimum(np.full((1, 2, 1), 0.1), np.ones((1, 2), dtype=bool)) == (None, None)
+
+
+def test_strategies_that_use_scores_are_judged_and_compared_on_the_split_that_those_have_not_seen():
+    metatask = make_halved_world()
+    shifted = metatask.errors.copy()
+    shifted[..., 1:] -= 0.1  # the first split is the hardest for all
+    metatask = replace(metatask, errors=shifted.clip(0, 1))
+    rng, allowed = np.random.default_rng(2), metatask.is_candidate
+    leaky = -shifted[:, :, :, 1:].mean(3) + 0.03 * rng.normal(size=shifted.shape[:3])  # of test images of the others
+    names = ["average_best", "logme", "logme + 3 measured", "combined + logme", "generic"]
+    found = evaluate(replace(metatask, scores={"logme": leaky}), names, resamples=50)
+    rows, every = {row["strategy"]: row for row in found.rows}, range(len(metatask.tasks))
+    assert [rows[name]["splits"] for name in names] == [3, 1, 1, 1, 3]
+    first, means = metatask.errors[:, :, 0, 0], metatask.mean
+    logme, average = found.outcomes["logme"], found.outcomes["average_best"]
+    chosen = np.where(allowed, leaky[:, :, 0], -np.inf).argmax(1)
+    np.testing.assert_allclose(logme.errors, first[every, chosen])
+    np.testing.assert_allclose(average.errors, means[every, average.chosen])
+    gaps = first[every, chosen] - first[every, average.chosen]  # the baseline on the same errors
+    np.testing.assert_allclose(found.find_gaps("logme", "average_best"), gaps)
+    np.testing.assert_allclose(found.find_gaps("average_best", "logme"), -gaps)
+    np.testing.assert_allclose(found.find_gaps("generic", "average_best"), means[:, 0] - average.errors)
+    assert rows["logme"]["gap"] == pytest.approx(100 * gaps.mean()) and rows["logme"]["p"] == compare_paired(gaps)
+    optimum = slow_optimum(metatask.halves[:, :, 0], allowed)
+    assert rows["logme"]["regret"] == pytest.approx(100 * (logme.errors - optimum[:, 0]).mean())
+    assert rows["generic"]["regret"] == pytest.approx(100 * (means[:, 0] - optimum.mean(1)).mean())
+    smallest = np.where(allowed, first, np.inf).min(1)
+    assert rows["logme"]["smallest_regret"] == pytest.approx(100 * (logme.errors - smallest).mean())
+    fixed = [model.name for model in metatask.models].index(found.fixed_model)
+    assert rows["logme"]["fixed_gap"] == pytest.approx(100 * (logme.errors - first[:, fixed]).mean())
+    measured = found.outcomes["logme + 3 measured"]
+    wanted = []
+    for row in every:
+        picked = [slow_choice("logme + 3 measured", replace(metatask, scores={"logme": leaky}), row, h) for h in (0, 1)]
+        wanted.append(np.mean([metatask.halves[row, one, 0, 0, 1 - half] for half, one in enumerate(picked)]))
+    np.testing.assert_allclose(measured.errors, wanted)
+    line = (
+        "Judged and compared on the first of 3 splits only: logme, logme + 3 measured, combined + logme. Their scores"
+    )
+    assert line in str(found)
+    assert "Judged and compared" not in str(evaluate(metatask, ["average_best", "generic"], resamples=5))
+    blank = metatask.errors.copy()
+    blank[4, :, 0, 0] = np.nan
+    found = evaluate(replace(metatask, errors=blank), names[:2], resamples=5)
+    assert "no error on 'task 4' by the first split" in found.left_out["logme"]
+
+
+def test_who_does_not_say_so_sees_no_scores():
+    class Peeping:
+        name = "peeping"
+
+        def fit(self, metatask):
+            assert not metatask.scores
+            return lambda query: Prediction(np.zeros(len(query.is_candidate)) + len(query.scores))
+
+    assert evaluate(make_metatask(), [Peeping()], resamples=5).outcomes["peeping"].errors.shape == (9,)
 
 
 def test_numbers_of_one_ranking():
@@ -213,12 +291,25 @@ def test_intervals_come_from_samples_of_tasks_or_of_datasets():
     slow = [(w[:4] @ above[:4]) / w[:4].sum() for w in weights if w[:4].sum()]
     assert find_interval(weights, above, below) == pytest.approx(tuple(np.percentile(slow, [2.5, 97.5])))
     assert np.isnan(find_interval(weights, np.full(5, np.nan), below)).all()
-    assert compare_paired(np.zeros(5)) == 1
+
+
+def test_p_is_the_share_of_signs_of_either_side_and_never_zero():
     few = np.array([0.0] * 20 + [-3.0, -1.0, -1.0, -2.0, 0.5])
-    ranks, signs = stats.rankdata(np.abs(few[20:])), np.array(list(product([-1, 1], repeat=5)))
-    assert compare_paired(few) == (np.abs(signs @ ranks) >= abs(np.sign(few[20:]) @ ranks)).mean()
-    many = np.random.default_rng(0).normal(-0.2, 1, 30)
-    assert compare_paired(many) == pytest.approx(stats.wilcoxon(many)[1])
+    signs = np.array(list(product([-1, 1], repeat=5)))
+    assert compare_paired(few) == (np.abs(signs @ few[20:]) >= 6.5).mean() == 2 * 2 / 32
+    assert compare_paired(np.zeros(5)) == compare_paired(np.array([0.3, -0.3, 0.1, 0.2, -0.2, -0.1])) == 1
+    rng = np.random.default_rng(0)
+    for count in (3, 12, 16, 17, 40):
+        gaps = rng.normal(0.3, 1, count)
+        groups = np.arange(count) % 5
+        for own in (None, groups):
+            assert compare_paired(gaps, own) == compare_paired(-gaps, own) == compare_paired(1e-4 * gaps, own)
+        assert compare_paired(np.concatenate([gaps, -gaps])) == 1
+    many = rng.normal(0.3, 1, 60)  # by t: with so many the sign flips agree
+    assert compare_paired(many) == pytest.approx(stats.ttest_1samp(many, 0)[1], rel=0.1)
+    surely = np.full(40, 0.5)
+    assert compare_paired(surely) == compare_paired(-surely) == 1 / 20_001
+    assert compare_paired(surely[:10]) == 2 / 2**10
 
 
 def test_rows_are_the_formulas():
@@ -235,7 +326,7 @@ def test_rows_are_the_formulas():
     assert row["regret"] == pytest.approx(100 * np.mean(own - found.optimum))
     gaps = 100 * (own - average)
     assert row["gap"] == pytest.approx(gaps.mean()) and row["p"] == pytest.approx(compare_paired(gaps))
-    assert row["p_group"] == compare_groups(gaps, np.array(found.datasets)) and rows["average_best"]["p_group"] is None
+    assert row["p_group"] == compare_paired(gaps, np.array(found.datasets)) and rows["average_best"]["p_group"] is None
     weights = draw_weights(np.array(found.datasets), 200, 0)
     ends = (row["gap_group_low"], row["gap_group_high"])
     assert ends == pytest.approx(find_interval(weights, gaps, np.ones(len(gaps))))
@@ -245,7 +336,9 @@ def test_rows_are_the_formulas():
     assert rows["watching"]["coverage"] == pytest.approx(100 * np.mean(inside))
     assert rows["watching"]["width"] == pytest.approx(30) and rows["watching"]["brier"] > 0
     assert repr(found) == "Evaluation(5 strategies, 9 tasks, leave one task out)"
-    assert "with 3 of them it cannot be below 0.25" in str(found) and "p datasets" in str(found).splitlines()[0]
+    assert "p is two-sided, from flipping the signs of gaps" in str(found) and str(found).count("two-sided") == 1
+    assert "each of the 3 datasets once and cannot be below 0.25" in str(found)
+    assert "p datasets" in str(found).splitlines()[0]
     again = evaluate(metatask, [*NAMES, Watching()], resamples=200).rows
     assert [{**one, "seconds": 0} for one in again] == [{**one, "seconds": 0} for one in found.rows]
     errors = metatask.errors[:, :, 0].copy()
@@ -258,13 +351,11 @@ def test_rows_are_the_formulas():
 def test_the_p_of_datasets_flips_their_means_and_counts_each_once():
     groups = np.array(["a"] * 40 + ["b", "c", "d", "e", "f"])
     gaps = np.array([-1.0] * 40 + [-1.0, -0.5, -0.2, -0.1, -0.4])
-    assert compare_paired(gaps) < 1e-7 and compare_groups(gaps, groups) == 2 / 64
+    assert compare_paired(gaps) < 1e-4 and compare_paired(gaps, groups) == 2 / 64
     gaps[40:] = 0.3  # forty tasks of one dataset against five others: one voice of six
     signs, means = np.array(list(product((-1, 1), repeat=6))), np.array([-1.0, 0.3, 0.3, 0.3, 0.3, 0.3])
-    assert compare_groups(gaps, groups) == (np.abs(signs @ means) >= abs(means.sum()) - 1e-12).mean() > 0.5
-    assert compare_groups(np.zeros(4), np.array(list("abcd"))) == 1.0
-    many = np.random.default_rng(0).normal(-1, 0.1, 30)
-    assert 0 < compare_groups(many, np.arange(30)) < 1e-3
+    assert compare_paired(gaps, groups) == (np.abs(signs @ means) >= abs(means.sum()) - 1e-12).mean() > 0.5
+    assert compare_paired(np.zeros(4), np.array(list("abcd"))) == 1.0
 
 
 def test_the_best_fixed_model_is_chosen_with_all_errors_and_every_dataset_counts_once():

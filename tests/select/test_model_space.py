@@ -1,13 +1,15 @@
 """The model space: where it starts, what it learns, and that its quick distances and gradients are the slow ones."""
 
+import inspect
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError
-from task2vec.select import fit_model_space
+from task2vec.select import fit_model_space, model_space
 from task2vec.select.model_space import _cross_entropy, _finish, _Sums, make_labels
 from task2vec.select.strategies import fit_asymmetric
 from tests.failures import refuse
@@ -42,6 +44,47 @@ def test_loss_and_gradient_are_those_of_the_slow_formula():
         step[place] = 1e-4
         ends = [slow_loss(tasks, models + sign * step, trivials, errors, 4.0, **options) for sign in (1, -1)]
         assert float(bias.grad[place]) == pytest.approx((ends[0] - ends[1]) / 2e-4, abs=1e-8)
+
+
+def test_as_published_it_has_the_papers_numbers_and_its_adam():
+    """Softmax of -20 errors, Adam with rate 0.05 and weight decay 5e-4 in the gradient, 81 epochs, F = 0 if unknown."""
+    assert (model_space._SHARPNESS, model_space._LEARNING_RATE, model_space._WEIGHT_DECAY) == (20, 0.05, 5e-4)
+    assert inspect.signature(fit_model_space).parameters["epochs"].default == 81 and ALPHA == 0.15
+    metatask = make_metatask(filters=12)
+    found = fit_model_space(metatask, as_published=True)
+    np.testing.assert_allclose(found.start[0], np.log(1e-2))  # model 0 has no source task: its prior alone
+    np.testing.assert_allclose(found.start[1:], np.log(metatask.vectors[9:]))
+    tasks, start = torch.from_numpy(np.log(metatask.vectors[:9])), torch.from_numpy(found.start)
+    errors = np.where(metatask.is_candidate, metatask.mean, np.nan)
+    known, labels = torch.from_numpy(np.isfinite(errors)), torch.from_numpy(make_labels(errors))
+    trivial = torch.full((1, 12), np.log(1e-2))
+
+    def measure_slowly(rows, others):  # the cosine distance of m / (m + t) and t / (m + t)
+        q = torch.sigmoid(rows[:, None] - others[None])
+        return 1 - torch.nn.functional.cosine_similarity(q, 1 - q, dim=2)
+
+    def find_distances():
+        return measure_slowly(tasks, start + bias) - 0.15 * measure_slowly(start + bias, trivial)[:, 0]
+
+    bias = torch.zeros_like(start, requires_grad=True)
+    spread = find_distances().detach().std(1).mean()
+    log_gamma = (-torch.log(spread)).requires_grad_(True)
+    first, second = torch.zeros_like(start), torch.zeros_like(start)
+    moments = [0.0, 0.0]
+    for step in range(1, 82):
+        logits = (-log_gamma.exp() * find_distances()).masked_fill(~known, -torch.inf)
+        loss = -(labels * torch.log_softmax(logits, 1).masked_fill(~known, 0)).sum(1).mean()
+        slope, along = torch.autograd.grad(loss, [bias, log_gamma])
+        slope = slope + 5e-4 * bias.detach()  # decay that is part of the gradient
+        first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
+        moments = [0.9 * moments[0] + 0.1 * along, 0.999 * moments[1] + 0.001 * along**2]
+        ends = 1 - 0.9**step, 1 - 0.999**step
+        with torch.no_grad():
+            bias -= 0.05 * (first / ends[0]) / ((second / ends[1]).sqrt() + 1e-8)
+            log_gamma -= 0.05 * (moments[0] / ends[0]) / ((moments[1] / ends[1]).sqrt() + 1e-8)
+    np.testing.assert_allclose(found.places, (start + bias).detach(), atol=0.02)
+    ours = fit_model_space(metatask)
+    assert np.abs(ours.places[1:] - found.places[1:]).max() > 0.1
 
 
 @pytest.mark.parametrize("filters", [512, 10])

@@ -6,6 +6,7 @@ head: otherwise a head that has seen a copy knows the answer, and the error look
 """
 
 import html
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -131,13 +132,16 @@ class ClassFacts:
 
 @dataclass(frozen=True)
 class NearTask:
-    """A known task, its origin, and its distance: as measured, the part due to noise, and without that part."""
+    """A known task, its origin, and its distance: as measured, the part due to noise, and without that part.
+
+    The last two are None where no standard errors of the known task are stored, as of the bundled ones.
+    """
 
     task: str
     origin: str
     distance: float
-    floor: float
-    corrected: float
+    floor: float | None
+    corrected: float | None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -614,4 +618,7 @@ def _find_neighbours(embedding: Embedding, library: Library | None) -> list[Near
     near.pop(own or "", None)
     rows = [(name, origin, with_error(embedding, one)) for name, origin, one in near.values()]
     rows.sort(key=lambda row: row[2].value)
-    return [NearTask(name, origin, d.value, d.floor, d.corrected) for name, origin, d in rows[:NEIGHBOURS]]
+    return [
+        NearTask(name, origin, d.value, *(None if math.isnan(each) else each for each in (d.floor, d.corrected)))
+        for name, origin, d in rows[:NEIGHBOURS]
+    ]

@@ -140,6 +140,7 @@ def distance(
     Folders and tables are embedded with default settings and added to the library.
     """
     from task2vec.distance.distances import find_kind
+    from task2vec.distance.noise import EMBED_AGAIN
 
     measure = find_kind(kind)
     (a, one), (b, other) = (inputs.load_query(word, library, allow_bad=allow_bad) for word in (first, second))
@@ -149,12 +150,16 @@ def distance(
     rows.append(("distance", f"{report['distance']:.4f} ({kind})"))
     if kind == "symmetric":
         noisy = task2vec.distance.with_error(a, b)
-        stderr = None if math.isnan(noisy.stderr) else noisy.stderr
-        report["noise"] = {"floor": noisy.floor, "stderr": stderr, "corrected": noisy.corrected, "basis": noisy.basis}
-        bound = "at least " if noisy.basis == "stderr" else ""
-        error = "" if stderr is None else f" ± {stderr:.4f}"
-        rows += [("noise floor", f"{bound}{noisy.floor:.4f}, the distance between two such embeddings of one task")]
-        rows += [("corrected", f"{noisy.corrected:.4f}{error}, without the part that is due to noise")]
+        noise = {name: getattr(noisy, name) for name in ("floor", "stderr", "corrected")}
+        noise = {name: None if math.isnan(value) else value for name, value in noise.items()}
+        report["noise"] = noise | {"basis": noisy.basis}
+        if noise["floor"] is None:
+            rows.append(("noise floor", f"unknown; {EMBED_AGAIN}"))
+        else:
+            bound = "at least " if noisy.basis == "stderr" else ""
+            error = "" if noise["stderr"] is None else f" ± {noisy.stderr:.4f}"
+            rows += [("noise floor", f"{bound}{noisy.floor:.4f}, the distance between two such embeddings of one task")]
+            rows += [("corrected", f"{noisy.corrected:.4f}{error}, without the part that is due to noise")]
     app.print_report(report, lambda _: app.print_facts(rows))
 
 

@@ -1,5 +1,6 @@
 """`task2vec embed` and `task2vec tasks`: what can be embedded, and the embeddings of it."""
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Generator
@@ -160,7 +161,9 @@ def describe(embedding: "task2vec.Embedding", *, has_noise: bool = True) -> dict
     """
     provenance, noise = embedding.provenance, {}
     if has_noise:
-        noise = {"floor": task2vec.distance.find_floor(embedding), "basis": task2vec.distance.find_basis(embedding)}
+        floor = task2vec.distance.find_floor(embedding)
+        basis = task2vec.distance.find_basis(embedding)
+        noise = {"floor": None if math.isnan(floor) else floor, "basis": basis}
     facts: dict[str, Any] = {"task": embedding.task, "probe": embedding.probe, "filters": len(embedding.fisher)}
     facts |= {"norm": float(embedding.norm()), "noise": noise}
     try:
@@ -190,15 +193,17 @@ def format_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [("excluded", pluralize(counts["bad"], "unreadable image"))] if counts["bad"] else []
     height, width = facts["image_size"]
     samples = f"{pluralize(counts['backpropagated'], 'gradient')} of {pluralize(counts['images_used'], 'image')}"
-    is_lower_bound = noise["basis"] == "stderr"
-    floor = f"{'at least ' if is_lower_bound else ''}{noise['floor']:.3f}"
-    hint = "; --split-half estimates all of the noise" if is_lower_bound else ""
+    floor = "unknown, for no standard errors are stored; task2vec embed FOLDER estimates it"
+    if noise["floor"] is not None:
+        is_lower_bound = noise["basis"] == "stderr"
+        bound, hint = ("at least ", "; --split-half estimates all of the noise") if is_lower_bound else ("", "")
+        floor = f"{bound}{noise['floor']:.3f}, the distance between two such embeddings of this task{hint}"
     rows += [
         ("probe", f"{facts['probe']} at {height} x {width} pixels, {facts['filters']} filters"),
         ("head", f"cross-validated error {format_percent(head['cv_error'])}, L2 penalty {head['l2']:.3g}"),
         ("norm", f"{facts['norm']:.4g}"),
         ("precision", f"relative error {format_percent(facts['relative_error'])} per filter (median), from {samples}"),
-        ("noise floor", f"{floor}, the distance between two such embeddings of this task{hint}"),
+        ("noise floor", floor),
     ]
     if trained := facts["variational"]:
         losses = f"loss {trained['loss']:.3g}, KL {trained['kl']:.3g} nats"

@@ -16,7 +16,7 @@ from task2vec.progress import show_progress
 from task2vec.text import pluralize, printable
 
 # Strategies that take minutes with more tasks than this: `evaluate` runs them if asked to.
-MANY, SLOW = 20, ("model space", "combined domain", "combined + logme")
+MANY, SLOW = 20, ("model space published", "model space", "combined domain", "combined + logme")
 STRATEGY = "Only this strategy and average_best; `all` includes the slow ones."
 
 
@@ -124,8 +124,8 @@ def evaluate(
     For every task, each strategy chooses a model without knowing the errors on that task, except those called
     "measured": these measure models on one half of its test images and are evaluated on the rest. Prints the mean error
     of the chosen models, its increase over the optimum with a 95% interval over tasks, rank agreement (weighted tau,
-    top-1, top-3), and the difference from the average-best model with a Wilcoxon p-value. With many tasks, strategies
-    that take minutes are left out; --strategy all runs them, too.
+    top-1, top-3), and the difference from the average-best model with the two-sided p-value of a sign-flip test. With
+    many tasks, strategies that take minutes are left out; --strategy all runs them, too.
     """
     from task2vec.select import STRATEGIES, find_metatask
 

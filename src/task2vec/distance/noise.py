@@ -23,6 +23,7 @@ Where the noise sample comes from:
 * "stderr": e = stderr / vector, filter by filter, with independent signs. The head is held fixed, so this is only a
   part of the noise (for the variational method, only that of the optimisation): real floors are higher. The correlation
   between filters is not known, and hence no standard error: it is NaN.
+* "unknown": no standard errors are stored, as of the bundled tasks. Then all is NaN but the distance itself.
 """
 
 import math
@@ -34,6 +35,9 @@ import numpy as np
 from task2vec.distance.distances import find_counted, symmetric_from_logs
 from task2vec.embedding import Embedding
 
+# The basis where there is none, and what helps.
+UNKNOWN = "unknown"
+EMBED_AGAIN = "to know it, embed both tasks from their images: task2vec embed FOLDER"
 # Quantiles at which a normal distribution is evaluated.
 _QUANTILES = 2000
 
@@ -44,10 +48,12 @@ class NoisyDistance:
 
     Attributes:
         value: the distance itself.
-        stderr: its standard error; NaN if the basis is "stderr".
-        floor: the distance that noise alone would produce between two such embeddings of one task.
-        corrected: the distance without the part that is due to noise; about zero, or below, for the same task.
-        basis: "halves" if all of the noise is known, "stderr" if only that of the images with a fixed head is known.
+        stderr: its standard error; NaN unless the basis is "halves".
+        floor: the distance that noise alone would produce between two such embeddings of one task; NaN if unknown.
+        corrected: the distance without the part that is due to noise; about zero, or below, for the same task; NaN if
+            unknown.
+        basis: "halves" if all of the noise is known, "stderr" if only that of the images with a fixed head is known,
+            "unknown" if none is, of one embedding at least.
     """
 
     value: float
@@ -58,6 +64,8 @@ class NoisyDistance:
 
     def __str__(self) -> str:
         """The distance in one line."""
+        if self.basis == UNKNOWN:
+            return f"{self.value:.3f} (noise floor unknown; {EMBED_AGAIN})"
         is_known = self.basis == "halves"
         error, more = (f" ± {self.stderr:.3f}", "") if is_known else ("", " or more")
         return f"{self.value:.3f}{error} (noise floor {self.floor:.3f}{more}; corrected {self.corrected:.3f})"
@@ -66,8 +74,9 @@ class NoisyDistance:
 def with_error(a: Embedding, b: Embedding) -> NoisyDistance:
     """The symmetric distance of two tasks with its standard error, noise floor and corrected value.
 
-    The noise is that of the halves if both embeddings have them, else that of the standard errors. The noise of the two
-    is assumed independent: for tasks that share images the floor is too high.
+    The noise is that of the halves if both embeddings have them, else that of the standard errors, and unknown if one
+    has neither, as bundled tasks. The noise of the two is assumed independent: for tasks that share images the floor is
+    too high.
 
     Example:
         >>> from task2vec.probe import FilterLayer
@@ -81,8 +90,10 @@ def with_error(a: Embedding, b: Embedding) -> NoisyDistance:
     counted = find_counted(a, b)
     if not counted.any():
         return NoisyDistance(0.0, 0.0, 0.0, 0.0, "stderr")
-    u = np.log(a.vector[counted]) - np.log(b.vector[counted])
-    if "stderr" in (find_basis(a), find_basis(b)):
+    u, bases = np.log(a.vector[counted]) - np.log(b.vector[counted]), {find_basis(a), find_basis(b)}
+    if UNKNOWN in bases:
+        return NoisyDistance(_distance(u), math.nan, math.nan, math.nan, UNKNOWN)
+    if "stderr" in bases:
         noise = np.hypot(*((one.stderr / one.vector)[counted] for one in (a, b)))
         basis, floor, stderr = "stderr", _distance(_expand_normal(noise)), math.nan
     else:
@@ -97,7 +108,8 @@ def with_error(a: Embedding, b: Embedding) -> NoisyDistance:
 def find_floor(embedding: Embedding) -> float:
     """The noise floor of one task: the symmetric distance of two such embeddings of it, from its own noise.
 
-    There is one noise sample and not two, so it is counted with both variances at once: u = sqrt(2) e.
+    There is one noise sample and not two, so it is counted with both variances at once: u = sqrt(2) e. The floor is NaN
+    where the noise is unknown, as of bundled tasks; for one's own, embed them from their images.
 
     Example:
         >>> from task2vec.probe import FilterLayer
@@ -110,14 +122,16 @@ def find_floor(embedding: Embedding) -> float:
     counted = embedding.fisher > 0
     if not counted.any():
         return 0.0
+    if find_basis(embedding) == UNKNOWN:
+        return math.nan
     if embedding.halves is not None:
         return _distance(math.sqrt(2) * find_noise(embedding)[counted])
     return _distance(math.sqrt(2) * _expand_normal((embedding.stderr / embedding.vector)[counted]))
 
 
 def find_basis(embedding: Embedding) -> str:
-    """What the noise of an embedding is known from: "halves", or else "stderr"."""
-    return "stderr" if embedding.halves is None else "halves"
+    """What the noise of an embedding is known from: "halves", or else "stderr"; "unknown" if it has neither."""
+    return "halves" if embedding.halves is not None else "stderr" if embedding.has_stderr else UNKNOWN
 
 
 def find_noise(embedding: Embedding) -> np.ndarray:

@@ -174,7 +174,8 @@ class Embedding:
         probe: name of the probe.
         fisher: mean Fisher information of each filter.
         stderr: its standard error (how much it would change with other images of the same kind and a fixed head; for
-            the variational method, only how much its optimisation still moves).
+            the variational method, only how much its optimisation still moves). NaN in all filters where it is not
+            known, as of the bundled tasks: 0 is known to be exact.
         prior: the value for a task without information.
         layers: name and number of filters of each layer, in the order of the coordinates.
         provenance: fingerprints of task and probe, settings, versions, counts, head metrics, effective images.
@@ -201,7 +202,9 @@ class Embedding:
             if values.shape != shape:
                 what = f"{whose} shape {values.shape}, but its layers have {filters} filters"
                 raise DataError(f"{what}: they do not belong together. Pass one number per filter.")
-            if not np.isfinite(values).all() or values.min(initial=1) < 0 or (name == "prior" and not values.all()):
+            if name == "stderr" and np.isnan(values).all():
+                pass  # not known
+            elif not np.isfinite(values).all() or values.min(initial=1) < 0 or (name == "prior" and not values.all()):
                 what = f"{whose} values that no Fisher can have (NaN, infinite, negative, or a prior of zero)"
                 raise DataError(f"{what}: no distance could be computed from them. Embed the task again.")
             values.setflags(write=False)
@@ -222,6 +225,11 @@ class Embedding:
         return self.fisher + self.prior
 
     @property
+    def has_stderr(self) -> bool:
+        """Whether its standard error is known."""
+        return not np.isnan(self.stderr).any()
+
+    @property
     def probe_fingerprint(self) -> str:
         """SHA-256 of the probe's weights and preprocessing: only equal ones can be compared."""
         return self.provenance.get("probe_fingerprint", "unknown")
@@ -237,7 +245,8 @@ class Embedding:
         n = 1 / (1 / images + r^2) is the number of images that the filter's Fisher comes from. The upper end is at
         least what images of a kind that did not occur may add, by the rule of three: for 95%, 3 times the Fisher that
         one image gives a filter of the layer, the mean of F / n. Filters without Fisher have only this end, and 0.
-        It holds for what `stderr` measures: other images, the same head; not for the variational method.
+        It holds for what `stderr` measures: other images, the same head; not for the variational method. Both ends are
+        NaN where that is not known.
 
         Example:
             >>> layer = FilterLayer("conv", "convolution", 3, 9, 0.1)

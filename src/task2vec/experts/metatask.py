@@ -639,11 +639,11 @@ def _pack_embeddings(embeddings: Sequence[Embedding]) -> tuple[dict[str, np.ndar
 
 
 def _unpack_embeddings(name: str, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Embedding]:
-    """The embeddings that `_pack_embeddings` was given; their standard errors are zero, for none is kept."""
+    """The embeddings that `_pack_embeddings` was given; their standard errors are not known, for none is kept."""
     layers = tuple(FilterLayer(*each) for each in header["layers"])
     fishers = np.exp2(arrays[f"embeddings.{name}.fisher"], dtype=np.float64)
     priors = np.repeat(arrays[f"embeddings.{name}.prior"], [layer.filters for layer in layers], axis=1)
-    stderr, found = np.zeros(fishers.shape[1]), []
+    stderr, found = np.full(fishers.shape[1], np.nan), []
     for task, own, fisher, prior in zip(header["tasks"], header["own"], fishers, priors, strict=True):
         parts = (fisher, stderr, prior, layers, {**header["shared"], **own})
         found.append(Embedding(task, header["probe"], *parts))

@@ -359,7 +359,7 @@ def describe_task(task: "Task") -> TaskEntry:
 def is_same_vector(one: Embedding, other: Embedding) -> bool:
     """Whether two embeddings hold the same numbers, whatever their tasks are called and whoever made them."""
     pairs = [(getattr(one, name), getattr(other, name)) for name in ("fisher", "stderr", "prior", "halves")]
-    return all((a is None and b is None) or (a is not None and np.array_equal(a, b)) for a, b in pairs)
+    return all((a is None and b is None) or (a is not None and np.array_equal(a, b, equal_nan=True)) for a, b in pairs)
 
 
 def read_task(fields: Mapping[str, Any]) -> TaskEntry:

@@ -11,7 +11,7 @@ from task2vec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from task2vec.select.combined import fit_combined
-    from task2vec.select.evaluate import Evaluation, compare_paired, draw_weights, find_interval
+    from task2vec.select.evaluate import Evaluation, compare_paired, draw_weights, find_interval, unbiased_optimum
     from task2vec.select.evidence import find_embedding, image_size, metatask_from_csv, metatask_from_library
     from task2vec.select.model_space import fit_model_space
     from task2vec.select.recommend import choose_space, find_metatask, learn_bundled_scales

@@ -12,12 +12,16 @@ The columns of `Evaluation.rows`; errors and what is derived from them in percen
   are several.
 * tau, top1, top3, fidelity: see `Outcome`.
 * coverage, width, brier: of strategies that give intervals or probabilities.
-* gap, gap_low, gap_high, p: points above the average-best model, an interval over samples of tasks, and Wilcoxon's p.
+* gap, gap_low, gap_high, p: points above the average-best model, an interval over samples of tasks, and the two-sided
+  p of flipping the signs of the tasks' gaps, see `compare_paired`, as are all p here.
 * gap_group_low, gap_group_high, p_group: the same over whole datasets, which is fairer and shows less: the interval
-  over samples of datasets, and the p of flipping the signs of the datasets' means, exact where there are few.
+  over samples of datasets, and the p of flipping the signs of the datasets' means.
 * fixed_gap, fixed_gap_low, ..., p_fixed, p_fixed_group: the same against the best fixed model, which has the smallest
   mean error over all datasets, including the predicted one. It is known only in hindsight, and harder to beat than the
   average-best model: if two models are close, leaving a task out favours the one that is worse on it.
+* splits: how many splits it is judged on. A strategy that uses transferability scores, by themselves or among other
+  things, is judged on the first one only, and so is all that it is compared with: the optima, the average-best and the
+  best fixed model. Scores are of the training images of that split, which are test images of the others.
 * measured: how many models it measures on a task, on average; that takes most of the time in practice.
 * seconds: to fit and to predict, per task.
 """
@@ -45,7 +49,7 @@ Leave = Literal["task", "dataset", "domain"]
 # Errors this near are the same number of wrong images.
 _TIE = 1e-5
 # So many gaps at most are compared under all their signs; of more, so many signs are drawn.
-_FEW, _DRAWS = 13, 20_000
+_FEW, _DRAWS = 16, 20_000
 # Up to so many datasets, the smallest p that they can have is worth a sentence.
 _COARSE = 8
 # The heading of a column, its value, and how that is written; * stands for the optimum that is compared with.
@@ -89,6 +93,8 @@ class Outcome:
         widths: mean width of those intervals.
         brier: Brier score of its probabilities; None if it gives none.
         measured: how many models it measures on each task.
+        first_errors: of its choice on the first split alone, to be compared with strategies that use scores.
+        uses_scores: whether it does so itself: all of the above is of the first split then.
         seconds: to fit and to predict, per task.
     """
 
@@ -103,7 +109,18 @@ class Outcome:
     widths: np.ndarray | None
     brier: np.ndarray | None
     measured: np.ndarray
+    first_errors: np.ndarray
+    uses_scores: bool
     seconds: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class References:
+    """What strategies are compared with; (T) errors, see `Evaluation`."""
+
+    smallest: np.ndarray
+    optimum: np.ndarray | None
+    fixed: np.ndarray | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,10 +135,12 @@ class Evaluation:
             the models fine-tuned on its dataset ("domain").
         smallest: (T) the smallest mean error of a candidate: an optimum that is biased low, for noise is selected too.
         optimum: (T) error of the best candidate where it was selected on other images or splits than it is measured on;
-            None where there is only one split.
+            None where there is only one split. See `unbiased_optimum`.
         chosen_on: what that was selected on: "halves" of the test images, or "seeds" of the splits.
         fixed: (T) error of the best fixed model; None if no model has an error on every task.
         fixed_model: its name.
+        first: these three on the first split alone.
+        splits: how many splits there are.
         outcomes: of the strategies, by name.
         left_out: strategies that cannot be fitted, and why.
         resamples: how many samples of tasks intervals are made of.
@@ -137,6 +156,8 @@ class Evaluation:
     chosen_on: Literal["halves", "seeds"] | None
     fixed: np.ndarray | None
     fixed_model: str | None
+    first: References
+    splits: int
     outcomes: Mapping[str, Outcome]
     left_out: Mapping[str, str]
     resamples: int
@@ -158,30 +179,46 @@ class Evaluation:
             draws["_group"] = draw_weights(np.array(self.datasets), self.resamples, self.seed)
         return [self._summarise(outcome, draws) for outcome in self.outcomes.values()]
 
+    def find_references(self, name: str) -> References:
+        """What a strategy is compared with, on the splits that it is judged on."""
+        every = References(self.smallest, self.optimum, self.fixed)
+        return self.first if self.outcomes[name].uses_scores else every
+
+    def find_gaps(self, name: str, other: str) -> np.ndarray:
+        """(T) the errors of one strategy less those of another, on splits that the scores of neither have seen."""
+        one, two = self.outcomes[name], self.outcomes[other]
+        if one.uses_scores or two.uses_scores:
+            return one.first_errors - two.first_errors
+        return one.errors - two.errors
+
     def _summarise(self, outcome: Outcome, draws: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        errors, ones = outcome.errors, np.ones(len(outcome.errors))
+        errors, ones, references = outcome.errors, np.ones(len(outcome.errors)), self.find_references(outcome.name)
         row: dict[str, Any] = {"strategy": outcome.name, "tasks": len(errors), "error": 100 * float(errors.mean())}
-        for prefix, optimum in (("", self.optimum), ("smallest_", self.smallest)):
-            if optimum is not None:
-                ratios = np.divide(errors, optimum, out=np.full(len(errors), np.nan), where=optimum > 0)
-                row |= _compare(f"{prefix}increase", errors, optimum, draws, less=1)
-                row |= _compare(f"{prefix}mean_increase", ratios, ones, draws, less=1)
-                row |= _compare(f"{prefix}regret", errors - optimum, ones, draws)
+        unknown = np.full(len(errors), np.nan)
+        best = unknown if references.optimum is None else references.optimum
+        for prefix, optimum in (("", best), ("smallest_", references.smallest)):
+            ratios = np.divide(errors, optimum, out=unknown.copy(), where=optimum > 0)
+            row |= _compare(f"{prefix}increase", errors, optimum, draws, less=1)
+            row |= _compare(f"{prefix}mean_increase", ratios, ones, draws, less=1)
+            row |= _compare(f"{prefix}regret", errors - optimum, ones, draws)
         row |= {name: float(getattr(outcome, name).mean()) for name in ("tau", "top1", "top3", "fidelity")}
         means = {"coverage": (100, outcome.covered), "width": (100, outcome.widths), "brier": (1, outcome.brier)}
         row |= {name: None if each is None else factor * float(each.mean()) for name, (factor, each) in means.items()}
-        baseline = self.outcomes.get(AVERAGE_BEST)
-        others = {"": None if baseline is None or baseline is outcome else baseline.errors, "fixed_": self.fixed}
-        for prefix, other in others.items():
+        is_compared = AVERAGE_BEST in self.outcomes and outcome.name != AVERAGE_BEST
+        differences = {
+            "": self.find_gaps(outcome.name, AVERAGE_BEST) if is_compared else None,
+            "fixed_": None if references.fixed is None else errors - references.fixed,
+        }
+        for prefix, gaps in differences.items():
             names = ("gap", "gap_low", "gap_high", "gap_group_low", "gap_group_high")
             row |= dict.fromkeys(f"{prefix}{name}" for name in names)
             p = f"p_{prefix}".rstrip("_")
             row |= {p: None, f"{p}_group": None}
-            if other is not None:
-                gaps = errors - other
+            if gaps is not None:
                 row |= _compare(f"{prefix}gap", gaps, ones, draws) | {p: compare_paired(gaps)}
-                row[f"{p}_group"] = compare_groups(gaps, np.array(self.datasets)) if "_group" in draws else None
-        return row | {"measured": float(outcome.measured.mean()), "seconds": outcome.seconds}
+                row[f"{p}_group"] = compare_paired(gaps, np.array(self.datasets)) if "_group" in draws else None
+        row |= {"splits": 1 if outcome.uses_scores else self.splits, "measured": float(outcome.measured.mean())}
+        return row | {"seconds": outcome.seconds}
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON, the choice for every task included."""
@@ -224,9 +261,18 @@ class Evaluation:
             optimum = f"{100 * self.optimum.mean():.1f}% on average, selected on {on} and measured on the rest; "
             optimum += f"the smallest error, {smallest}, is biased low."
         lines = [f"{pluralize(count, 'task')}, {left} left out in turn.", f"Optimum: {optimum}"]
-        if AVERAGE_BEST in self.outcomes and 1 < datasets < count and len(self.outcomes) > 1:
-            least = f"; with {datasets} of them it cannot be below {2 / 2**datasets:.2g}" if datasets <= _COARSE else ""
-            lines.append(f"p treats tasks as independent; 'p datasets' counts each dataset once{least}.")
+        if any(row["p"] is not None or row["p_fixed"] is not None for row in self.rows):
+            words = "p is two-sided, from flipping the signs of gaps, and treats tasks as independent"
+            if 1 < datasets < count:
+                least = f" and cannot be below {2 / 2**datasets:.2g}" if datasets <= _COARSE else ""
+                words += f"; 'p datasets' counts each of the {datasets} datasets once{least}"
+            lines.append(f"{words}.")
+        scored = [outcome.name for outcome in self.outcomes.values() if outcome.uses_scores]
+        if scored and self.splits > 1:
+            lines.append(
+                f"Judged and compared on the first of {self.splits} splits only: {', '.join(scored)}. Their scores "
+                "have seen test images of the others."
+            )
         if self.fixed_model is not None:
             lines.append(f"Best fixed model: {self.fixed_model}, selected with the errors of all tasks.")
         if counts := [f"{row['strategy']} {row['measured']:.3g}" for row in self.rows if row["measured"]]:
@@ -292,6 +338,7 @@ def evaluate(
     strategies = [strategies] if isinstance(strategies, str) else strategies or list(STRATEGIES)
     chosen = [find_strategy(one) if isinstance(one, str) else one for one in strategies]
     measures = {strategy.name: getattr(strategy, "measures", 0) for strategy in chosen}  # your own may have none
+    uses_scores = {strategy.name: getattr(strategy, "uses_scores", False) for strategy in chosen}
     whole = metatask.select(shots, probe=probe, method=method)
     selected = whole if family is None else whole.subset(family=family)
     if family is not None and leave != "task" and len(set(selected.datasets)) == 1:
@@ -327,6 +374,7 @@ def evaluate(
                 "of other datasets whose errors are known: task2vec error-matrix"
             )
         learned = selected.only(known)
+        unscored = replace(learned, scores={})
         queries = {
             (row, half): replace(selected.query(row, known=known, half=half), is_candidate=allowed[row])
             for row in rows
@@ -337,38 +385,58 @@ def evaluate(
             begin = time.perf_counter()
             try:
                 if strategy.name not in left_out:
-                    predict = strategy.fit(learned)
-                    own = [key for key in queries if key[1] in halves[strategy.name]]
-                    found[strategy.name] |= {key: predict(queries[key]) for key in own}
+                    is_scored = uses_scores[strategy.name]
+                    predict = strategy.fit(learned if is_scored else unscored)
+                    for key in (key for key in queries if key[1] in halves[strategy.name]):
+                        query = queries[key] if is_scored else replace(queries[key], scores={})
+                        found[strategy.name][key] = predict(query)
             except UndefinedScoreError as error:
                 left_out[strategy.name] = str(error)
             seconds[strategy.name] += time.perf_counter() - begin
             step(1)
-    judged: dict[int | None, np.ndarray] = {None: np.where(allowed, selected.mean, np.nan)}
+    # By whether it is the first split alone, and the half of the test images that was measured on.
+    judged: dict[tuple[bool, int | None], np.ndarray] = {
+        (is_first, None): _mask(selected.errors[:, :, 0], allowed, is_first) for is_first in (False, True)
+    }
     if selected.halves is not None:  # what was measured on one half is judged on the other
-        apart = average_known(selected.halves[:, :, 0], 2)
-        judged |= {half: np.where(allowed, apart[:, :, 1 - half], np.nan) for half in (0, 1)}
-    errors = judged[None][rows]
-    optimum, chosen_on = _find_optimum(selected, rows, allowed[rows])
+        for is_first, half in product((False, True), (0, 1)):
+            judged[is_first, half] = _mask(selected.halves[:, :, 0, :, 1 - half], allowed, is_first)
+    if blank := [names[row] for row in rows if not np.isfinite(judged[True, None][row]).any()]:
+        why = f"no error on '{blank[0]}' by the first split is known, and scores have seen test images of the others"
+        left_out |= {name: why for name in found if uses_scores[name]}
+    errors = judged[False, None][rows]
+    apart = None if selected.halves is None else selected.halves[rows, :, 0]
+    optimum, chosen_on = unbiased_optimum(selected.errors[rows, :, 0], allowed[rows], apart)
     means = np.array([errors[datasets[rows] == one].mean(0) for one in np.unique(datasets[rows])]).mean(0)
     fixed = int(np.nanargmin(means)) if np.isfinite(means).any() else None
     outcomes = {}
     for name in (name for name in found if name not in left_out):
-        scores = [[_score(found[name][row, half], judged[half][row]) for half in halves[name]] for row in rows]
+        is_first, own = uses_scores[name], found[name]
+        scores = [[_score(own[row, half], judged[is_first, half][row]) for half in halves[name]] for row in rows]
         both = {key: np.array([[one[key] for one in each] for each in scores]) for key in scores[0][0]}
         arrays: dict[str, Any] = {key: None if np.isnan(each).any() else each.mean(1) for key, each in both.items()}
         arrays |= {"chosen": both["chosen"][:, 0], "measured": np.minimum(measures[name], allowed[rows].sum(1))}
+        firsts = [[_average_first(own[row, half], judged[True, half][row]) for half in halves[name]] for row in rows]
+        arrays |= {"first_errors": np.mean(firsts, axis=1), "uses_scores": is_first}
         outcomes[name] = Outcome(name, **arrays, seconds=seconds[name] / len(rows))
+    by_first = judged[True, None][rows]
+    first = References(
+        np.min(np.where(np.isfinite(by_first), by_first, np.inf), axis=1),
+        None if optimum is None else optimum[:, 0],
+        None if fixed is None else by_first[:, fixed],
+    )
     return Evaluation(
         tuple(names[row] for row in rows),
         tuple(datasets[rows].tolist()),
         tuple(model.name for model in selected.models),
         leave,
         np.nanmin(errors, axis=1),
-        optimum,
+        None if optimum is None else average_known(optimum, 1),
         chosen_on,
         None if fixed is None else errors[:, fixed],
         None if fixed is None else selected.models[fixed].name,
+        first,
+        len(selected.seeds),
         outcomes,
         left_out,
         resamples,
@@ -376,16 +444,16 @@ def evaluate(
     )
 
 
-def _find_optimum(
-    metatask: MetaTask, rows: list[int], allowed: np.ndarray
-) -> tuple[np.ndarray | None, Literal["halves", "seeds"] | None]:
-    """The unbiased optimum, and what it was selected on: halves of the test images if they are known, or else seeds."""
-    if metatask.halves is not None:
-        optimum = select_apart(metatask.halves[rows, :, 0].mean(2), allowed)
-        if np.isfinite(optimum).all():
-            return optimum, "halves"
-    optimum = select_apart(metatask.errors[rows, :, 0], allowed)
-    return (optimum, "seeds") if np.isfinite(optimum).all() else (None, None)
+def _mask(errors: np.ndarray, allowed: np.ndarray, is_first: bool) -> np.ndarray:
+    """(T, M) means over splits, or errors on the first one alone; NaN for models that may not be selected."""
+    return np.where(allowed, errors[:, :, 0] if is_first else average_known(errors, 2), np.nan)
+
+
+def _average_first(prediction: Prediction, errors: np.ndarray) -> float:
+    """The error of the model that is ranked first; of several, their mean. NaN where no error is known."""
+    allowed = np.isfinite(errors)
+    places = prediction.places()[allowed]
+    return float(errors[allowed][places == places.min()].mean()) if allowed.any() else float("nan")
 
 
 def _score(prediction: Prediction, errors: np.ndarray) -> dict[str, float]:
@@ -394,7 +462,7 @@ def _score(prediction: Prediction, errors: np.ndarray) -> dict[str, float]:
     places, row = prediction.places()[allowed], errors[allowed]
     scores = {
         "chosen": int(prediction.order(allowed)[0]),
-        "errors": float(row[places == places.min()].mean()),
+        "errors": _average_first(prediction, errors),
         "tau": weigh_tau(places, row),
         "top1": hit(places, row, 1),
         "top3": hit(places, row, 3),
@@ -421,24 +489,50 @@ def _compare(
     return row
 
 
-def select_apart(measured: np.ndarray, is_candidate: np.ndarray) -> np.ndarray:
-    """(T) the error of the best candidate, selected on all parts of (T, M, parts) but one and measured on that.
+def unbiased_optimum(
+    errors: np.ndarray, is_candidate: np.ndarray, halves: np.ndarray | None = None
+) -> tuple[np.ndarray | None, Literal["halves", "seeds"] | None]:
+    """(T, S) the error of the best candidate of every task by split, and what it was chosen on.
 
-    It is averaged over the parts; of several that are equally good, their mean is taken. NaN where an error is known in
-    fewer than two parts. The smallest mean over all parts is lower, for the noise is selected with it.
+    It is chosen on one half of the test images, by the mean over all splits, and measured on the other half; then the
+    other way round, and both are averaged. Where errors on halves are not known, it is chosen on all other splits and
+    measured on the one: all splits are of the same images, so this is still a little too low. Of several that are
+    equally good the mean is taken. The smallest error is much lower than either, for the noise is chosen with it.
+
+    Args:
+        errors: (T, M, S) test errors by split.
+        is_candidate: (T, M) which models may be chosen.
+        halves: (T, M, S, 2) errors on two halves of the test images.
+
+    Returns:
+        The errors, averaged over splits the optimum; and "halves", or "seeds" of the splits. None twice where some task
+        has no candidate with all that is needed, as with a single split and no halves.
 
     Example:
-        >>> select_apart(np.array([[[0.1, 0.4], [0.3, 0.3]]]), np.ones((1, 2), dtype=bool))
-        array([0.35])
+        >>> unbiased_optimum(np.array([[[0.1, 0.4], [0.3, 0.3]]]), np.ones((1, 2), dtype=bool))
+        (array([[0.3, 0.4]]), 'seeds')
     """
-    known = np.where(is_candidate[:, :, None], measured, np.nan)
-    found = np.full((len(measured), measured.shape[2]), np.nan)
-    for part in range(measured.shape[2] if measured.shape[2] > 1 else 0):
-        means = average_known(np.delete(known, part, axis=2), 2)
-        means = np.where(np.isfinite(means + known[:, :, part]), means, np.inf)
-        is_best = (means <= means.min(1, keepdims=True) + _TIE) & np.isfinite(means)
-        found[:, part] = average_known(np.where(is_best, measured[:, :, part], np.nan), 1)
-    return average_known(found, 1)
+    if halves is not None:
+        known = np.where(is_candidate[:, :, None, None], halves, np.nan)
+        both = [_measure_best(known[..., half].mean(2), known[..., 1 - half]) for half in (0, 1)]
+        optimum = np.mean(both, axis=0)
+        if np.isfinite(optimum).all():
+            return optimum, "halves"
+    if errors.shape[2] > 1:
+        known = np.where(is_candidate[:, :, None], errors, np.nan)
+        others = [average_known(np.delete(known, split, axis=2), 2) for split in range(errors.shape[2])]
+        columns = [_measure_best(means, known[:, :, [split]]) for split, means in enumerate(others)]
+        optimum = np.concatenate(columns, axis=1)
+        if np.isfinite(average_known(optimum, 1)).all():
+            return optimum, "seeds"
+    return None, None
+
+
+def _measure_best(means: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """(T, S) of (T, M, S) measured errors those of the smallest of (T, M) means; NaN where nothing is known."""
+    means = np.where(np.isfinite(means) & np.isfinite(measured).all(2), means, np.inf)
+    is_best = (means <= means.min(1, keepdims=True) + _TIE) & np.isfinite(means)
+    return average_known(np.where(is_best[:, :, None], measured, np.nan), 1)
 
 
 def hit(places: np.ndarray, errors: np.ndarray, first: int) -> float:
@@ -507,42 +601,26 @@ def find_interval(weights: np.ndarray, above: np.ndarray, below: np.ndarray) -> 
     return float(low), float(high)
 
 
-def compare_paired(gaps: np.ndarray) -> float:
-    """The p of no difference: Wilcoxon's signed ranks of gaps over tasks, two-sided; 1 if there is none.
+def compare_paired(gaps: np.ndarray, groups: np.ndarray | None = None) -> float:
+    """The two-sided p of no difference: how often the mean is as far from 0 if signs of gaps are flipped at random.
 
-    Of few tasks that differ it is exact: by the normal curve, five of the same sign among many equal ones would have
-    p = 0.04, where chance alone does that once in sixteen times.
+    With groups, their mean gaps are flipped: each dataset counts once, however many tasks it has, for tasks of one
+    dataset are alike. Of few gaps that differ from 0 all signs are tried, so that of six p is 2 of 64 at least; of more
+    than that, many are drawn, and p is (1 + hits) / (1 + draws).
 
     Example:
         >>> compare_paired(np.array([-1.0, -2.0, -3.0, -4.0, -5.0, *np.zeros(44)]))
         0.0625
-    """
-    differing = gaps[np.abs(gaps) > 1e-12]
-    if len(differing) == 0:
-        return 1.0
-    if len(differing) > _FEW:
-        return float(np.asarray(stats.wilcoxon(gaps)[1]))
-    return _flip_signs(np.sign(differing) * stats.rankdata(np.abs(differing)))
-
-
-def compare_groups(gaps: np.ndarray, groups: np.ndarray) -> float:
-    """The p of no difference where tasks of one dataset are alike: the signs of the datasets' mean gaps are flipped.
-
-    Each dataset counts once, however many tasks it has. Of six datasets all signs are tried, and p cannot be less than
-    2 of 64.
-
-    Example:
-        >>> compare_groups(np.array([-1.0, -1.2, -0.8, -2.0, -1.5]), np.array(["a", "a", "b", "c", "d"]))
+        >>> compare_paired(np.array([-1.0, -1.2, -0.8, -2.0, -1.5]), np.array(["a", "a", "b", "c", "d"]))
         0.125
     """
-    return _flip_signs(np.array([gaps[groups == one].mean() for one in np.unique(groups)]))
-
-
-def _flip_signs(values: np.ndarray) -> float:
-    """The share of all signs, or of many that are drawn, whose sum is as far from 0 as that of the values."""
-    if len(values) <= _FEW:
-        signs = np.array(list(product((-1, 1), repeat=len(values))))
+    values = gaps if groups is None else np.array([gaps[groups == one].mean() for one in np.unique(groups)])
+    values = values[np.abs(values) > 1e-12]
+    if not len(values):
+        return 1.0
+    if is_exact := len(values) <= _FEW:
+        signs = 1 - 2 * (np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1)
     else:
         signs = np.random.default_rng(0).choice([-1, 1], size=(_DRAWS, len(values)))
-        signs[0] = 1  # the observed one is one of them
-    return float((np.abs(signs @ values) >= abs(values.sum()) - 1e-12).mean())
+    is_hit = np.abs(signs @ values) >= abs(values.sum()) - 1e-9 * np.abs(values).sum()  # but for rounding
+    return float(is_hit.mean() if is_exact else (1 + is_hit.sum()) / (1 + len(signs)))

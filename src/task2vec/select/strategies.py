@@ -6,6 +6,7 @@ strategy, which predicts errors with intervals, is in `combined`; the model spac
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -79,11 +80,14 @@ class Strategy:
         name: as tables show it.
         fit: learns from known tasks; raises `UndefinedScoreError` where the meta-task lacks what it needs.
         measures: how many models it measures on the task itself, at most; it is judged on other images than these.
+        uses_scores: whether it uses transferability scores, which `evaluate` hides from others: it is judged on the
+            split only whose test images the scores have not seen.
     """
 
     name: str
     fit: Callable[[MetaTask], Predict]
     measures: float = 0
+    uses_scores: bool = False
 
 
 # --- errors as effects of tasks and models ---------------------------------------------------------------------------
@@ -476,10 +480,10 @@ def _fit_conditioned(metatask: MetaTask) -> Predict:
     return fit_measured(metatask, predict, TOP, decide=predict)
 
 
-def _fit_model_space(metatask: MetaTask) -> Predict:
+def _fit_model_space(metatask: MetaTask, *, as_published: bool = False) -> Predict:
     from task2vec.select.model_space import fit_model_space
 
-    return fit_model_space(metatask).predict
+    return fit_model_space(metatask, as_published=as_published).predict
 
 
 _ALL = (
@@ -497,13 +501,14 @@ _ALL = (
     Strategy(f"kernel {SYMMETRIC}", fit_kernel),
     Strategy(f"kernel {DOMAIN}", lambda metatask: fit_kernel(metatask, DOMAIN)),
     Strategy(f"kernel {DATASET}", lambda metatask: fit_kernel(metatask, DATASET)),
+    Strategy("model space published", partial(_fit_model_space, as_published=True)),
     Strategy("model space", _fit_model_space),
-    *(Strategy(name, lambda metatask, name=name: fit_score(metatask, name)) for name in SCORE_NAMES),
+    *(Strategy(name, partial(fit_score, score=name), uses_scores=True) for name in SCORE_NAMES),
     Strategy("combined", _fit_combined),
     Strategy(f"combined {DOMAIN}", lambda metatask: _fit_combined(metatask, DOMAIN)),
-    Strategy("combined + logme", lambda metatask: _fit_combined(metatask, score="logme")),
+    Strategy("combined + logme", partial(_fit_combined, score="logme"), uses_scores=True),
     Strategy("measured", lambda metatask: fit_measured(metatask, fit_average_best(metatask), None), np.inf),
-    Strategy(f"logme + {TOP} measured", lambda known: fit_measured(known, fit_score(known, "logme"), TOP), TOP),
+    Strategy(f"logme + {TOP} measured", lambda known: fit_measured(known, fit_score(known, "logme"), TOP), TOP, True),
     Strategy(f"combined + {TOP} measured", _fit_conditioned, TOP),
 )
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType({strategy.name: strategy for strategy in _ALL})

@@ -1,5 +1,6 @@
 """All routes of the API. Only `POST /jobs` and `DELETE /jobs/{job}` change anything."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -147,8 +148,8 @@ def describe_task(state: Here, view: Now, task: TaskId) -> schemas.Task:
 
 
 def find_noise(embedding: Embedding) -> float | None:
-    """The noise floor of a task; None if the embedding has no standard errors, as the bundled ones."""
-    return find_floor(embedding) if embedding.stderr.any() or embedding.halves is not None else None
+    """The noise floor of a task; None if it is unknown, as of the bundled ones."""
+    return None if math.isnan(floor := find_floor(embedding)) else floor
 
 
 @router.get("/tasks/{task}/report", response_class=HTMLResponse, summary="The report on a task")
@@ -200,12 +201,12 @@ def compare(
         schemas.Filter.model_validate(names[at] | {"first": a.fisher[at], "second": b.fisher[at], "share": shares[at]})
         for at in np.argsort(-shares, kind="stable")[:MOST_FILTERS]
     ]
-    has_noise = find_noise(a) is not None and find_noise(b) is not None
+    noisy = with_error(a, b)
     return schemas.Comparison(
         first=first,
         second=second,
         distance=symmetric(a, b),
-        noise=with_error(a, b).floor if has_noise else None,
+        noise=None if math.isnan(noisy.floor) else noisy.floor,
         first_to_second=asymmetric(a, b),
         second_to_first=asymmetric(b, a),
         layers=sorted(layers, key=lambda layer: -layer.share),

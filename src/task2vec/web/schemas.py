@@ -116,7 +116,9 @@ class Task(TaskSummary):
     is_multilabel: bool
     tags: list[str]
     head_error_interval: list[float] | None = Field(description="95% Wilson interval of the head error, low and high.")
-    noise: float | None = Field(description="Distance between two estimates of this task due to chance alone.")
+    noise: float | None = Field(
+        description="Distance between two estimates of this task due to chance alone; null if unknown."
+    )
     added: str | None = Field(description="The day it was added to the library.")
     settings: dict[str, Any] = Field(description="How it was embedded: probe, image size, settings.")
     has_report: bool = Field(description="Whether the library has a report on it.")
@@ -161,7 +163,9 @@ class Comparison(BaseModel):
     first: str
     second: str
     distance: float
-    noise: float | None = Field(description="Distance between two estimates of one task due to chance alone.")
+    noise: float | None = Field(
+        description="Distance between two estimates of one task due to chance alone; null if unknown of either."
+    )
     first_to_second: float = Field(description="Asymmetric distance from the first task as the source.")
     second_to_first: float
     layers: list[Layer] = Field(description="All layers, the largest share first; shares sum to 1.")

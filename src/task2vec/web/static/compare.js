@@ -47,7 +47,7 @@ function show({ answer, names: [first, second] }) {
     sentence,
     make("p.figure", distance(answer.distance), make("span", isWithinNoise(answer) ? "distance: within noise" : "distance")),
     facts([
-      ["noise", distance(answer.noise)],
+      ["noise", distance(answer.noise) ?? "unknown"],
       ["first → second", distance(answer.first_to_second)],
       ["second → first", distance(answer.second_to_first)],
     ]),

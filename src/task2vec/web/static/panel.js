@@ -102,10 +102,10 @@ function overview(task) {
       ["classes", count(task.classes)],
       ["head error", [percent(task.head_error), interval].filter(Boolean).join(" ")],
       ["norm", short(task.norm)],
-      ["noise", distance(task.noise)],
+      ["noise", distance(task.noise) ?? "unknown"],
       ["added", task.added],
     ]),
-    explain([formatOrigin(task.origin), "head error", "norm", task.noise === null ? "" : "noise"]),
+    explain([formatOrigin(task.origin), "head error", "norm", "noise"]),
     make(
       "div.actions",
       button("", "Compare with …", () => go({ isPicking: true })),

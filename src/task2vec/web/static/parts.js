@@ -66,7 +66,7 @@ export const formatOrigin = (value) => (value === "bundled" ? "bundled with task
 const TERMS = {
   "head error": "how often a linear classifier on the network's features misclassifies images it has not seen",
   norm: "how difficult the task is for the network: larger is harder",
-  noise: "how far apart two estimates of this task are by chance",
+  noise: "how far apart two estimates of this task are by chance; unknown until it is embedded from its images",
   "bundled with task2vec": "embedded by the authors, who also measured the error of each model on it",
   "average best": "the model with the lowest error on average over all tasks",
   measured: "its error was measured on this task, not predicted",
