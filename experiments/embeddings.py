@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,25 @@ def embed_all(
     return [result.embedding for result in results if result.embedding is not None]
 
 
+def share_embeddings(known: t2v.MetaTask, metatask: t2v.MetaTask) -> t2v.MetaTask:
+    """The second meta-task with the embeddings of the first: of the same tasks and source tasks, on other models."""
+    if _list_fingerprints(known) != _list_fingerprints(metatask):
+        raise t2v.errors.UsageError(
+            f"the tasks and source tasks of '{known.name}' and '{metatask.name}' differ, so the embeddings of the one "
+            "are not those of the other. Give a meta-task that was built by the same plan"
+        )
+    names = ("embeddings", "domains", "distances", "trivial_distances", "norms")
+    return replace(metatask, **{name: getattr(known, name) for name in names})
+
+
+def _list_fingerprints(metatask: t2v.MetaTask) -> list[str]:
+    return [task.fingerprint for task in (*metatask.tasks, *metatask.source_tasks)]
+
+
 def read_committed(path: Path) -> tuple[list[t2v.Embedding], list[str]]:
     """The robust embeddings in a file of docs/results/taxonomy, and the dataset of each.
 
-    An earlier version wrote these files: the Fisher in float32, a prior for each layer, no standard errors (here zero).
+    An earlier version wrote these files: the Fisher in float32, a prior for each layer, no standard errors (here NaN).
     """
     content = path.read_bytes()
     arrays, end = load_arrays(content), 8 + int.from_bytes(content[:8], "little")
@@ -34,7 +50,7 @@ def read_committed(path: Path) -> tuple[list[t2v.Embedding], list[str]]:
     layers = tuple(FilterLayer(*fields) for fields in header["layers"])
     fishers = arrays["robust.fisher"]
     priors = np.repeat(arrays["robust.prior"], [layer.filters for layer in layers], axis=1)
-    stderr, found = np.zeros(fishers.shape[1]), []
+    stderr, found = np.full(fishers.shape[1], np.nan), []
     for one, fisher, prior in zip(header["methods"]["robust"], fishers, priors, strict=True):
         found.append(t2v.Embedding(one["task"], header["probe"], fisher, stderr, prior, layers, one["provenance"]))
     return found, [header["datasets"][one.task] for one in found]

@@ -26,6 +26,7 @@ from experiments.metatask.plan import (
     CANVAS,
     HALF,
     LOCATIONS,
+    ORIGINS,
     SIZE,
     MetaTaskPlan,
     PlannedExpert,
@@ -62,7 +63,8 @@ def load_network(name: str, weights: Path, *, size: int | None = None, resize: i
     elif name == "resnet50_keras":
         probe = _load_resnet50(file)
     elif name in WEIGHTS:
-        probe = t2v.load_probe(f"torchvision:{name}", weights=file, size=size)
+        location = LOCATIONS.get(name, f"torchvision:{name}")
+        probe = t2v.load_probe(location, weights=file, size=size)
     else:
         probe = t2v.load_probe(name, size=size)
     look = probe.preprocess
@@ -188,7 +190,8 @@ class Studio:
         """The errors and scores of a model on all tasks, and what they cost."""
         tasks = self.plan.tasks
         about = {name: getattr(expert, name) for name in ("name", "kind", "network", "seed", "is_repeat")}
-        about["recipe"] = "" if expert.source is None else expert.recipe
+        about |= {"recipe": "" if expert.source is None else expert.recipe}
+        about |= {"weights_origin": ORIGINS.get(expert.network, "")}
         if expert.source is not None:
             source, dataset = expert.source.task, expert.source.dataset
             about |= {"source_task": source.name, "source_fingerprint": source.fingerprint, "source_dataset": dataset}
