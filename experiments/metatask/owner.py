@@ -5,6 +5,7 @@ continues, and a finished one only reads the images again. Errors are measured a
 its recipe on the published training split, tested on the published validation or test split.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -64,8 +65,8 @@ def describe_plan(plan: PaperPlan, probes: Sequence[str], recipe: t2v.Recipe, tu
     parts.append(format_markdown(["", "GPU hours"], rows))
     parts.append(
         f"GPU hours are of one H200 with 16 cores at 224 pixels: training {TRAINING:,} images/s, features {FEATURES:,} "
-        f"images/s, {FISHER:g} s per embedding, {CLASSIFIER:g} s per classifier, other networks than ResNet-34 by their "
-        f"multiply-accumulates. Disk: {gigabytes:.1f} GB beside the datasets."
+        f"images/s, {FISHER:g} s per embedding, {CLASSIFIER:g} s per classifier; for other networks than ResNet-34, in "
+        f"proportion to their multiply-accumulates. Disk: {gigabytes:.1f} GB beside the datasets."
     )
     return "\n\n".join(parts)
 
@@ -228,8 +229,6 @@ class Run:
 
     def find_domain(self, task: t2v.Task) -> list[float]:
         """The mean features of a task, kept in a file: a library has no place for them."""
-        import json
-
         file = self.out / "domains" / f"{task.fingerprint[:32]}-{self.base.fingerprint[:16]}.json"
         if not file.exists():
             mean = t2v.embed_domain(task, self.base, device=self.device).mean
