@@ -48,7 +48,7 @@ def task():
 
 def test_keys_have_all_that_moves_numbers_and_protocols_that_cannot_be_are_refused():
     assert ErrorProtocol(5, "achille2019", "balanced").key == "linear-2, train 5, achille2019, balanced"
-    wrong = {"shots": [0, True, "all", 2.5], "classifier": ["svm"], "measure": ["plain"]}
+    wrong = {"shots": [0, True, "most", 2.5], "classifier": ["svm"], "measure": ["plain"]}
     for name, values in wrong.items():
         for value in values:
             refuse(UsageError, name, ErrorProtocol, **{name: value})

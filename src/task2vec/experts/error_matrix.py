@@ -21,6 +21,7 @@ from task2vec.embedding.many import gather_images, group_tasks
 from task2vec.errors import ConflictError, Task2VecError, UsageError
 from task2vec.experts.checkpoint import ExpertProbe, TrainedExpert, describe_network, load_expert
 from task2vec.experts.metatask import (
+    OWN_TEST,
     RUN,
     SEEN,
     CellFailure,
@@ -29,16 +30,19 @@ from task2vec.experts.metatask import (
     TaskInfo,
     build_metatask,
     deduplicate_names,
+    hide_test,
 )
 from task2vec.experts.protocol import (
     ADAM,
     DRAWS,
     EPOCHS,
     ErrorProtocol,
+    MatchedTest,
     Score,
     Shots,
     choose_test_half,
     choose_training,
+    match_test,
     score_balanced,
     score_precision,
     wilson_interval,
@@ -68,8 +72,9 @@ Outcome = tuple[int, tuple[MeasuredError, ...] | Failure]
 def linear_error(
     model: Model,
     task: Any,
-    protocol: ErrorProtocol = ErrorProtocol(),
+    protocol: ErrorProtocol | None = None,
     *,
+    test: Any = None,
     seeds: Sequence[int] = (0,),
     device: str | None = None,
     num_workers: int | None = None,
@@ -85,7 +90,8 @@ def linear_error(
     Args:
         model: what `load_probe`, `train_expert` or `library.experts()` return.
         task: a task, or anything that `to_task` accepts: a folder, a table, a frame, a dataset, (paths, labels).
-        protocol: how it is measured; see `ErrorProtocol`.
+        protocol: how it is measured; see `ErrorProtocol`. None trains on half of the images, or on all with a `test`.
+        test: the test images of the task, if it comes with some; see `tests` of `error_matrix`.
         seeds: of splits and all other randomness.
         device: "cpu", "cuda"; None takes a GPU if there is one.
         num_workers: threads that decode images; None takes one per core.
@@ -100,20 +106,24 @@ def linear_error(
         >>> [(error.expert, error.seed, error.low <= error.error <= error.high) for error in errors]
         [('tf_efficientnet_lite0', 0, True), ('tf_efficientnet_lite0', 1, True)]
     """
-    task = to_task(task, num_workers=num_workers, progress=progress)
-    options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
-    how: Any = {"protocols": [protocol], "seeds": seeds, "download": download, "progress": progress, **options}
-    found = error_matrix([task], [model], **how)
-    for failure in found.failures:
-        raise Failure(failure.kind, failure.message, failure.exit_code).error()
-    return tuple(found.list_errors())
+    reading: Any = {"num_workers": num_workers, "progress": progress}
+    task, test = to_task(task, **reading), None if test is None else [to_task(test, **reading)]
+    cells: list[tuple[MeasuredError, ...] | CellFailure] = []
+    how: Any = {"device": device, "batch_size": batch_size, "download": download, "on_cell": cells.append, **reading}
+    protocols = None if protocol is None else [protocol]
+    error_matrix([task], [model], tests=test, protocols=protocols, seeds=seeds, **how)
+    (cell,) = cells
+    if isinstance(cell, CellFailure):
+        raise Failure(cell.kind, cell.message, cell.exit_code).error()
+    return cell
 
 
 def error_matrix(
     tasks: Iterable[Any],
     models: Iterable[Model],
     *,
-    protocols: Sequence[ErrorProtocol] = (ErrorProtocol(),),
+    tests: Iterable[Any] | None = None,
+    protocols: Sequence[ErrorProtocol] | None = None,
     seeds: Sequence[int] = (0,),
     library: Library | None = None,
     backend: str | Backend | None = None,
@@ -136,7 +146,13 @@ def error_matrix(
     Args:
         tasks: tasks, or anything that `to_task` accepts.
         models: what `load_probe`, `train_expert` or `library.experts()` return, each with a unique name.
-        protocols: how errors are measured.
+        tests: for each task the task of its test images, such as the test split of a published dataset; None tests on
+            half of the images of the task. Classes are matched by their names. Test images of a class that the task
+            lacks are refused; classes without test images, and test images that are training images, too, are accepted:
+            `info["tests"]` of the result has such warnings by the fingerprint of the task. In the library, errors are
+            those of the training task, by a protocol that identifies the test images.
+        protocols: how errors are measured; None is `ErrorProtocol()`, or with `tests` `ErrorProtocol("all")`, whose
+            logistic classifier is the same for every seed.
         seeds: of splits and all other randomness.
         library: where errors, tasks and models are stored.
         backend: "serial" (None), "processes", "ray", or what `open_backend` returns. Like all arguments below, it
@@ -156,6 +172,7 @@ def error_matrix(
 
     Raises:
         UsageError: Nothing can be measured with these arguments.
+        DataError: The test images of a task are not its own; see `match_test`.
 
     Example:
         >>> import task2vec as t2v
@@ -168,11 +185,14 @@ def error_matrix(
     """
     why = "are the same images in the same classes, so they are one task. Pass it once."
     known = _refuse_twice((task.canonical() for task in to_tasks(tasks)), attrgetter("fingerprint"), why)
-    run = _Run(known, check_models(models), tuple(protocols), tuple(seeds), library, on_cell or (lambda _: None))
+    matched = None if tests is None else _match_tests(known, to_tasks(tests))
+    usual = ErrorProtocol() if tests is None else ErrorProtocol("all")
+    protocols = check_protocols((usual,) if protocols is None else protocols, has_tests=tests is not None)
+    run = _Run(known, check_models(models), protocols, tuple(seeds), library, on_cell or (lambda _: None), matched)
     run.find_seen(trained_on or {})
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     watch: Report = silent if on_images is None else lambda *_: on_images
-    work = CellWork(run.tasks, run.models, run.protocols, run.seeds, options, download, on_features, watch)
+    work = CellWork(run.tasks, run.models, protocols, run.seeds, options, download, on_features, watch, matched)
     with run.record(), show_progress(progress) as report, borrow_backend(backend or "serial") as opened:
         if (on_features or on_images) and not isinstance(opened, SerialBackend):
             raise UsageError(
@@ -219,6 +239,35 @@ def _refuse_twice(values: Iterable[Any], identity: Callable[[Any], str], why: st
     return tuple(found.values())
 
 
+def check_protocols(protocols: Iterable[ErrorProtocol], *, has_tests: bool) -> tuple[ErrorProtocol, ...]:
+    """The protocols, if tasks with (or without) test images of their own can be measured by them."""
+    protocols, wrong = tuple(protocols), "half" if has_tests else "all"
+    if any(protocol.shots == wrong for protocol in protocols):
+        raise UsageError(
+            "shots='half' (--shots) splits the images of a task, but tests (--test-split) are given, so half of the "
+            "training images would be wasted. Use 'all', or a number of images per class."
+            if has_tests
+            else "shots='all' (--shots) trains on all images of a task, so none would be left to test on. Pass tests "
+            "(--test-split), or use 'half', or a number of images per class."
+        )
+    return protocols
+
+
+def _match_tests(tasks: tuple[Task, ...], tests: Sequence[Task]) -> tuple[MatchedTest, ...]:
+    """The test images of each task, in the order that their content decides."""
+    if len(tests) != len(tasks):
+        raise UsageError(
+            f"tests has {len(tests)} test sets for {len(tasks)} tasks, so it is unclear which belong together. Pass "
+            "one for each task, in the same order."
+        )
+    return tuple(match_test(task, test.canonical()) for task, test in zip(tasks, tests, strict=True))
+
+
+def list_wholes(tasks: Sequence[Task], tests: Sequence[MatchedTest] | None) -> list[Task]:
+    """For each task all images that its cells need: its own, and then the test images that it comes with."""
+    return list(tasks) if tests is None else [matched.join() for matched in tests]
+
+
 def open_model(model: Model, *, download: bool = False) -> Probe:
     """The network of a model."""
     if isinstance(model, TrainedExpert):
@@ -260,6 +309,7 @@ class _Run:
     seeds: tuple[int, ...]
     library: Library | None
     on_cell: Callable[[tuple[MeasuredError, ...] | CellFailure], None]
+    tests: tuple[MatchedTest, ...] | None
     known: dict[tuple[str, str, str, int], MeasuredError] = field(default_factory=dict)
     seen: set[tuple[str, str]] = field(default_factory=set)
     waiting: set[tuple[int, int]] = field(default_factory=set)  # models and tasks without outcome, by their numbers
@@ -273,6 +323,11 @@ class _Run:
                     f"there are no {name}, or one occurs twice and would be measured only once. Pass each of them once."
                 )
 
+    def list_keys(self, row: int) -> list[str]:
+        """The keys of the protocols for a task, with its test images if it comes with some."""
+        more = "" if self.tests is None else f", {self.tests[row].key}"
+        return [protocol.key + more for protocol in self.protocols]
+
     def find_seen(self, trained_on: Mapping[str, Any]) -> None:
         """Finds which models were trained on images of which tasks."""
         unknown = set(trained_on) - {model.name for model in self.models}
@@ -284,8 +339,8 @@ class _Run:
         for model in self.models:
             own, given = getattr(model, "task", None), trained_on.get(model.name, ())
             images = {digest for task in to_tasks(given) for digest in task.digests}
-            for task in self.tasks:
-                if task.fingerprint == own or not images.isdisjoint(task.digests):
+            for task, whole in zip(self.tasks, list_wholes(self.tasks, self.tests), strict=True):
+                if task.fingerprint == own or not images.isdisjoint(whole.digests):
                     self.seen.add((task.fingerprint, model.name))
 
     @contextmanager
@@ -308,10 +363,10 @@ class _Run:
             yield
 
     def _read(self, library: Library) -> None:
-        fingerprints, names = {task.fingerprint for task in self.tasks}, {model.name for model in self.models}
-        wanted = {(protocol.key, seed) for protocol in self.protocols for seed in self.seeds}
+        names = {model.name for model in self.models}
+        wanted = {(task.fingerprint, key) for row, task in enumerate(self.tasks) for key in self.list_keys(row)}
         for error in library.errors():
-            if (error.protocol, error.seed) in wanted and error.task in fingerprints and error.expert in names:
+            if (error.task, error.protocol) in wanted and error.expert in names and error.seed in self.seeds:
                 self.known[_key(error)] = error
 
     def list_units(self) -> dict[str, Unit]:
@@ -320,15 +375,16 @@ class _Run:
         The same for all backends, so that all compute the same sums.
         """
         units: dict[str, Unit] = {}
-        pairs = [(protocol.key, seed) for protocol in self.protocols for seed in self.seeds]
+        pairs = [list(product(self.list_keys(row), self.seeds)) for row in range(len(self.tasks))]
+        wholes = list_wholes(self.tasks, self.tests)
         for column, model in enumerate(self.models):
             missing: dict[int, Wanted] = {}
             for row, task in enumerate(self.tasks):
-                lacking = [pair for pair in pairs if (task.fingerprint, model.name, *pair) not in self.known]
+                lacking = [pair for pair in pairs[row] if (task.fingerprint, model.name, *pair) not in self.known]
                 missing |= {row: tuple(lacking)} if lacking else {}
             self.waiting |= {(column, row) for row in missing}
             rows = list(missing)
-            for group in group_tasks([self.tasks[row] for row in rows], most=_MOST_IMAGES):
+            for group in group_tasks([wholes[row] for row in rows], most=_MOST_IMAGES):
                 own = {rows[place]: missing[rows[place]] for place in group}
                 more = f" and {len(own) - 1} more" if len(own) > 1 else ""
                 key = f"{len(units)}: {model.name} on {self.tasks[next(iter(own))].name}{more}"
@@ -381,10 +437,13 @@ class _Run:
             )
             for one in self.models
         ]
-        how: Any = {"errors": self.known.values(), "has_seen": self.seen, "failures": tuple(self.failures)}
-        return build_metatask(
-            "error matrix", tasks, models, [protocol.key for protocol in self.protocols], self.seeds, **how
-        )
+        errors = [replace(error, protocol=hide_test(error.protocol)) for error in self.known.values()]
+        how: Any = {"errors": errors, "has_seen": self.seen, "failures": tuple(self.failures)}
+        protocols, own = [protocol.key for protocol in self.protocols], self.tests or ()
+        if self.tests is not None:
+            protocols = [f"{key}, {OWN_TEST}" for key in protocols]
+            how["info"] = {"tests": {each.task.fingerprint: each.describe() for each in own}}
+        return build_metatask("error matrix", tasks, models, protocols, self.seeds, **how)
 
 
 def _key(error: MeasuredError) -> tuple[str, str, str, int]:
@@ -406,18 +465,20 @@ class CellWork:
     download: bool
     on_features: Callable[[str, Task, Tensor], None] | None = None
     report: Report = silent
+    tests: tuple[MatchedTest, ...] | None = None
 
     def open(self) -> Callable[[Job], Iterator[Outcome]]:
         """A function from a model and tasks to outcomes; it keeps the last model, and the splits of all tasks."""
         loaded: dict[int, Probe] = {}
         plans: dict[int, CellPlan] = {}
+        wholes = list_wholes(self.tasks, self.tests)
 
         def measure(job: Job) -> Iterator[Outcome]:
             column, wanted = job
             if column not in loaded:
                 loaded.clear()  # two networks need not fit into memory
                 loaded[column] = open_model(self.models[column], download=self.download)
-            own = [self.tasks[number] for number in wanted]
+            own = [wholes[number] for number in wanted]
             try:
                 features = features_of_tasks(loaded[column], own, self.report, **self.options)
             except Exception as error:
@@ -432,9 +493,10 @@ class CellWork:
                 task, name = self.tasks[number], self.models[column].name
                 try:
                     if self.on_features is not None:
-                        self.on_features(name, task, each)
+                        self.on_features(name, task, each[: len(task)])
                     if number not in plans:
-                        plans[number] = plan_cells(task, self.protocols, self.seeds).to(each.device)
+                        test = None if self.tests is None else self.tests[number].test
+                        plans[number] = plan_cells(task, self.protocols, self.seeds, test=test).to(each.device)
                     yield number, tuple(measure_cells(each, plans[number], model=name, only=wanted[number]))
                 except Exception as error:
                     yield number, Failure.of(error)
@@ -451,13 +513,14 @@ class CellPlan:
 
     Attributes:
         task: as it was given.
-        order: of the images, as their content decides it.
+        order: of the images, as their content decides it; after them those for testing, if the task comes with some.
         targets: in that order.
         protocols: how errors are measured.
         seeds: of splits and all other randomness.
         tests: (seeds, n) the test images of each seed.
         pairs: shots and seeds, one pair for each part.
         parts: the training images of each pair.
+        test: the test images that the task comes with; None tests on half of its images.
     """
 
     task: Task
@@ -468,6 +531,17 @@ class CellPlan:
     tests: np.ndarray
     pairs: tuple[tuple[Shots, int], ...]
     parts: TrainingSplits
+    test: MatchedTest | None = None
+
+    def name(self, row: int) -> str:
+        """The name of an image, for messages, by its place among all as they were given."""
+        if self.test is None or row < len(self.task):
+            return self.task.images.name(row)
+        return self.test.test.images.name(row - len(self.task))
+
+    def key(self, protocol: ErrorProtocol) -> str:
+        """The key that errors by the protocol are kept under: with the test images, if the task comes with some."""
+        return protocol.key if self.test is None else f"{protocol.key}, {self.test.key}"
 
     def to(self, device: torch.device | str) -> "CellPlan":
         """The same, on the device of the features."""
@@ -481,12 +555,15 @@ class CellPlan:
         return rows[torch.stack(draws)]
 
 
-def plan_cells(task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[int] = (0,)) -> CellPlan:
-    """The splits of `task` for all protocols and seeds.
+def plan_cells(
+    task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[int] = (0,), *, test: Task | None = None
+) -> CellPlan:
+    """The splits of `task` for all protocols and seeds; its test images are half of them, or those of `test`.
 
     Raises:
-        DataError: It cannot be split.
+        DataError: It cannot be split, or these are not its test images.
     """
+    check_protocols(protocols, has_tests=test is not None)
     if not task.is_multilabel and any(protocol.measure == "precision" for protocol in protocols):
         raise UsageError(
             f"measure='precision' is for attributes, and '{task.name}' has one class per image. Choose 'usual' or "
@@ -494,14 +571,22 @@ def plan_cells(task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[i
         )
     order = np.array(task.canonical_order[0])
     task_in_order = task.canonical()
-    tests = np.stack([choose_test_half(task_in_order, seed) for seed in seeds])
+    targets, matched = task_in_order.targets, None
+    if test is None:
+        tests = np.stack([choose_test_half(task_in_order, seed) for seed in seeds])
+    else:
+        matched, test_order = match_test(task_in_order, test), np.array(test.canonical_order[0])
+        order = np.concatenate([order, len(task) + test_order])
+        targets = np.concatenate([targets, matched.targets[test_order]])
+        tests = np.tile(np.arange(len(order)) >= len(task), (len(seeds), 1))
     sizes: list[Shots] = list(dict.fromkeys(protocol.shots for protocol in protocols))
     pairs: tuple[tuple[Shots, int], ...] = tuple((shots, seed) for shots in sizes for seed in seeds)
     by_seed = dict(zip(seeds, tests, strict=True))
-    train = np.stack([choose_training(task_in_order, by_seed[seed], shots=shots, seed=seed) for shots, seed in pairs])
-    targets = task_in_order.targets
+    train = np.zeros((len(pairs), len(order)), dtype=bool)
+    for mask, (shots, seed) in zip(train, pairs, strict=True):
+        mask[: len(task)] = choose_training(task_in_order, by_seed[seed][: len(task)], shots=shots, seed=seed)
     parts = make_training_splits(torch.from_numpy(targets.astype(np.int64)), train, classes=len(task.classes))
-    return CellPlan(task, order, targets, tuple(protocols), tuple(seeds), tests, pairs, parts)
+    return CellPlan(task, order, targets, tuple(protocols), tuple(seeds), tests, pairs, parts, matched)
 
 
 def measure_cells(
@@ -509,6 +594,7 @@ def measure_cells(
 ) -> list[MeasuredError]:
     """The errors of a task on (n, d) `features` of its images, given in the order of the task.
 
+    After them come those of its test images, in their order, if the plan has some.
     All classifiers are fitted together, on the device of the features.
 
     Args:
@@ -530,7 +616,7 @@ def measure_cells(
     found = []
     for protocol, seed, predicted in predict_cells(features, plan, only=only):
         score = score_cell(predicted, plan, protocol, seed)
-        ends = (score.error, protocol.key, seed, score.low, score.high)
+        ends = (score.error, plan.key(protocol), seed, score.low, score.high)
         found.append(MeasuredError(plan.task.fingerprint, model, *ends))
     return found
 
@@ -542,15 +628,15 @@ def predict_cells(
 
     (n,) class numbers, or (n, c) logits of attributes. The arguments are those of `measure_cells`.
     """
-    if features.ndim != 2 or len(features) != len(plan.task):
+    if features.ndim != 2 or len(features) != len(plan.order):
         raise UsageError(
             f"features of shape {tuple(features.shape)} are not those of '{plan.task.name}', which has "
-            f"{len(plan.task)} images: some would get the label of another image. Pass one row per image, in its order."
+            f"{len(plan.order)} images: some would get the label of another one. Pass one row per image, in its order."
         )
-    refuse_infinite(features, plan.task.images.name)
+    refuse_infinite(features, plan.name)
     kept = None if only is None else set(only)
     every = product(plan.protocols, plan.seeds)
-    wanted = [(protocol, seed) for protocol, seed in every if kept is None or (protocol.key, seed) in kept]
+    wanted = [(protocol, seed) for protocol, seed in every if kept is None or (plan.key(protocol), seed) in kept]
     features = features[torch.from_numpy(plan.order).to(features.device)]
     found: dict[tuple[str, int], np.ndarray] = {}
     for classifier in {protocol.classifier for protocol, _ in wanted}:
@@ -574,6 +660,8 @@ def score_cell(
     is_test = plan.tests[plan.seeds.index(seed)]
     is_test = is_test if among is None else is_test & among
     predicted, targets = predicted[is_test], plan.targets[is_test]
+    if plan.test is not None and plan.parts.is_multilabel:
+        predicted, targets = predicted[:, plan.test.tested], targets[:, plan.test.tested]
     if protocol.measure == "precision":
         return score_precision(predicted, targets)
     wrong = (predicted > 0) != targets.astype(bool) if plan.parts.is_multilabel else predicted != targets

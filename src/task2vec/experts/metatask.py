@@ -34,6 +34,8 @@ BUNDLE = "metatask.safetensors"
 RUN, SEEN = "error-matrix", "trivial"
 # So many splits of a task are measured on, where strategies that measure are evaluated.
 SPLITS = 3
+# Ends the key of a protocol where each task comes with test images of its own.
+OWN_TEST = "own test set"
 # Kinds of distance between tasks that strategies know.
 SYMMETRIC, DOMAIN, TAXONOMIC = "symmetric", "domain", "taxonomic"
 # Where the pretrained networks of the bundle can be loaded from. The convolutions of VGG-16 alone are not published.
@@ -45,6 +47,7 @@ PRETRAINED = {
     "tf_efficientnet_lite2": "timm:tf_efficientnet_lite2",
 }
 _LARGEST = 1 << 28
+_TEST = re.compile(r", test [0-9a-f]{16}$")
 _LITE = re.compile(r"timm:tf_(efficientnet_lite[012])(?:\.in1k)?$")
 # Provenance of embeddings in the file: common to those of a space, and their own.
 _SHARED, _OWN = ("settings", "recipe", "probe_fingerprint", "image_size"), ("task_fingerprint", "counts", "head")
@@ -730,6 +733,18 @@ def find_shots(key: str) -> str:
         '5'
     """
     return next((part.removeprefix("train ") for part in key.split(", ") if part.startswith("train ")), key)
+
+
+def hide_test(key: str) -> str:
+    """The key of a protocol as all tasks with test images of their own share it: without which images these are.
+
+    Example:
+        >>> hide_test("linear-2, train all, logistic, usual, test 0123456789abcdef")
+        'linear-2, train all, logistic, usual, own test set'
+        >>> hide_test("linear-2, train half, logistic, usual")
+        'linear-2, train half, logistic, usual'
+    """
+    return _TEST.sub(f", {OWN_TEST}", key)
 
 
 def measure_all(rows: Sequence[Embedding], columns: Sequence[Embedding]) -> np.ndarray:

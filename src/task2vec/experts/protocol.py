@@ -1,7 +1,8 @@
 """How the error of a task on a model is measured: protocol, splits of the images, and the error with its interval.
 
 Splits are decided by the seed and the content of the images, by SHA-256: not by their order, the names and numbers of
-classes, or the version of a random generator.
+classes, or the version of a random generator. A task may also come with test images of its own, as published datasets
+do; then nothing is split, and the classes of both are matched by their names.
 
 The 95% interval of an error covers other test images of the same kind; the spread over seeds covers other training
 images. The bootstrap knows only what it has seen: where nothing is wrong, nothing is wrong in any resample, and its
@@ -12,20 +13,24 @@ they count as one.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import Task, choose_test
+from task2vec.tasks.images import ChosenImages
+from task2vec.text import pluralize, quote
 
 CLASSIFIERS = ("logistic", "achille2019")
 MEASURES = ("usual", "balanced", "precision")
-# "half" of the images, or a number per class.
-Shots = Literal["half"] | int
+# "half" of the images, "all" where the task has test images of its own, or a number per class.
+Shots = Literal["half", "all"] | int
 # Raised when the same protocol gives other numbers than before, beyond rounding: kept errors are then measured anew.
 RECIPE = 2
 _Z = 1.959964  # of 95%
@@ -43,11 +48,13 @@ class ErrorProtocol:
     """How a linear classifier on a model's features is trained and tested; only errors of one protocol compare.
 
     The images of every class are halved by the seed: one half is for training, the other for testing. A smaller
-    training set is drawn from the training half, so that all sizes are tested on the same images.
+    training set is drawn from the training half, so that all sizes are tested on the same images. A task that comes
+    with test images of its own is tested on all of these instead.
 
     Attributes:
-        shots: "half" trains on the whole half; a number, on that many images per class, or on all where there are
-            fewer. For attributes, on that many images of each of their values.
+        shots: "half" trains on the whole half; "all", on all images of a task that comes with its own test images; a
+            number, on that many images per class, or on all where there are fewer. For attributes, on that many images
+            of each of their values.
         classifier: "logistic" is fitted to its optimum, with an L2 penalty chosen by cross-validation within the
             training images; "achille2019" is trained by Adam as in the paper. Both give every class the same weight.
         measure: "usual" is the share of test images that are wrong, as in the paper, and for attributes "balanced".
@@ -66,10 +73,10 @@ class ErrorProtocol:
     def __post_init__(self):
         """Refuse what cannot be meant."""
         is_count = isinstance(self.shots, int) and not isinstance(self.shots, bool) and self.shots >= 1
-        if self.shots != "half" and not is_count:
+        if self.shots not in ("half", "all") and not is_count:
             raise UsageError(
-                f"shots={self.shots!r} (--shots) is not a valid size of a training set. Use 'half' of the images, or a "
-                "number of images per class, such as 5."
+                f"shots={self.shots!r} (--shots) is not a valid size of a training set. Use 'half' of the images, "
+                "'all' of them where a task has its own test images, or a number of images per class, such as 5."
             )
         for name, allowed in (("classifier", CLASSIFIERS), ("measure", MEASURES)):
             if getattr(self, name) not in allowed:
@@ -112,7 +119,7 @@ def choose_training(task: Task, is_test: np.ndarray, *, shots: Shots, seed: int)
     an attribute in a way that fewer than `shots` images before them do. With one label per image, a smaller draw is
     a part of a larger one of the same seed.
     """
-    if shots == "half":
+    if shots in ("half", "all"):
         return ~is_test
     hashes = [hashlib.sha256(f"draw {seed} {digest}".encode()).digest() for digest in task.digests]
     # One copy stands for all: others would add weight and no picture.
@@ -128,6 +135,115 @@ def choose_training(task: Task, is_test: np.ndarray, *, shots: Shots, seed: int)
             seen += answers[row]
         copies.add(content)
     return chosen
+
+
+# --- test images that a task comes with ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class MatchedTest:
+    """The test images that a task comes with, in the classes of the task; `match_test` makes it.
+
+    Attributes:
+        task: that the images belong to.
+        test: the task of the test images.
+        targets: of the test images, in the class numbers of the task; attributes that are not tested are 0.
+        tested: numbers of the classes that have test images, ascending.
+        warnings: what is odd about them and was accepted.
+    """
+
+    task: Task
+    test: Task
+    targets: np.ndarray
+    tested: np.ndarray
+    warnings: tuple[str, ...]
+
+    def join(self) -> Task:
+        """All images as one task: those of the task, then the test images."""
+        parts, labels = (self.task, self.test), (f"{self.task.name}: ", f"{self.test.name}: ")
+        places = [(part, row) for part, own in enumerate(parts) for row in range(len(own))]
+        images = ChosenImages(tuple(own.images for own in parts), places, labels)
+        targets = np.concatenate([self.task.targets, self.targets])
+        return replace(self.task, images=images, targets=targets, digests=self.task.digests + self.test.digests)
+
+    def describe(self) -> dict[str, Any]:
+        """The test images as plain values."""
+        about = {"name": self.test.name, "fingerprint": self.test.fingerprint, "images": len(self.test)}
+        return about | {"key": self.key, "warnings": list(self.warnings)}
+
+    @cached_property
+    def key(self) -> str:
+        """What distinguishes errors on these images in the key of a protocol, if the task is in its canonical order.
+
+        Like a fingerprint it depends on images and classes, not on their names and order.
+        """
+        content = hashlib.sha256(b"test %d %d\n" % (self.targets.ndim, len(self.test)))
+        content.update(self.tested.astype("<i8").tobytes())
+        rows = zip(self.test.digests, self.targets.astype("<i8"), strict=True)
+        for row in sorted(digest.encode() + target.tobytes() for digest, target in rows):
+            content.update(row)
+        return f"test {content.hexdigest()[:16]}"
+
+
+def match_test(task: Task, test: Task) -> MatchedTest:
+    """The test images of a task, whose classes are matched by their names.
+
+    An image of a class that the task lacks could only be wrong, so it is refused; attributes that the task lacks are
+    left out. Classes without test images are not tested. Images of both stay in both, as they were published, and are
+    counted. Each of these gives a warning.
+
+    Raises:
+        DataError: They are not test images of this task.
+
+    Example:
+        >>> from task2vec import sample_tasks
+        >>> train, test = sample_tasks(images_per_task=40)[0].split()
+        >>> matched = match_test(train, test.select(["7", "3"]))
+        >>> matched.tested.tolist(), matched.warnings
+        ([3, 7], ("classes without test images: '0', '1', '2', '4', '5' and 3 more; the error does not cover them",))
+    """
+    which = f"the test images '{test.name}' of the task '{task.name}'"
+    if task.is_multilabel != test.is_multilabel:
+        kinds = ("one class per image", "any number of attributes per image")
+        raise DataError(
+            f"{which} have {kinds[test.is_multilabel]}, and the task has {kinds[task.is_multilabel]}, so none of its "
+            "predictions could be checked. Read both in the same way."
+        )
+    for each in (task, test):
+        if len(set(each.classes)) < len(each.classes):
+            name, times = Counter(each.classes).most_common(1)[0]
+            raise DataError(
+                f"{times} classes of '{each.name}' are called {name!r}, so it is unclear which of them {which} "
+                "belong to: classes are matched by name. Rename them: dataclasses.replace(task, classes=...)."
+            )
+    numbers = {name: number for number, name in enumerate(task.classes)}
+    unknown = [name for name in test.classes if name not in numbers]
+    if len(unknown) == len(test.classes) or (unknown and not task.is_multilabel):
+        raise DataError(
+            f"{which} have {pluralize(len(unknown), 'class')} that the task lacks ({quote(unknown)}), so all of their "
+            "images would count as wrong. Add training images of them, or leave them out: test.select([name for name "
+            "in test.classes if name in task.classes])."
+        )
+    known = set(task.digests)
+    copies = [row for row, digest in enumerate(test.digests) if digest in known]
+    if len(copies) == len(test):
+        raise DataError(
+            f"{which} are all training images as well, so the error would be that of training. Pass other images, or "
+            "no test images: then half of the images of the task are for testing."
+        )
+    what = "attributes" if task.is_multilabel else "classes"
+    untested = [name for name in task.classes if name not in test.classes]
+    notes = (
+        (untested, f"{what} without test images: {quote(untested)}; the error does not cover them"),
+        (unknown, f"{what} without training images, left out of the test: {quote(unknown)}"),
+        (copies, f"test images that are exact copies of training images: {len(copies)} of {len(test)}, such as "
+                 f"{quote([test.images.name(row) for row in copies[:2]])}; the error may be too low"),
+    )  # fmt: skip
+    places = np.array([numbers.get(name, -1) for name in test.classes])
+    targets = places[test.targets] if not task.is_multilabel else np.zeros((len(test), len(task.classes)), np.uint8)
+    if task.is_multilabel:
+        targets[:, places[places >= 0]] = test.targets[:, places >= 0]
+    return MatchedTest(task, test, targets, np.sort(places[places >= 0]), tuple(text for wrong, text in notes if wrong))
 
 
 # --- errors and their intervals --------------------------------------------------------------------------------------
