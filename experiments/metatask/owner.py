@@ -208,13 +208,17 @@ class Run:
 
     def embed(self, library: t2v.Library) -> Row:
         """The embeddings of all tasks by all probes, and what follows from them, as fields of a meta-task."""
-        tasks, embedded = list(self.training.values()), {}
+        tasks, settings, embedded = list(self.training.values()), t2v.EmbedSettings(method=METHOD), {}
         for name, probe in self.probes.items():
-            say(f"embedding {len(tasks)} tasks with {name}")
-            how: Row = {"settings": t2v.EmbedSettings(method=METHOD), "library": library, "device": self.device}
+            found = [library.find(task, probe, settings=settings) for task in tasks]
+            missing = [number for number, embedding in enumerate(found) if embedding is None]
+            say(f"embedding {len(missing)} of {len(tasks)} tasks with {name}")
+            how: Row = {"settings": settings, "device": self.device, "progress": True}
             how["backend"] = None if self.backend == "serial" else self.backend
-            results = sorted(t2v.embed_many(tasks, probe, progress=True, **how), key=lambda result: result.number)
-            embedded[f"{name} {METHOD}"] = [check(result).embedding for result in results]
+            for result in t2v.embed_many([tasks[number] for number in missing], probe, **how):
+                found[missing[result.number]] = check(result).embedding
+                library.add(check(result).embedding, source=tasks[missing[result.number]].source)
+            embedded[f"{name} {METHOD}"] = found
         trivial = {name: [t2v.trivial(one) for one in each] for name, each in embedded.items()}
         return {
             "embeddings": embedded,
@@ -229,7 +233,7 @@ class Run:
 
     def find_domain(self, task: t2v.Task) -> list[float]:
         """The mean features of a task, kept in a file: a library has no place for them."""
-        file = self.out / "domains" / f"{task.fingerprint[:32]}-{self.base.fingerprint[:16]}.json"
+        file = plots.make_folder(self.out / "domains") / f"{task.fingerprint[:32]}-{self.base.fingerprint[:16]}.json"
         if not file.exists():
             mean = t2v.embed_domain(task, self.base, device=self.device).mean
             plots.write_file(file, json.dumps(mean.tolist()).encode())
