@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import task2vec
 from task2vec import ErrorProtocol, Library, linear_error, load_probe, read_folder
 from task2vec.experts import load_trained
 from task2vec.library import Expert, MeasuredError
 from tests.cli.material import call, read, read_csv, refuse
+from tests.tasks.published import make_cub, make_imaterialist, make_inaturalist
 
 BRIEF = ("--epochs", 1, "--max-samples", 4, "--size", 32, "--device", "cpu")
 LITE = ("--expert", "tf_efficientnet_lite0", "--size", "32", "--device", "cpu")
@@ -55,7 +57,8 @@ def test_mistakes_in_training_are_reported_first(photos, tmp_path):
     (tmp_path / "file").write_text("")
     refuse("is a file", "train-expert", photos, "--out", tmp_path / "file")
     refuse("slow", "train-expert", photos, "--recipe", "slow")
-    refuse("--name", "train-expert", photos, photos, "--name", "a")
+    (tmp_path / "other").mkdir()
+    refuse("--name", "train-expert", photos, tmp_path / "other", "--name", "a")
 
 
 def test_more_shots_than_there_are_images_are_warned_of(photos, tmp_path):
@@ -145,6 +148,111 @@ def test_mistakes_in_measuring_are_reported_first(measured, photos, monkeypatch)
     refuse("--seeds", *args, *LITE, "--seeds", 0)
     refuse("most", *args, *LITE, "--shots", "most")
     refuse("--force", *args, *LITE, "--out", "errors.csv")
+
+
+# --- published datasets -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory, published):
+    """The folders of four published datasets, each in its own layout."""
+    root = tmp_path_factory.mktemp("datasets")
+    make_inaturalist(root / "inaturalist")
+    make_imaterialist(root / "imaterialist")
+    return {name: root / name for name in ("inaturalist", "imaterialist")} | {
+        name: published / name for name in ("cub", "deepfashion")
+    }
+
+
+def test_experts_of_the_tasks_of_a_published_dataset(datasets, tmp_path):
+    where = ("--out", tmp_path / "experts", "--library", tmp_path / "library")
+    report = read("train-expert", datasets["cub"], "--kind", "family", "--split", "train", *BRIEF, *where)
+    wanted = task2vec.read_catalog(datasets["cub"]).tasks(kind="family", split="train")
+    names = ["cub200: Cuculidae (train)", "cub200: Corvidae (train)"]
+    assert [one["name"] for one in report["experts"]] == names == [task.name for task in wanted]
+    sources = [load_trained(one["file"]).metadata["task_fingerprint"] for one in report["experts"]]
+    assert sources == [task.fingerprint for task in wanted]
+    chosen = (datasets["cub"], "--task", "Corvidae", *BRIEF, *where, "--name", "crows")
+    told = call("train-expert", *chosen)
+    assert told.exit_code == 0 and "those for testing included; usual is --split train" in told.stderr
+    again = call("train-expert", *chosen, "--split", "train", "--force")
+    assert again.exit_code == 0 and "included" not in again.stderr
+    refuse("--name", "train-expert", datasets["cub"], "--kind", "family", "--name", "crows")
+    refuse("--kind 'family'", "train-expert", datasets["cub"])
+    measure = ("error-matrix", datasets["cub"], "--task", "Corvidae", "--test-split", "test", "--device", "cpu")
+    matrix = read(*measure, "--library", tmp_path / "library", "--expert", names[0], "--expert", names[1])
+    assert [one["has_seen"] for one in matrix["errors"]] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "test_split"),
+    [
+        ("cub", ("--kind", "family"), "test"),
+        ("inaturalist", ("--task", "Passeriformes", "--task", "Agaricales"), "val"),
+        ("imaterialist", ("--kind", "attribute", "--task", "Black", "--task", "Blue"), "val"),
+        (
+            "deepfashion",
+            (
+                "--kind",
+                "category",
+            ),
+            "test",
+        ),
+    ],
+)
+def test_errors_on_the_test_split_of_a_published_dataset(datasets, tmp_path, name, options, test_split):
+    catalog = task2vec.read_catalog(datasets[name])
+    kind = {"kind": options[1]} if options[0] == "--kind" else {}
+    names = [word for at, word in enumerate(options) if options[at - 1] == "--task"]
+    chosen = [catalog.find(one, **kind) for one in names] or catalog.of_kind(**kind)
+    pairs = [[catalog.task(one, split=split) for split in ("train", test_split)] for one in chosen]
+    args = ("error-matrix", datasets[name], *options, "--test-split", test_split, *LITE, "--library", tmp_path)
+    report = read(*args)
+    assert report["tasks"] == [task.name for task, _ in pairs] and not report["failed"]
+    assert report["protocols"] == ["linear-2, train all, logistic, usual, own test set"]
+    for row, (task, test) in zip(report["errors"], pairs, strict=True):
+        (error,) = linear_error(load_probe(size=32), task, test=test)
+        assert (row["task"], row["protocol"], row["error"]) == (task.fingerprint, error.protocol, error.error)
+        assert row["measured"].endswith("Z") and report["tests"][task.fingerprint]["name"] == test.name
+    again = read(*args, "--split", "train", "--shots", "all")
+    assert again["computed"] == 0 and again["errors"] == report["errors"]
+
+
+def test_test_splits_by_shots_and_recipe_and_tasks_that_lack_one(datasets, tmp_path, monkeypatch):
+    monkeypatch.setattr(task2vec.experts.error_matrix, "EPOCHS", 1)
+    args = ("error-matrix", datasets["cub"], "--kind", "order", "--test-split", "test", *LITE, "--library", tmp_path)
+    shown = call(*args, "--shots", "all", "--shots", 1, "--shots", 3)
+    assert shown.exit_code == 0 and [line.split()[3] for line in shown.stdout.splitlines()[1:4]] == ["all", "1", "3"]
+    why = "the median class has fewer than 3 images (--shots), so all are used for training"
+    assert f"warning: 'cub200: Cuculiformes (train)': {why}" in shown.stderr
+    paper = read(*args, "--recipe", "achille2019", "--seeds", 2, "--max-images", 4)
+    assert paper["protocols"] == ["linear-2, train all, achille2019, usual, own test set"] and paper["seeds"] == [0, 1]
+    args = ("error-matrix", datasets["deepfashion"], "--kind", "attribute", *LITE, "--library", tmp_path)
+    report = read(*args, "--test-split", "val", code=3)
+    failed = [f"deepfashion: {name} (val)" for name in ("a-line", "abstract chevron print")]
+    assert [one["name"] if "name" in one else one["task"] for one in report["failed"]] == failed
+    assert len(report["tasks"]) == 7
+
+
+def test_unreadable_test_images_are_named(tmp_path):
+    make_cub(tmp_path / "cub")
+    for bird in (tmp_path / "cub" / "images").glob("*Crow/*0000*"):
+        bird.write_bytes(b"")
+    args = ("error-matrix", tmp_path / "cub", "--task", "Passeriformes", "--test-split", "test", *LITE)
+    told = call(*args, "--library", tmp_path / "library")
+    assert told.exit_code == 0 and f"unreadable: {bird}" in told.stderr
+    assert "classes without test images: '029.American_Crow'" in told.stderr
+
+
+def test_test_splits_that_cannot_be_meant_are_refused(datasets, photos, tmp_path):
+    args = ("error-matrix", datasets["cub"], "--task", "Corvidae", *LITE, "--library", tmp_path)
+    refuse("shots='half'", *args, "--test-split", "test", "--shots", "half")
+    refuse("shots='all'", *args, "--shots", "all")
+    refuse("['train', 'test']", *args, "--test-split", "val")
+    refuse("--test-split train is the split that is trained on", *args, "--test-split", "train")
+    refuse("--one-vs-rest", *args, "--test-split", "test", "--one-vs-rest")
+    refuse("--seeds 3", *args, "--test-split", "test", "--seeds", 3)
+    refuse(f"'{photos}' is none", "error-matrix", photos, datasets["cub"], *LITE, "--test-split", "test")
 
 
 def test_missing_weights_are_reported_without_options_that_the_command_lacks(photos, own_library, monkeypatch):

@@ -16,6 +16,7 @@ from task2vec.experts.error_matrix import compute_features, error_matrix, featur
 from task2vec.library import Expert, MeasuredError
 from task2vec.parallel import Failure, Result
 from task2vec.select import metatask_from_library
+from task2vec.tasks import join_tasks
 from task2vec.tasks.torch_dataset import DatasetImages
 from tests.embedding.conftest import make_tiny
 from tests.embedding.families import overlapping_family
@@ -186,7 +187,7 @@ def test_a_task_that_cannot_be_read_fails_alone(tasks, experts, whole, library):
 
 
 def test_a_task_that_cannot_be_split_and_an_expert_that_cannot_be_loaded_fail_alone(tasks, experts, whole):
-    lone = tasks[2].subset(np.unique(tasks[2].targets, return_index=True)[1])
+    lone = take_each(tasks[2])
     gone = Expert("two", "file", "gone.expert.safetensors")
     found = error_matrix([*tasks[:2], lone], [experts[0], gone], **HOW)
     first = found.failures[0]
@@ -235,6 +236,112 @@ def test_what_cannot_be_meant_is_refused(tasks, experts):
         ({"trained_on": {"three": tasks[0]}}, "'three'"),
     ):
         refuse(UsageError, words, error_matrix, **right | wrong)
+
+
+# --- test images that tasks come with ---------------------------------------------------------------------------------
+
+ALL = ErrorProtocol("all"), ErrorProtocol(2)
+OWN = {**HOW, "protocols": ALL}
+
+
+@pytest.fixture(scope="module")
+def halves(tasks):
+    """Training and test parts; the first two tasks label the same pictures, and some train on what others test."""
+    pairs = [task.split(1, test=0.4) for task in tasks]
+    return [train for train, _ in pairs], [test for _, test in pairs]
+
+
+def take_each(task):
+    """One image of each class."""
+    return task.subset(np.unique(task.targets, return_index=True)[1])
+
+
+def list_errors(library, task):
+    return {(one.expert, one.protocol, one.seed): one.error for one in library.errors() if one.task == task.fingerprint}
+
+
+def test_cells_with_their_own_test_images(halves, experts, library):
+    train, test = halves
+    told = []
+    found = error_matrix(train, experts, tests=test, **OWN, library=library, on_cell=told.append)
+    assert repr(found) == "MetaTask(error matrix, 4 tasks, 2 models, 2 protocols, 2 seeds)" and len(told) == 8
+    assert found.protocols == tuple(f"linear-2, train {shots}, logistic, usual, own test set" for shots in ("all", 2))
+    assert [found.select(shots).protocols[0] for shots in ("all", 2)] == list(found.protocols)
+    for i, task in enumerate(train):
+        kept, key = list_errors(library, task), found.info["tests"][task.fingerprint]["key"]
+        for (j, expert), (k, protocol) in product(enumerate(experts), enumerate(ALL)):
+            one_by_one = linear_error(expert, task, protocol, test=test[i], seeds=SEEDS, device="cpu")
+            assert [error.error for error in one_by_one] == found.errors[i, j, k].tolist()
+            assert [error.high for error in one_by_one] == found.high[i, j, k].tolist()
+            for error in one_by_one:
+                assert error.task == task.fingerprint and error.protocol == f"{protocol.key}, {key}"
+                assert kept[expert.name, error.protocol, error.seed] == error.error
+        assert found.info["tests"][task.fingerprint]["images"] == len(test[i])
+    usual = error_matrix(train[2:], experts, tests=test[2:], seeds=SEEDS, device="cpu")
+    assert usual.protocols == found.protocols[:1] and np.array_equal(usual.errors, found.errors[2:, :, :1])
+    again = error_matrix(train, experts, tests=test, **OWN, backend=Packed(), library=library)
+    assert same(again, found) and same(error_matrix(train, experts, tests=test, **OWN, backend=Packed()), found)
+    joined = metatask_from_library(library)
+    order = [[one.name for one in joined.tasks].index(task.name) for task in train]
+    keys = [joined.protocols.index(key) for key in found.protocols]
+    assert np.array_equal(joined.errors[np.ix_(order, [0, 1], keys, [0, 1])], found.errors)
+
+
+def test_errors_on_other_test_images_are_not_taken_for_these(halves, experts, library, monkeypatch):
+    train, test = ([each[2]] for each in halves)
+    seen = watch_cells(monkeypatch)
+    first = error_matrix(train, experts, tests=test, **(OWN | {"seeds": (1,)}), library=library)
+    assert {seed for *_, only in seen for _, seed in only} == {1} and len(seen) == 2
+    seen.clear()
+    found = error_matrix(train, experts, tests=test, **OWN, library=library)
+    assert {seed for *_, only in seen for _, seed in only} == {0} and len(seen) == 2
+    assert np.array_equal(found.errors[..., 1:], first.errors) and len(list_errors(library, train[0])) == 8
+    seen.clear()
+    assert same(error_matrix(train, experts, tests=test, **OWN, library=library), found) and not seen
+    other = [test[0].subset(range(2, len(test[0])))]
+    swapped = [replace(test[0], classes=test[0].classes[::-1])]
+    for count, tests in ((16, other), (24, swapped)):
+        seen.clear()
+        fresh = error_matrix(train, experts, tests=tests, **OWN)
+        assert same(error_matrix(train, experts, tests=tests, **OWN, library=library), fresh) and len(seen) == 4
+        assert not same(fresh, found) and len(list_errors(library, train[0])) == count
+    seen.clear()
+    error_matrix(train, experts, **HOW, library=library)  # nor are those on half of the training images
+    assert len(seen) == 2 and len(list_errors(library, train[0])) == 32
+    joined = metatask_from_library(library)
+    latest = [joined.protocols.index(key) for key in found.protocols]
+    assert np.array_equal(joined.errors[0][:, latest], fresh.errors[0]) and len(joined.protocols) == 4
+
+
+def test_each_image_is_seen_once_and_test_images_count_as_seen(halves, experts):
+    train, test = halves
+    counts, features = [], {}
+    how = {"on_images": counts.append, "on_features": lambda model, task, each: features.setdefault(task.name, each)}
+    trained_on = {"one": take_each(test[2])}
+    found = error_matrix(train, experts, tests=test, **OWN, trained_on=trained_on, **how)
+    assert sum(counts) == 2 * len({digest for task in (*train, *test) for digest in task.digests})
+    assert found.has_seen.tolist() == [[False, False], [False, False], [True, False], [False, False]]
+    for task in train:
+        wanted = compute_features(experts[0], task.canonical().images, device="cpu")
+        torch.testing.assert_close(features[task.name], wanted)
+
+
+def test_test_images_that_cannot_be_meant_are_refused_before_anything_is_computed(halves, experts, library):
+    train, test = halves
+    right = {"tasks": train, "models": experts, **OWN, "library": library}
+    for error, wrong, words in (
+        (UsageError, {"tests": test[:3]}, "tests has 3 test sets for 4 tasks"),
+        (UsageError, {"tests": test, "protocols": PROTOCOLS}, "shots='half'"),
+        (UsageError, {}, "shots='all'"),
+        (DataError, {"tests": test[::-1]}, "have any number of attributes per image"),
+        (DataError, {"tests": train}, "are all training images"),
+    ):
+        refuse(error, words, error_matrix, **right | wrong)
+    assert not library.errors()
+    mixed = join_tasks([take_each(train[2]), test[2]], merge_classes=True)
+    odd = error_matrix([train[2]], experts[:1], tests=[mixed], device="cpu")
+    (told,) = odd.info["tests"][train[2].fingerprint]["warnings"]
+    assert f"exact copies of training images: 2 of {len(test[2]) + 2}, " in told
 
 
 def test_features_and_images_are_handed_out_in_this_process_alone(tasks, experts, library):

@@ -44,8 +44,7 @@ def embed(
     settings = inputs.make_settings(numbers)
     reading = replace(reading, name=name, seed=settings.seed)
     sorts = inputs.sort_paths(paths, reading)
-    is_own = set(sorts.values()) <= {inputs.TABLE, inputs.FOLDER}
-    is_one = len(sorts) == 1 and not reading.one_vs_rest and (is_own or len(set(reading.task_names or ())) == 1)
+    is_one = inputs.is_single(sorts, reading)
     if name is not None and not is_one:
         raise UsageError(f"--name {name!r} is for one task, but there may be several. Remove it.")
     if no_library and out is None:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Annotated, Any, Literal
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
 import task2vec
 from task2vec.cli import app, inputs, options
@@ -16,15 +16,16 @@ from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageEr
 from task2vec.text import pluralize, printable
 
 RECIPE = "Classifier: logistic regression, or the paper's."
-SEVERAL_SHOTS = f"{options.SHOTS} Can be repeated."
+SHOTS = "Train on half of the images, all (with --test-split) or N per class. Can be repeated."
+TEST_SPLIT = "Published dataset: train on the training split (or --split), and test on this one."
 
 
 def train_expert(
-    paths: Annotated[list[Path], Argument(metavar="PATH", help="Folders with one folder per class, or tables.")],
-    reading: Annotated[options.Reading, "split allow_bad path_column label_columns root num_workers"],
+    paths: options.AllPaths,
+    reading: options.Reading,
     compute: Annotated[options.Compute, "device backend jobs"],
     probe: options.ProbeOptions,
-    name: Annotated[str | None, Option(help="Name of the expert of a single PATH. Default: the task's.")] = None,
+    name: Annotated[str | None, Option(help="Name of the expert of a single task. Default: the task's.")] = None,
     recipe: Annotated[str, Option(help="fast, or achille2019 (the paper's, 12 times slower).")] = "fast",
     epochs: options.Epochs = None,
     max_samples: Annotated[int | None, Option("--max-samples", help="Images per epoch. Default: 10,000.")] = None,
@@ -40,8 +41,9 @@ def train_expert(
     and the other tasks continue. Another expert on the same images (--recipe, --seed, --probe) needs its own --name.
     On a CPU, a large model takes hours: use a small --size, few --epochs or a small --max-samples.
     """
-    if name is not None and len(paths) > 1:
-        raise UsageError(f"--name {name!r} is for one expert, but {len(paths)} paths are given. Remove it.")
+    sorts = inputs.sort_paths(paths, reading)
+    if name is not None and not inputs.is_single(sorts, reading):
+        raise UsageError(f"--name {name!r} is for one expert, but there may be several. Remove it.")
     inputs.check_output(out, is_folder=True)
     from task2vec.experts import find_recipe
 
@@ -49,8 +51,10 @@ def train_expert(
     changed = {key: value for key, value in changed.items() if value is not None}
     full = ", ".join([recipe, *(f"{value} {key}" for key, value in changed.items())])
     chosen = replace(find_recipe(recipe), name=full, **changed)
-    reading = replace(reading, layout=inputs.FOLDER)
-    found = inputs.read_paths(inputs.sort_paths(paths, reading), reading)
+    if reading.split is None and set(sorts.values()) - {inputs.TABLE, inputs.FOLDER}:
+        app.say("warning: experts are trained on all images of a published dataset, those for testing included; usual "
+                "is --split train")  # fmt: skip
+    found = inputs.read_paths(sorts, reading)
     app.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
     if not found.tasks:
         raise typer.Exit(DataError.exit_code)
@@ -121,7 +125,8 @@ def error_matrix(
     reading: options.Reading,
     compute: options.Compute,
     experts: Annotated[list[str], Option("--expert", help="An expert's name or file, or any model. Can be repeated.")],
-    shots: Annotated[list[str] | None, Option("--shots", metavar="half|N", help=SEVERAL_SHOTS)] = None,
+    shots: Annotated[list[str] | None, Option("--shots", metavar="half|all|N", help=SHOTS)] = None,
+    test_split: Annotated[str | None, Option("--test-split", metavar="SPLIT", help=TEST_SPLIT)] = None,
     seeds: options.Seeds = 1,
     recipe: Annotated[Literal["logistic", "achille2019"], Option("--recipe", help=RECIPE)] = "logistic",
     out: options.OutFile = None,
@@ -132,13 +137,23 @@ def error_matrix(
 ) -> None:
     """Measure the test error of every expert on every task.
 
-    A linear classifier is trained on the expert's features of a part of the images, and tested on half of them. Each
-    error is saved to the library as soon as it is known. Failures are reported; run the same command again to
-    continue with the rest.
+    A linear classifier is trained on the expert's features of a part of the images, and tested on half of them; with
+    --test-split, it is trained and tested on the splits of a published dataset. Each error is saved to the library as
+    soon as it is known. Failures are reported; run the same command again to continue with the rest.
     """
+    from task2vec.experts.protocol import check_protocols
+
     inputs.check_output(out, is_forced=force)
-    sizes: list[Any] = [int(one) if one.isdecimal() else one for one in dict.fromkeys(shots or ["half"])]
+    usual = "half" if test_split is None else "all"
+    sizes: list[Any] = [int(one) if one.isdecimal() else one for one in dict.fromkeys(shots or [usual])]
     protocols = [task2vec.ErrorProtocol(one, recipe) for one in sizes]
+    check_protocols(protocols, has_tests=test_split is not None)
+    if seeds > 1 and sizes == ["all"] and recipe == "logistic":
+        raise UsageError(
+            f"--seeds {seeds} would measure the same error {seeds} times: with --test-split there is one split, and "
+            "logistic regression on all images has one solution. Remove --seeds, or use --shots N."
+        )
+    reading = replace(reading, test_split=test_split)
     sorts = inputs.sort_paths(paths, reading)
     matrix, is_interrupted = None, False
     computed, failed = 0, []
@@ -155,14 +170,18 @@ def error_matrix(
         found = inputs.read_paths(sorts, reading)
         failed += [{"task": one["name"], "model": None, "reason": one["reason"]} for one in found.failed]
         app.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
+        tests = [found.tests[task.fingerprint] for task in found.tasks] if test_split is not None else None
+        app.say_all("warning", (f"'{one.task.name}': {text}" for one in tests or () for text in one.warnings))
         largest = max((one for one in sizes if isinstance(one, int)), default=0)
         classed = [task for task in found.tasks if not task.is_multilabel]
-        few = [task.name for task in classed if ceil(median(task.counts.tolist()) / 2) < largest]
-        why = f"half of the median class has fewer than {largest} images (--shots), so all are used for training"
+        divisor, part = (2, "half of the median class") if tests is None else (1, "the median class")
+        few = [task.name for task in classed if ceil(median(task.counts.tolist()) / divisor) < largest]
+        why = f"{part} has fewer than {largest} images (--shots), so all are used for training"
         app.say_all("warning", (f"'{name}': {why}" for name in few))
         how: dict[str, Any] = {"device": compute.device, "batch_size": compute.batch_size, "backend": runner}
         how |= {"num_workers": reading.num_workers, "download": download, "library": opened, "on_cell": take}
         how |= {"protocols": protocols, "seeds": range(seeds), "progress": app.is_watched()}
+        how |= {"tests": tests and [one.test for one in tests]}
         try:
             matrix = task2vec.error_matrix(found.tasks, models, **how) if found.tasks else None
         except KeyboardInterrupt:
@@ -218,9 +237,18 @@ def find_model(name: str, library: "task2vec.Library", *, size: int | None, down
 
 def _describe_matrix(matrix: "task2vec.MetaTask | None", library: "task2vec.Library") -> dict[str, Any]:
     """The matrix as plain values: each error with its record in the library, and whether the model saw the task."""
+    from task2vec.experts.metatask import hide_test
+
     if matrix is None:
-        return {name: [] for name in ("tasks", "fingerprints", "models", "sizes", "protocols", "seeds", "errors")}
-    measured = {(one.task, one.expert, one.protocol, one.seed): one for one in library.errors()}
+        return {name: [] for name in ("tasks", "fingerprints", "models", "sizes", "protocols", "seeds", "errors")} | {
+            "tests": {}
+        }
+    tests = matrix.info.get("tests", {})
+    measured = {
+        (one.task, one.expert, hide_test(one.protocol), one.seed): one
+        for one in library.errors()
+        if one.task not in tests or one.protocol.endswith(tests[one.task]["key"])
+    }
     tasks, models = [task.fingerprint for task in matrix.tasks], [model.name for model in matrix.models]
     names = {task.fingerprint: task.name for task in matrix.tasks}
     rows = [
@@ -229,7 +257,7 @@ def _describe_matrix(matrix: "task2vec.MetaTask | None", library: "task2vec.Libr
         for one in matrix.list_errors()
     ]
     report = {"tasks": list(names.values()), "fingerprints": tasks, "models": models, "errors": rows}
-    report["sizes"] = [model.size for model in matrix.models]
+    report |= {"sizes": [model.size for model in matrix.models], "tests": tests}
     return report | {"protocols": list(matrix.protocols), "seeds": list(matrix.seeds)}
 
 

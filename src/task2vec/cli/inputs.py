@@ -16,7 +16,7 @@ from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import task2vec
 from task2vec import errors
@@ -25,6 +25,10 @@ from task2vec.cli.options import Compute, ProbeOptions, Reading, SettingsOptions
 from task2vec.errors import DataError, ResourceError, UsageError
 from task2vec.library import check_tags, find_library, has_library
 from task2vec.text import printable
+
+if TYPE_CHECKING:
+    from task2vec.experts.protocol import MatchedTest
+    from task2vec.tasks.catalog import TaskDefinition
 
 TABLE, FOLDER = "table", "folder"
 FIRST = "Add a first task: task2vec embed FOLDER"
@@ -40,10 +44,14 @@ REASONS = {
 
 @dataclass
 class Tasks:
-    """The tasks of several paths, and what failed: its name, the reason, and unreadable images."""
+    """The tasks of several paths, and what failed: its name, the reason, and unreadable images.
+
+    `tests` are the test images of the split that was asked for, by the fingerprint of their task.
+    """
 
     tasks: "list[task2vec.Task]" = field(default_factory=list)
     failed: list[dict[str, Any]] = field(default_factory=list)
+    tests: "dict[str, MatchedTest]" = field(default_factory=dict)
 
     def fail(self, name: object, error: Exception) -> None:
         """Notes a failure and prints it now: what follows may take hours."""
@@ -81,7 +89,7 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
 
     Raises:
         UsageError: A path is given twice, does not exist or is none of these, a folder lacks the split, or an option
-            is given that applies to none of the paths.
+            is given that applies to none of the paths, or not to all where it must.
     """
     from task2vec.tasks.folder import find_huggingface, find_split
 
@@ -102,10 +110,28 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
         given = list_given({name: getattr(reading, name) for name in names.split()})
         if given and not applies:
             raise UsageError(f"{given} only applies to {what}, but no path is one. Remove {given}, or add such a path.")
+    if reading.test_split is not None:
+        given = f"--test-split {reading.test_split}"
+        for path in (path for path, sort in sorts.items() if sort in (TABLE, FOLDER)):
+            raise UsageError(
+                f"{given} is for published datasets (see task2vec tasks), but '{path}' is none, so its test images are "
+                f"unknown. Remove {given}: then half of the images are for testing; or measure '{path}' by itself."
+            )
+        if reading.one_vs_rest:
+            raise UsageError(
+                f"{given} gives the test images of tasks as they are published, and --one-vs-rest makes others of "
+                "them, which have none. Remove one of the two."
+            )
     for path, sort in sorts.items():
         if sort == FOLDER and reading.split is not None and find_huggingface(path) is None:
             find_split(path, reading.split)
     return sorts
+
+
+def is_single(sorts: dict[Path, str], reading: Reading) -> bool:
+    """Whether the paths stand for a single task, whatever is in them."""
+    is_own = set(sorts.values()) <= {TABLE, FOLDER}
+    return len(sorts) == 1 and not reading.one_vs_rest and (is_own or len(set(reading.task_names or ())) == 1)
 
 
 def list_given(options: dict[str, Any]) -> str:
@@ -152,14 +178,18 @@ def read_path(path: Path, sort: str, reading: Reading, found: Tasks) -> "list[ta
             tasks = _read_published(path, sort, reading, found, how)
     except HuggingFaceFilesError:
         tasks = [task2vec.from_huggingface(path, reading.split, name=reading.name, **how)]
-    say_bad({bad.path: bad for task in tasks for bad in task.bad}.values(), path, sort, reading)
+    every = [*tasks, *(found.tests[task.fingerprint].test for task in tasks if task.fingerprint in found.tests)]
+    say_bad({bad.path: bad for task in every for bad in task.bad}.values(), path, sort, reading)
     return tasks
 
 
 def _read_published(
     path: Path, layout: str, reading: Reading, found: Tasks, how: dict[str, Any]
 ) -> "list[task2vec.Task]":
-    """The chosen tasks of a published dataset; of several, those that fail are left out and go to `found`."""
+    """The chosen tasks of a published dataset; of several, those that fail are left out and go to `found`.
+
+    With a test split, the tasks are of the training split if no other is given, and `found` gets their test images.
+    """
     labels = reading.labels if layout == "imaterialist" else None
     catalog = task2vec.read_catalog(path, layout=layout, labels=labels, progress=is_watched())
     say_all("warning", catalog.warnings)
@@ -173,21 +203,50 @@ def _read_published(
         )
     else:
         chosen = list(catalog.definitions if reading.kind is None else catalog.of_kind(reading.kind))
+    how |= {"images": reading.max_images, "seed": reading.seed}
+    if reading.test_split is None:
+        tasks = list(_read_defined(catalog, chosen, reading.split, found, how).values())
+        return [replace(tasks[0], name=reading.name)] if reading.name and len(chosen) == 1 else tasks
+    split = reading.split or next(iter(catalog.splits))
+    if split == reading.test_split:
+        raise UsageError(
+            f"--test-split {split} is the split that is trained on, so the errors would be those of training. Choose "
+            f"another one for it, or for --split: {', '.join(catalog.splits)}"
+        )
+    tests = _read_defined(catalog, chosen, reading.test_split, found, how)
+    train = _read_defined(catalog, list(tests), split, found, how)
+    return [task for one, task in train.items() if _match_test(task, tests[one], found)]
+
+
+def _read_defined(
+    catalog: "task2vec.Catalog", chosen: "list[TaskDefinition]", split: str | None, found: Tasks, how: dict[str, Any]
+) -> "dict[TaskDefinition, task2vec.Task]":
+    """The chosen tasks on one split; of several, those that fail are left out and go to `found`."""
     is_one = len(chosen) == 1
-    how |= {"split": reading.split, "images": reading.max_images, "seed": reading.seed}
     while chosen:
         try:
-            tasks = catalog.tasks(chosen, **how)
-            return [replace(tasks[0], name=reading.name)] if reading.name and is_one else tasks
+            return dict(zip(chosen, catalog.tasks(chosen, split=split, **how), strict=True))
         except tuple(REASONS) as error:
             if is_one or not error.tasks:
                 raise
             say(f"failed: {printable(error)}")
             failed = sorted({getattr(one, "name", one) for one in error.tasks})
-            names = [catalog.name_task(name, split=reading.split) for name in failed]
+            names = [catalog.name_task(name, split=split) for name in failed]
             found.failed += [{"name": name, "reason": REASONS[type(error)], "bad": []} for name in names]
             chosen = [one for one in chosen if one.name not in failed]
-    return []
+    return {}
+
+
+def _match_test(task: "task2vec.Task", test: "task2vec.Task", found: Tasks) -> bool:
+    """Whether these are test images of the task, which `found` then has; or it has the reason why not."""
+    from task2vec.experts.protocol import match_test
+
+    try:
+        found.tests[task.fingerprint] = match_test(task, test)
+    except DataError as error:
+        found.fail(task.name, error)
+        return False
+    return True
 
 
 def read_own(path: Path, reading: Reading) -> "task2vec.Task":

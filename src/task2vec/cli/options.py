@@ -92,7 +92,8 @@ class Compute:
 class Reading:
     """How paths are read as tasks.
 
-    `name` is that of the task, if it is only one, and `seed` chooses the images of `max_images`.
+    `name` is that of the task, if it is only one, `seed` chooses the images of `max_images`, and `test_split` is the
+    split of published datasets that errors are measured on.
     """
 
     path_column: Annotated[str | None, Option(help="Table: column with the image paths. Default: detected.")] = None
@@ -109,13 +110,14 @@ class Reading:
     num_workers: Annotated[int | None, Option(help="Threads that decode images. Default: one per core.")] = None
     name: str | None = None
     seed: int = 0
+    test_split: str | None = None
 
 
 # Commands with more options than this print them in groups: first those that everyone needs, then these.
 MOST_UNGROUPED = 20
 GROUPS = {
     "Tables": "path_column label_columns root",
-    "Published datasets": "task_names kind layout max_images labels one_vs_rest",
+    "Published datasets": "task_names kind layout max_images labels one_vs_rest test_split",
     "Probe": "probe weights size download",
     "Settings that affect the results": "method epochs max_samples split_half l2 seed dtype recipe shots seeds",
     "Speed and memory": "device num_workers batch_size backend jobs",

@@ -40,6 +40,7 @@ from task2vec.experts.protocol import (
     MatchedTest,
     Score,
     Shots,
+    check_protocols,
     choose_test_half,
     choose_training,
     match_test,
@@ -237,20 +238,6 @@ def _refuse_twice(values: Iterable[Any], identity: Callable[[Any], str], why: st
             raise UsageError(f"'{found[identity(one)].name}' and '{one.name}' {why}")
         found[identity(one)] = one
     return tuple(found.values())
-
-
-def check_protocols(protocols: Iterable[ErrorProtocol], *, has_tests: bool) -> tuple[ErrorProtocol, ...]:
-    """The protocols, if tasks with (or without) test images of their own can be measured by them."""
-    protocols, wrong = tuple(protocols), "half" if has_tests else "all"
-    if any(protocol.shots == wrong for protocol in protocols):
-        raise UsageError(
-            "shots='half' (--shots) splits the images of a task, but tests (--test-split) are given, so half of the "
-            "training images would be wasted. Use 'all', or a number of images per class."
-            if has_tests
-            else "shots='all' (--shots) trains on all images of a task, so none would be left to test on. Pass tests "
-            "(--test-split), or use 'half', or a number of images per class."
-        )
-    return protocols
 
 
 def _match_tests(tasks: tuple[Task, ...], tests: Sequence[Task]) -> tuple[MatchedTest, ...]:

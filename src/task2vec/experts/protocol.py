@@ -14,7 +14,7 @@ they count as one.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
@@ -86,6 +86,20 @@ class ErrorProtocol:
     def key(self) -> str:
         """The protocol in one line, the same as long as the numbers are; errors are kept under it."""
         return f"linear-{RECIPE}, train {self.shots}, {self.classifier}, {self.measure}"
+
+
+def check_protocols(protocols: Iterable[ErrorProtocol], *, has_tests: bool) -> tuple[ErrorProtocol, ...]:
+    """The protocols, if tasks with (or without) test images of their own can be measured by them."""
+    protocols, wrong = tuple(protocols), "half" if has_tests else "all"
+    if any(protocol.shots == wrong for protocol in protocols):
+        raise UsageError(
+            "shots='half' (--shots) splits the images of a task, but tests (--test-split) are given, so half of the "
+            "training images would be wasted. Use 'all', or a number of images per class."
+            if has_tests
+            else "shots='all' (--shots) trains on all images of a task, so none would be left to test on. Pass tests "
+            "(--test-split), or use 'half', or a number of images per class."
+        )
+    return protocols
 
 
 # --- splits ----------------------------------------------------------------------------------------------------------

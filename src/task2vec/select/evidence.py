@@ -52,6 +52,7 @@ from task2vec.experts.metatask import (
     find_free_name,
     find_protocol,
     find_shots,
+    hide_test,
     measure_all,
     measure_embeddings,
     stack_vectors,
@@ -193,7 +194,8 @@ def metatask_from_library(
     """The errors of a library, with the embeddings of its tasks in one space.
 
     Tasks that came from one place (a folder or a table) are of one dataset. Tasks and source tasks without an embedding
-    in that space have no distances.
+    in that space have no distances. Tasks with test images of their own share their protocols; of a task with several
+    such sets, the one that was measured last counts.
 
     Args:
         library: with errors, see `task2vec error-matrix`.
@@ -220,6 +222,7 @@ def metatask_from_library(
             "the library has no measured errors, so there is nothing to select models by. Measure some: task2vec "
             "error-matrix PATH --expert MODEL"
         )
+    errors = _share_protocols(errors)
     having, measured = {error.task for error in errors}, {error.expert for error in errors}
     entries, experts = {task.fingerprint: task for task in library.tasks()}, library.experts()
     tasks = [task for own, task in entries.items() if own in having]
@@ -246,6 +249,20 @@ def metatask_from_library(
         info={"other_spaces": len(tasks) - len(kept)},
         **_measure_rows([found[task.fingerprint] for task in (*kept, *sources)]),
     )
+
+
+def _share_protocols(errors: Iterable[MeasuredError]) -> list[MeasuredError]:
+    """The errors by protocols that do not name the test images of a task, on one set of them for each task."""
+    pairs = [(error, hide_test(error.protocol)) for error in errors]
+    latest: dict[str, str] = {}
+    for error, shared in sorted(pairs, key=lambda pair: pair[0].measured or ""):
+        if shared != error.protocol:
+            latest[error.task] = error.protocol.rpartition(", ")[2]
+    return [
+        replace(error, protocol=shared)
+        for error, shared in pairs
+        if shared == error.protocol or error.protocol.endswith(latest[error.task])
+    ]
 
 
 def _describe_task(task: TaskEntry, name: str) -> TaskInfo:
