@@ -323,17 +323,19 @@ class Run:
             for result in results:
                 (row, _), part = list(missing.items())[result.number]
                 file = Path(check(result).entry.location)
-                error = self.test(experts.load_trained(file), self.tests[self.plan.tuned_tasks[row]])
+                test = self.tests[self.plan.tuned_tasks[row]]
+                error = test_network(experts.load_trained(file), test, device=self.device)
                 library.add(part, t2v.MeasuredError(part.fingerprint, expert, error, protocol, SEED))
                 file.unlink()
                 known[part.fingerprint, expert] = error
         return {key: known[part.fingerprint, expert] for key, part in parts.items()}
 
-    def test(self, tuned: t2v.TrainedExpert, task: t2v.Task) -> float:
-        """The share of test images that a network with its head gets wrong; classes are matched by name."""
-        (features,) = experts.features_of_tasks(tuned.probe, [task], device=self.device)
-        predicted = np.array(tuned.metadata["classes"])[tuned.probabilities(features).argmax(1).cpu().numpy()]
-        return float((predicted != np.array(task.classes)[task.targets]).mean())
+
+def test_network(network: t2v.TrainedExpert, task: t2v.Task, *, device: str | None) -> float:
+    """The share of the images of a task that a network with its head gets wrong; classes are matched by name."""
+    (features,) = experts.features_of_tasks(network.probe, [task], device=device)
+    predicted = np.array(network.metadata["classes"])[network.probabilities(features).argmax(1).cpu().numpy()]
+    return float((predicted != np.array(task.classes)[task.targets]).mean())
 
 
 def check(result: Any) -> Any:

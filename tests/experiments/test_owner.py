@@ -1,9 +1,9 @@
 """The paper's meta-tasks: its numbers on catalogs of published size, and small ones built from the original layouts."""
 
-import json
 import zlib
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import task2vec as t2v
-from experiments import selection
 from experiments.metatask import build, owner, paper
+from task2vec.embedding import many
+from task2vec.experts import error_matrix, train
 from task2vec.tasks.catalog import Catalog, LabelTable, define_attributes, define_by_taxon
 from task2vec.tasks.taxonomy import Taxonomy
 from tests.experiments.material import ROOT, read_csv, run
@@ -118,7 +119,8 @@ def test_inat_cub_has_the_25_largest_orders_the_25_tasks_of_birds_and_the_same_e
 
 def test_mixed_has_the_tasks_and_experts_of_the_appendix(life, birds, clothes, fashion):
     plan = paper.plan_mixed(life, birds, clothes, fashion)
-    assert Counter(one.dataset for one in plan.tasks) == dict(cub200=5, inaturalist=15, imaterialist=15, deepfashion=5)
+    assert Counter(one.dataset for one in plan.tasks) == {
+        "cub200": 5, "inaturalist": 15, "imaterialist": 15, "deepfashion": 5}  # fmt: skip
     assert Counter(one.definition.kind for one in plan.tasks[:5]) == {"order": 2, "family": 3}
     kinds = Counter((one.dataset, one.definition.kind) for one in plan.experts)
     assert kinds == {("inaturalist", "order"): 8, ("inaturalist", "class"): 7, ("deepfashion", "category"): 3,
@@ -155,11 +157,13 @@ def test_limits_of_samples_are_exact(life, birds, clothes, fashion):
     with pytest.raises(t2v.errors.DataError, match="60 orders of iNaturalist with 100 validation samples or more"):
         paper.plan_mixed(life, birds, clothes, fashion, counts=every)
     every = replace(paper.PAPER, mixed=(2, 3, 15, 16, 5))
-    with pytest.raises(t2v.errors.DataError, match="15 attributes of iMaterialist with 1000 validation samples or more"):
+    with pytest.raises(
+        t2v.errors.DataError, match="15 attributes of iMaterialist with 1000 validation samples or more"
+    ):
         paper.plan_mixed(life, birds, clothes, fashion, counts=every)
     with pytest.raises(t2v.errors.DataError, match="Lepidoptera cannot be in the meta-task Mixed"):
         paper.plan_mixed(life, birds, clothes, fashion, counts=replace(paper.PAPER, more_samples=10_001))
-    with pytest.raises(t2v.errors.DataError, match="10 orders and 15 families .* but the paper has 9 and 15"):
+    with pytest.raises(t2v.errors.DataError, match=r"10 orders and 15 families .* but the paper has 9 and 15"):
         paper.plan_inat_cub(life, birds, counts=replace(paper.PAPER, bird_orders=9))
 
 
@@ -178,7 +182,7 @@ def test_experts_for_kinds_of_pants_see_the_images_of_one_kind(clothes):
 def test_the_collection_has_every_order_and_attribute(life, birds, clothes, fashion):
     plan = paper.plan_collection(life, birds, clothes, fashion)
     counts = Counter(one.dataset for one in plan.tasks)
-    assert counts == dict(inaturalist=61, cub200=25, imaterialist=26, deepfashion=999) and not plan.experts
+    assert counts == {"inaturalist": 61, "cub200": 25, "imaterialist": 26, "deepfashion": 999} and not plan.experts
 
 
 def test_experts_that_learned_a_label_of_a_task_are_no_candidates_for_it(life, birds, clothes, fashion):
@@ -225,11 +229,13 @@ DATASETS = ("inaturalist", "cub", "imaterialist", "deepfashion")
 
 
 def draw_picture(path, _):
-    """A picture that nobody else has, of the colour of its folder."""
+    """A picture that nobody else has, faintly of the colour of its folder."""
     rng = np.random.default_rng(zlib.crc32(str(path).encode()))
-    colour = np.random.default_rng(zlib.crc32(path.parent.name.encode())).integers(60, 190, 3)
+    colour = np.random.default_rng(zlib.crc32(path.parent.name.encode())).normal(128, 12, 3)
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(rng.normal(colour, 25, (24, 24, 3)).clip(0, 255).astype(np.uint8)).save(path, "PNG")
+    Image.fromarray(rng.normal(colour + rng.normal(0, 12, 3), 40, (24, 24, 3)).clip(0, 255).astype(np.uint8)).save(
+        path, "PNG"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +246,14 @@ def data(tmp_path_factory):
     for folder in folders.values():
         folder.mkdir()
     species = [
-        (2 * place + number, f"{order[:6]} no{number}", above, f"Life|P|{above}|{order}|F{place}|G{place}", 6 + place, 2)
+        (
+            2 * place + number,
+            f"{order[:6]} no{number}",
+            above,
+            f"Life|P|{above}|{order}|F{place}|G{place}",
+            6 + place,
+            2,
+        )
         for place, (order, above) in enumerate(LIFE.items())
         for number in range(2)
     ]
@@ -274,6 +287,8 @@ def _small(tmp_path_factory):
             lambda names, *_, **__: {name: t2v.load_probe("test_resnet", weights=file, size=24) for name in names},
         )  # fmt: skip
         patch.setattr(build, "find_recipe", lambda _: BRIEF)
+        for name, count in (("EPOCHS", 1), ("DRAWS", 256)):
+            patch.setattr(error_matrix, name, count)
         yield
 
 
@@ -302,23 +317,67 @@ def build_small(command, data, out):
     return t2v.load_metatask(out / "metatask.safetensors")
 
 
-@pytest.fixture
-def _computes_nothing(monkeypatch):
-    """Whatever is computed fails."""
-    from task2vec.embedding import many
-    from task2vec.experts import checkpoint, error_matrix, train
+def test_inat_cub_is_built_resumed_and_evaluated(data, tmp_path, monkeypatch, _few):
+    metatask = build_small("inat-cub", data, tmp_path / "out")
+    names = [f"inat_{order}" for order in ("Asparagales", "Asterales", "Lepidoptera")]
+    names += [f"cub_{taxon}" for taxon in ("Cuculiformes", "Podicipediformes", "Corvidae", "Passeridae")]
+    assert [task.name for task in metatask.tasks] == names
+    assert [model.name for model in metatask.models] == ["test_resnet", *names]
+    assert np.isfinite(metatask.errors).all() and metatask.errors.shape == (7, 8, 1, 1)
+    assert metatask.is_candidate.tolist() == np.hstack([np.ones((7, 1)), 1 - np.eye(7)]).astype(bool).tolist()
+    spaces = [f"{name} robust" for name in owner.PROBES]
+    assert set(metatask.distances) == set(metatask.embeddings) == set(metatask.norms) == set(spaces)
+    # One cell by hand: the published splits, the paper's classifier, the kept expert.
+    birds = t2v.read_cub200(data["cub"], taxonomy="paper")
+    training, test = (birds.task("Corvidae", kind="family", split=split) for split in ("train", "test"))
+    expert = t2v.load_expert(tmp_path / "out" / "experts" / "inat_Lepidoptera.expert.safetensors")
+    (slow,) = t2v.linear_error(expert, training, owner.PROTOCOL, test=test, device="cpu")
+    row, column = names.index("cub_Corvidae"), 1 + names.index("inat_Lepidoptera")
+    assert metatask.errors[row, column, 0, 0] == pytest.approx(slow.error, abs=1e-6)
+    assert metatask.tasks[row].images == len(training) == 10 and metatask.tasks[row].fingerprint == training.fingerprint
+    embedding = t2v.embed(training, owner.load_probes([owner.BASE])[owner.BASE], device="cpu")
+    np.testing.assert_allclose(metatask.norms[spaces[0]][row], embedding.norm(), rtol=1e-5)
+    # One fine-tuned network by hand.
+    tuned = t2v.train_expert(training, expert, BRIEF, device="cpu")
+    wrong = owner.test_network(tuned, test, device="cpu")
+    assert {"task": "cub_Corvidae", "expert": "inat_Lepidoptera", "seed": 0, "error": wrong} in metatask.info[
+        "transfers"
+    ]
+    pairs = {(point["expert"], point["task"]) for point in metatask.info["transfers"]}
+    assert pairs == set(product(["test_resnet", *names], names[3:])) and not metatask.info["curves"]
+    assert metatask.info["lineages"]["cub_Corvidae"][-3:] == ["Aves", "Passeriformes", "Corvidae"]
+    # A second run only reads images.
+    for module, name in ((many.GroupWork, "embed"), (train, "Training"), (error_matrix, "features_of_tasks")):
+        monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("computed again"))
+    monkeypatch.setattr(t2v, "embed_domain", lambda *_, **__: pytest.fail("embedded again"))
+    again = build_small("inat-cub", data, tmp_path / "out")
+    assert (again.errors == metatask.errors).all() and again.info == metatask.info
+    for space in spaces:
+        assert (again.distances[space] == metatask.distances[space]).all()
 
-    def forget():
-        for module, name in ((many.GroupWork, "embed"), (train, "Training"), (error_matrix, "features_of_tasks")):
-            monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("computed again"))
-        monkeypatch.setattr(t2v, "embed_domain", lambda *_, **__: pytest.fail("embedded again"))
-        monkeypatch.setattr(checkpoint, "load_trained", lambda *_: None)  # 
 
-    return forget
+@pytest.mark.long
+def test_mixed_is_built_and_has_curves(data, tmp_path, _few):
+    metatask = build_small("mixed", data, tmp_path)
+    names = [task.name for task in metatask.tasks]
+    assert len(names) == 10 and set(paper.SUBSET_TASKS) <= set(names)
+    assert len(metatask.models) == 1 + 3 + 1 + 3 + 2 + 5
+    known = {task.name: place for place, task in enumerate((*metatask.tasks, *metatask.source_tasks))}
+    assert [known[model.source_task] for model in metatask.models[1:]] == metatask.source_rows[1:].tolist()
+    experts = ["test_resnet", *paper.SUBSET_EXPERTS]
+    points = {(point["task"], point["expert"], point["way"], point["train"]) for point in metatask.info["curves"]}
+    assert points >= set(product(paper.SUBSET_TASKS, experts, ("linear", "tuned"), ("2", "all")))
+    for point in metatask.info["curves"]:
+        if point["train"] == "all" and point["way"] == "linear":
+            row, column = names.index(point["task"]), [one.name for one in metatask.models].index(point["expert"])
+            assert point["error"] == pytest.approx(metatask.errors[row, column, 0, 0], abs=1e-6)
+    counts = {(point["task"], point["train"]): point["images"] for point in metatask.info["curves"]}
+    assert counts["inat_Asparagales", "2"] == 4 and counts["inat_Asparagales", "5"] == 10
 
 
-def test_inat_cub_is_built_resumed_and_evaluated(data, tmp_path, _few, _computes_nothing):
-    metatask = build_small("inat-cub", data, tmp_path)
-    print(metatask)
-    print(metatask.errors[..., 0, 0])
-    print(json.dumps(metatask.info)[:3000])
+@pytest.mark.long
+def test_the_collection_is_embedded(data, tmp_path, _few):
+    metatask = build_small("collection", data, tmp_path)
+    assert Counter(task.dataset for task in metatask.tasks) == {
+        "inaturalist": 5, "cub200": 4, "imaterialist": 14, "deepfashion": 9}  # fmt: skip
+    assert len(metatask.embeddings[f"{owner.BASE} robust"]) == 32 and not metatask.models

@@ -65,9 +65,7 @@ CATEGORIES = {"Anorak": 1, "Blouse": 1, "Jeans": 2, "Sarong": 2, "Shorts": 2, "C
 USED = ("Anorak", "Blouse", "Jeans", "Shorts", "Robe")
 
 
-def make_deepfashion(
-    root: Path, *, anno="Anno", folder="Img", count=24, used=USED
-) -> dict[str, tuple[list[int], str]]:
+def make_deepfashion(root: Path, *, anno="Anno", folder="Img", count=24, used=USED) -> dict[str, tuple[list[int], str]]:
     """The lists and some images; the label of each is 1, 0 or -1 (unknown) for every attribute."""
     values = np.random.default_rng(0).choice([-1, 0, 1], (count, len(ATTRIBUTES)), p=[0.4, 0.2, 0.4])
     paths = [f"img/Sheer_Pleated-Front_Blouse/img_{number + 1:08}.jpg" for number in range(count)]
