@@ -1,5 +1,6 @@
 """The paper's meta-tasks: its numbers on catalogs of published size, and small ones built from the original layouts."""
 
+import shutil
 import zlib
 from collections import Counter
 from dataclasses import replace
@@ -13,6 +14,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import task2vec as t2v
+from experiments import selection
 from experiments.metatask import build, owner, paper
 from task2vec.embedding import many
 from task2vec.experts import error_matrix, train
@@ -22,6 +24,7 @@ from tests.experiments.material import ROOT, read_csv, run
 from tests.tasks import published
 
 BRIEF = t2v.Recipe("brief", head="adam", head_epochs=1, epochs=1, draws=32, batch=16)
+PHOTOGRAPHS = ROOT.parent / "shared" / "data" / "cub200"
 
 # --- catalogs of published size, without images ----------------------------------------------------------------------
 
@@ -104,7 +107,7 @@ def fashion():
 
 
 def test_inat_cub_has_the_25_largest_orders_the_25_tasks_of_birds_and_the_same_experts(life, birds):
-    plan = paper.plan_inat_cub(life, birds)
+    plan = paper.plan_inat_cub(life, birds, counts=paper.PAPER)
     counts = Counter((one.dataset, one.definition.kind) for one in plan.tasks)
     assert counts == {("inaturalist", "order"): 25, ("cub200", "order"): 10, ("cub200", "family"): 15}
     assert plan.experts == plan.tasks == plan.embedded
@@ -118,7 +121,7 @@ def test_inat_cub_has_the_25_largest_orders_the_25_tasks_of_birds_and_the_same_e
 
 
 def test_mixed_has_the_tasks_and_experts_of_the_appendix(life, birds, clothes, fashion):
-    plan = paper.plan_mixed(life, birds, clothes, fashion)
+    plan = paper.plan_mixed(life, birds, clothes, fashion, counts=paper.PAPER)
     assert Counter(one.dataset for one in plan.tasks) == {
         "cub200": 5, "inaturalist": 15, "imaterialist": 15, "deepfashion": 5}  # fmt: skip
     assert Counter(one.definition.kind for one in plan.tasks[:5]) == {"order": 2, "family": 3}
@@ -133,7 +136,7 @@ def test_mixed_has_the_tasks_and_experts_of_the_appendix(life, birds, clothes, f
     assert {one.name for one in plan.tuned_tasks} == set(paper.SUBSET_TASKS)
     assert {one.name for one in plan.tuned_experts} == set(paper.SUBSET_EXPERTS)
     for number in range(8):  # whatever is drawn
-        other = paper.plan_mixed(life, birds, clothes, fashion, seed=number)
+        other = paper.plan_mixed(life, birds, clothes, fashion, counts=paper.PAPER, seed=number)
         names = [one.name for one in other.tasks]
         assert len(set(names)) == 40 and names[0] not in names[1:]
         assert "inat_at the limit" not in names and not any(name.endswith(" 2") for name in names[20:35])
@@ -143,7 +146,7 @@ def test_mixed_has_the_tasks_and_experts_of_the_appendix(life, birds, clothes, f
         assert len({one.definition.group for one in other.tasks[20:35]}) == 7
         assert [one.name for one in other.experts] == [one.name for one in plan.experts]
     assert names != [one.name for one in plan.tasks]
-    again = paper.plan_mixed(life, birds, clothes, fashion)
+    again = paper.plan_mixed(life, birds, clothes, fashion, counts=paper.PAPER)
     assert [one.name for one in again.tasks] == [one.name for one in plan.tasks]
 
 
@@ -180,13 +183,13 @@ def test_experts_for_kinds_of_pants_see_the_images_of_one_kind(clothes):
 
 
 def test_the_collection_has_every_order_and_attribute(life, birds, clothes, fashion):
-    plan = paper.plan_collection(life, birds, clothes, fashion)
+    plan = paper.plan_collection(life, birds, clothes, fashion, counts=paper.PAPER)
     counts = Counter(one.dataset for one in plan.tasks)
     assert counts == {"inaturalist": 61, "cub200": 25, "imaterialist": 26, "deepfashion": 999} and not plan.experts
 
 
 def test_experts_that_learned_a_label_of_a_task_are_no_candidates_for_it(life, birds, clothes, fashion):
-    plan = paper.plan_mixed(life, birds, clothes, fashion)
+    plan = paper.plan_mixed(life, birds, clothes, fashion, counts=paper.PAPER)
     tasks, experts = ({one.name: one for one in each} for each in (plan.tasks, plan.experts))
     seen = {(task, expert) for task in tasks for expert in experts if tasks[task].was_trained_on(experts[expert])}
     sleeves = {expert for task, expert in seen if task == "imat_Short Sleeves"}
@@ -199,7 +202,7 @@ def test_experts_that_learned_a_label_of_a_task_are_no_candidates_for_it(life, b
 
 
 def test_a_plan_says_what_it_will_take(life, birds):
-    plan = paper.plan_inat_cub(life, birds)
+    plan = paper.plan_inat_cub(life, birds, counts=paper.PAPER)
     recipes = [t2v.Recipe("long", epochs=60, draws=10_000), t2v.Recipe("short", epochs=5, draws=10_000)]
     hours, gigabytes = owner.estimate_cost(plan, owner.PROBES, *recipes)
     samples = sum(one.samples for one in plan.experts)
@@ -222,7 +225,7 @@ LABELS = {17: "Black,color", 19: "Blue,color", 22: "Boots,category", 49: "Collar
           171: "Sleeveless,sleeve", 184: "Summer,style", 201: "Trousers,category", 214: "V-Necks,neckline",
           225: "Wrap,style"}  # fmt: skip
 SMALL = paper.Counts(
-    orders=3, bird_orders=2, bird_families=2, mixed=(1, 1, 3, 3, 2), expert_orders=3, expert_classes=1,
+    orders=1, bird_orders=2, bird_families=2, mixed=(1, 1, 3, 3, 2), expert_orders=3, expert_classes=1,
     more_samples=9, least_order=4, least_attribute=2,
 )  # fmt: skip
 DATASETS = ("inaturalist", "cub", "imaterialist", "deepfashion")
@@ -292,23 +295,33 @@ def _small(tmp_path_factory):
         yield
 
 
-@pytest.fixture
-def _few(monkeypatch):
-    for name in ("plan_inat_cub", "plan_mixed"):
-        whole = getattr(paper, name)
-        monkeypatch.setattr(paper, name, lambda *args, whole=whole, **how: whole(*args, counts=SMALL, **how))
-    monkeypatch.setattr(paper, "list_birds", lambda *args, whole=paper.list_birds: whole(args[0], SMALL))
-    monkeypatch.setattr(paper, "SHOTS", (2, 5))
+@pytest.fixture(scope="module", autouse=True)
+def _few():
+    """Few tasks and experts; networks are tuned on one task alone."""
+
+    def make(whole):
+        def plan(*args, counts=SMALL, **how):
+            found = whole(*args, counts=counts, **how)
+            return (
+                found if counts != SMALL else replace(found, tuned_tasks=found.tuned_tasks[2:3], shots=found.shots[:1])
+            )
+
+        return plan
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("plan_inat_cub", "plan_mixed", "plan_collection"):
+            patch.setattr(paper, name, make(getattr(paper, name)))
+        yield
 
 
-def test_a_dry_run_starts_nothing(data, tmp_path, monkeypatch, _few):
+def test_a_dry_run_starts_nothing(data, tmp_path, monkeypatch):
     monkeypatch.setattr(owner, "load_probes", lambda *_, **__: pytest.fail("loaded"))
     monkeypatch.setattr(t2v.Catalog, "tasks", lambda *_, **__: pytest.fail("read"))
     out = tmp_path / "out"
     for command, names in (("inat-cub", DATASETS[:2]), ("mixed", DATASETS), ("collection", DATASETS)):
         printed = run(build.app, command, *list_options(data, *names), "--out", out, "--dry-run").stdout
         assert "GPU hours" in printed and "| in all |" in printed and not out.exists()
-    assert "| 28 tasks |" in printed or " tasks |" in printed
+    assert "| 32 tasks | kind |" in printed and "experts |" not in printed
 
 
 def build_small(command, data, out):
@@ -317,22 +330,43 @@ def build_small(command, data, out):
     return t2v.load_metatask(out / "metatask.safetensors")
 
 
-def test_inat_cub_is_built_resumed_and_evaluated(data, tmp_path, monkeypatch, _few):
-    metatask = build_small("inat-cub", data, tmp_path / "out")
-    names = [f"inat_{order}" for order in ("Asparagales", "Asterales", "Lepidoptera")]
+def check_selection(out, family, more):
+    """Tables 1 and 2 and all figures about choosing an expert are made from a meta-task."""
+    strategies = ("chance", "generic", "symmetric", "asymmetric", "combined")
+    chosen = [each for name in strategies for each in ("--strategy", name)]
+    run(selection.app, "--bundle", out / "metatask.safetensors", "--out", out / "selection", "--jobs", 1, *chosen)
+    files = {path.name for path in (out / "selection").iterdir()}
+    figures = {f"violins_{family}.png", f"matrix_{family}.png", "norms.png"}
+    assert files >= {"table1.md", "table2.md", "claims.md"} | figures | more
+    rows = read_csv(out / "selection" / "table2.csv")
+    spaces = {row["space"] for row in rows if row["strategy"] == "asymmetric"}
+    assert spaces == {f"{name} robust" for name in (owner.PROBES if family == "inat-cub" else (owner.BASE,))}
+
+
+@pytest.fixture(scope="module")
+def inat_cub(data, tmp_path_factory):
+    """The folder of a meta-task iNat+CUB."""
+    out = tmp_path_factory.mktemp("inat-cub")
+    build_small("inat-cub", data, out)
+    return out
+
+
+def test_inat_cub_is_measured_as_by_hand_and_resumed(data, inat_cub, monkeypatch):
+    metatask = t2v.load_metatask(inat_cub / "metatask.safetensors")
+    names = ["inat_Asparagales"]
     names += [f"cub_{taxon}" for taxon in ("Cuculiformes", "Podicipediformes", "Corvidae", "Passeridae")]
     assert [task.name for task in metatask.tasks] == names
     assert [model.name for model in metatask.models] == ["test_resnet", *names]
-    assert np.isfinite(metatask.errors).all() and metatask.errors.shape == (7, 8, 1, 1)
-    assert metatask.is_candidate.tolist() == np.hstack([np.ones((7, 1)), 1 - np.eye(7)]).astype(bool).tolist()
+    assert np.isfinite(metatask.errors).all() and metatask.errors.shape == (5, 6, 1, 1)
+    assert metatask.is_candidate.tolist() == np.hstack([np.ones((5, 1)), 1 - np.eye(5)]).astype(bool).tolist()
     spaces = [f"{name} robust" for name in owner.PROBES]
     assert set(metatask.distances) == set(metatask.embeddings) == set(metatask.norms) == set(spaces)
     # One cell by hand: the published splits, the paper's classifier, the kept expert.
     birds = t2v.read_cub200(data["cub"], taxonomy="paper")
     training, test = (birds.task("Corvidae", kind="family", split=split) for split in ("train", "test"))
-    expert = t2v.load_expert(tmp_path / "out" / "experts" / "inat_Lepidoptera.expert.safetensors")
+    expert = t2v.load_expert(inat_cub / "experts" / "inat_Asparagales.expert.safetensors")
     (slow,) = t2v.linear_error(expert, training, owner.PROTOCOL, test=test, device="cpu")
-    row, column = names.index("cub_Corvidae"), 1 + names.index("inat_Lepidoptera")
+    row, column = names.index("cub_Corvidae"), 1 + names.index("inat_Asparagales")
     assert metatask.errors[row, column, 0, 0] == pytest.approx(slow.error, abs=1e-6)
     assert metatask.tasks[row].images == len(training) == 10 and metatask.tasks[row].fingerprint == training.fingerprint
     embedding = t2v.embed(training, owner.load_probes([owner.BASE])[owner.BASE], device="cpu")
@@ -340,24 +374,28 @@ def test_inat_cub_is_built_resumed_and_evaluated(data, tmp_path, monkeypatch, _f
     # One fine-tuned network by hand.
     tuned = t2v.train_expert(training, expert, BRIEF, device="cpu")
     wrong = owner.test_network(tuned, test, device="cpu")
-    assert {"task": "cub_Corvidae", "expert": "inat_Lepidoptera", "seed": 0, "error": wrong} in metatask.info[
-        "transfers"
-    ]
+    transfer = {"task": "cub_Corvidae", "expert": "inat_Asparagales", "seed": 0, "error": wrong}
+    assert transfer in metatask.info["transfers"]
     pairs = {(point["expert"], point["task"]) for point in metatask.info["transfers"]}
-    assert pairs == set(product(["test_resnet", *names], names[3:])) and not metatask.info["curves"]
+    assert pairs == {(name, "cub_Corvidae") for name in ("test_resnet", *names)} and not metatask.info["curves"]
     assert metatask.info["lineages"]["cub_Corvidae"][-3:] == ["Aves", "Passeriformes", "Corvidae"]
     # A second run only reads images.
     for module, name in ((many.GroupWork, "embed"), (train, "Training"), (error_matrix, "features_of_tasks")):
         monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("computed again"))
     monkeypatch.setattr(t2v, "embed_domain", lambda *_, **__: pytest.fail("embedded again"))
-    again = build_small("inat-cub", data, tmp_path / "out")
+    again = build_small("inat-cub", data, inat_cub)
     assert (again.errors == metatask.errors).all() and again.info == metatask.info
     for space in spaces:
         assert (again.distances[space] == metatask.distances[space]).all()
 
 
 @pytest.mark.long
-def test_mixed_is_built_and_has_curves(data, tmp_path, _few):
+def test_choosing_on_inat_cub_is_evaluated_with_all_probes(inat_cub):
+    check_selection(inat_cub, "inat-cub", set())
+
+
+@pytest.mark.long
+def test_mixed_is_built_and_has_curves(data, tmp_path):
     metatask = build_small("mixed", data, tmp_path)
     names = [task.name for task in metatask.tasks]
     assert len(names) == 10 and set(paper.SUBSET_TASKS) <= set(names)
@@ -366,18 +404,49 @@ def test_mixed_is_built_and_has_curves(data, tmp_path, _few):
     assert [known[model.source_task] for model in metatask.models[1:]] == metatask.source_rows[1:].tolist()
     experts = ["test_resnet", *paper.SUBSET_EXPERTS]
     points = {(point["task"], point["expert"], point["way"], point["train"]) for point in metatask.info["curves"]}
-    assert points >= set(product(paper.SUBSET_TASKS, experts, ("linear", "tuned"), ("2", "all")))
+    assert points == set(product(["imat_Short Sleeves"], experts, ("linear", "tuned"), ("2", "all")))
     for point in metatask.info["curves"]:
         if point["train"] == "all" and point["way"] == "linear":
             row, column = names.index(point["task"]), [one.name for one in metatask.models].index(point["expert"])
             assert point["error"] == pytest.approx(metatask.errors[row, column, 0, 0], abs=1e-6)
     counts = {(point["task"], point["train"]): point["images"] for point in metatask.info["curves"]}
-    assert counts["inat_Asparagales", "2"] == 4 and counts["inat_Asparagales", "5"] == 10
+    assert counts == {("imat_Short Sleeves", "2"): 4, ("imat_Short Sleeves", "all"): 50}
+    check_selection(tmp_path, "mixed", {"curves.png"})
 
 
 @pytest.mark.long
-def test_the_collection_is_embedded(data, tmp_path, _few):
+def test_the_collection_is_embedded(data, tmp_path):
     metatask = build_small("collection", data, tmp_path)
     assert Counter(task.dataset for task in metatask.tasks) == {
         "inaturalist": 5, "cub200": 4, "imaterialist": 14, "deepfashion": 9}  # fmt: skip
     assert len(metatask.embeddings[f"{owner.BASE} robust"]) == 32 and not metatask.models
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason="no photographs of CUB-200-2011 beside the repository")
+def test_the_photographs_of_birds_are_embedded_and_learned(tmp_path):
+    rows = read_csv(PHOTOGRAPHS / "manifest.csv")
+    classes = {name: number for number, name in enumerate(sorted({row["class"] for row in rows}), start=1)}
+    (tmp_path / "cub").mkdir()
+    lists = {
+        "images": [f"{number} {row['file'].removeprefix('images/')}" for number, row in enumerate(rows, start=1)],
+        "image_class_labels": [f"{number} {classes[row['class']]}" for number, row in enumerate(rows, start=1)],
+        "train_test_split": [
+            f"{number} {int(row['source_path'].startswith('train/'))}" for number, row in enumerate(rows, start=1)
+        ],
+        "classes": [f"{number} {name}" for name, number in classes.items()],
+    }
+    published.write_lists(tmp_path / "cub", **lists)
+    birds = t2v.read_cub200(tmp_path / "cub", taxonomy="paper")
+    orders, families = paper.list_birds(birds, paper.PAPER)
+    names = ("cub_Corvidae", "cub_Laniidae", "cub_Passeridae")
+    tasks = tuple(one for one in (*orders, *families) if one.name in names)
+    for name in (name for one in tasks for name in one.definition.classes):
+        shutil.copytree(PHOTOGRAPHS / "images" / name, tmp_path / "cub" / "images" / name)
+    plan = paper.PaperPlan("birds", tasks, tasks, tasks[:1], tasks[:1])
+    weights = ROOT.parent / "shared" / "weights" / "resnet34_body.fp16.safetensors"
+    probes = {owner.BASE: t2v.load_probe(owner.BASE, weights=weights, size=64)}
+    metatask = owner.Run(plan, tmp_path / "out", probes, BRIEF, BRIEF, device="cpu").make_metatask()
+    assert [task.name for task in metatask.tasks] == list(names)
+    assert metatask.errors[0, 0, 0, 0] < 0.8  # of eight crows and jays, seven of eight by chance
+    assert len(metatask.info["transfers"]) == 2 and 0 < metatask.distances[f"{owner.BASE} robust"][0, 1] < 1
