@@ -158,11 +158,18 @@ def load_bundle(path: Path | None) -> t2v.MetaTask:
 # --- command line ----------------------------------------------------------------------------------------------------
 
 
-def make_app(command: Callable[..., None]) -> typer.Typer:
-    """A command line; an error of task2vec ends it with a message and the error's exit code."""
-    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+def make_app(*commands: Callable[..., None]) -> typer.Typer:
+    """A command line of one command, or of several by their names.
 
-    @app.command()
+    An error of task2vec ends it with a message and the error's exit code.
+    """
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    for command in commands:
+        app.command()(_end_with_message(command))
+    return app
+
+
+def _end_with_message(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
@@ -171,7 +178,7 @@ def make_app(command: Callable[..., None]) -> typer.Typer:
             say(f"error: {error}")
             raise typer.Exit(error.exit_code) from error
 
-    return app
+    return run
 
 
 def say(message: object) -> None:

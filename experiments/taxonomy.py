@@ -21,7 +21,17 @@ import typer
 
 import task2vec as t2v
 from experiments import report
-from experiments.agreement import ALL, WITHIN, Agreement, agree, agree_within, neighbour_shares, resample_mean, retrieve
+from experiments.agreement import (
+    ALL,
+    MIN_TASKS,
+    WITHIN,
+    Agreement,
+    agree,
+    agree_within,
+    neighbour_shares,
+    resample_mean,
+    retrieve,
+)
 from experiments.collection import Collection, Dataset, read_collection
 from experiments.embeddings import embed_all
 from experiments.figures import curve_area, draw_neighbourhoods, draw_norms
@@ -432,11 +442,64 @@ def write_comparison(comparison: Comparison, folder: Path, *, seed: int = 0) -> 
     return files
 
 
+# --- a meta-task that was measured on the paper's data ---------------------------------------------------------------
+
+
+def draw_metatask(
+    metatask: t2v.MetaTask, folder: Path, *, permutations: int, seed: int
+) -> tuple[list[Claim], list[Path]]:
+    """Figures 1 and 2 from the lineages and embeddings of a meta-task: its maps, and the distances of its taxa.
+
+    Taxa are as far apart in the tree as there are edges between them. The ranks below them differ from dataset to
+    dataset and are left out.
+    """
+    spaces = {name: _make_square(metatask.between(name)) for name in metatask.distances}
+    main = min(spaces, key=lambda name: (name.rpartition(":")[2] != "resnet34 robust", name))
+    means = metatask.domains[main.rpartition(" ")[0]][: len(metatask.tasks)]
+    units = means / np.linalg.norm(means, axis=1, keepdims=True)
+    spaces[COSINE] = _make_square(1 - units @ units.T)
+    names = [task.name for task in metatask.tasks]
+    groups = [f"{task.dataset}: {task.label_set}" if task.label_set else task.dataset for task in metatask.tasks]
+    layouts = {name: plots.lay_out(spaces[name], names, seed=seed).positions for name in (main, COSINE)}
+    panels = {f"task embeddings ({main})": layouts[main], "domain embeddings": layouts[COSINE]}
+    files = plots.draw_map(panels, names, out=folder / "maps", groups=groups)
+    lineages = metatask.info.get("lineages", {})
+    taxa = [row for row, name in enumerate(names) if name in lineages]
+    if len(taxa) < MIN_TASKS:
+        return [], files
+    tree = np.array([[count_edges(lineages[names[a]], lineages[names[b]]) for b in taxa] for a in taxa], dtype=float)
+    own, about = {name: each[np.ix_(taxa, taxa)] for name, each in spaces.items()}, [names[row] for row in taxa]
+    title = f"symmetric distance, {main}"
+    above = [groups[row] for row in taxa]
+    files += plots.draw_matrix(own[main], about, out=folder / "tree", groups=above, title=title)
+    files += draw_neighbourhoods(own, tree, out=folder / "neighbourhoods")
+    whole = agree([own[main], own[COSINE]], tree, permutations=permutations, seed=seed)
+    measured = f"{_format(whole)}, {whole.pairs} pairs"
+    claims = [Claim("taxonomy", "distances follow the taxonomy", measured, _judge(whole))]
+    return [*claims, _claim_better(whole, "agrees better than domains do", [main, COSINE], [COSINE])], files
+
+
+def count_edges(a: Sequence[str], b: Sequence[str]) -> int:
+    """The number of edges between two taxa in the tree, by their lineages from the root.
+
+    Example:
+        >>> count_edges(["Animalia", "Aves", "Passeriformes"], ["Animalia", "Aves", "Passeriformes", "Corvidae"])
+        1
+        >>> count_edges(["Animalia", "Aves", "Passeriformes"], ["Animalia", "Insecta"])
+        3
+    """
+    shared = next((place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), None)
+    return len(a) + len(b) - 2 * (min(len(a), len(b)) if shared is None else shared)
+
+
 # --- command line ----------------------------------------------------------------------------------------------------
 
 
 def taxonomy(
     data: Annotated[Path | None, typer.Option(help="Folder with a tasks.csv by taxon, and taxonomies.")] = None,
+    bundle: Annotated[
+        Path | None, typer.Option(help="Instead of all else: figures 1 and 2 from a meta-task on the paper's data.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for embeddings, figures and tables.")] = Path("task2vec-taxonomy"),
     probe: Annotated[str, typer.Option(help="A timm or torchvision model.")] = "tf_efficientnet_lite0",
     weights: Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")] = None,
@@ -457,6 +520,10 @@ def taxonomy(
     Embeddings are kept in --out: the same command, run again, does not make them again.
     """
     folder = plots.make_folder(out)
+    if bundle is not None:
+        claims, files = draw_metatask(t2v.load_metatask(bundle), folder, permutations=permutations, seed=seed)
+        report.print_claims(claims, files)
+        return
     training = t2v.VariationalSettings(epochs=epochs)
     common: Row = {"max_samples": max_samples, "seed": seed, "l2": l2, "variational": training}
     settings = tuple(t2v.EmbedSettings(method=one, **common) for one in dict.fromkeys(method or ["robust", "direct"]))

@@ -1,27 +1,35 @@
 """Builds a meta-task: trains its experts, tries each model on all tasks, embeds the tasks.
 
     python -m experiments.metatask.build experts --data DIR --weights DIR --out DIR
+    python -m experiments.metatask.build inat-cub --inaturalist DIR --cub DIR --download --out DIR
 
 `experts` made `experts.safetensors`; `networks` the meta-task that ships with the package; `domains` the file
 `domain_experts.safetensors` of experts for whole datasets beside the networks of the package; `sizes` the errors from
 which `benchmarks/sizes.py` learns how they change with the image size. See `plan` for what they are, and `measure` for
 how a run is resumed or shared.
+
+`inat-cub` and `mixed` are the paper's own meta-tasks, for those who have its datasets, and `collection` embeds its
+1,460 tasks. See `paper` for what they are, and `owner` for how a run is resumed. `--dry-run` prints the tasks, the
+experts, GPU hours and disk, and starts nothing.
 """
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 import typer
 
 import task2vec as t2v
+from experiments.metatask import owner, paper
 from experiments.metatask.measure import Studio
 from experiments.metatask.plan import plan_domains, plan_experts, plan_networks, plan_sizes
 from experiments.metatask.quality import write_results
 from experiments.report import make_app, say, write_rows
 from task2vec import plots
-from task2vec.experts import find_shots
+from task2vec.experts import find_recipe, find_shots
+from task2vec.text import printable
 
 PLANS = {"experts": plan_experts, "networks": plan_networks, "domains": plan_domains, "sizes": plan_sizes}
 
@@ -50,15 +58,11 @@ def write_tables(which: str, metatask: t2v.MetaTask, folder: Path) -> None:
         write_rows(rows, folder / "sizes.csv")
 
 
-def build(
-    which: Annotated[Literal["experts", "networks", "domains", "sizes"], typer.Argument(help="Which meta-task.")],
-    data: Annotated[Path, typer.Option(help="Folder with a tasks.csv, datasets, and the folders domains and public.")],
-    weights: Annotated[Path, typer.Option(help="Folder with the weights of the pretrained networks.")],
-    out: Annotated[Path, typer.Option(help="Folder for tables and embeddings.")] = Path("task2vec-metatask"),
-    note: Annotated[str, typer.Option(help="Where, when and by which commit it was measured.")] = "",
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU if there is one.")] = None,
-) -> None:
-    """Train experts, try each model on all tasks, embed the tasks, and write the meta-task and its tables."""
+# --- our own meta-tasks ----------------------------------------------------------------------------------------------
+
+
+def build(which: str, data: Path, weights: Path, out: Path, note: str = "", device: str | None = None) -> None:
+    """Trains experts, tries each model on all tasks, embeds the tasks, and writes the meta-task and its tables."""
     plan = PLANS[which](data)
     studio = Studio(plan, weights, out / which, device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if studio.make_all():
@@ -68,7 +72,136 @@ def build(
         say(f"{metatask} in {path}")
 
 
-app = make_app(build)
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU if there is one.")]
+
+
+def make_command(which: str) -> Callable[..., None]:
+    """The command that builds one of our own meta-tasks."""
+
+    def command(
+        data: Annotated[Path, typer.Option(help="Folder with a tasks.csv, datasets, and folders domains and public.")],
+        weights: Annotated[Path, typer.Option(help="Folder with the weights of the pretrained networks.")],
+        out: Annotated[Path, typer.Option(help="Folder for tables and embeddings.")] = Path("task2vec-metatask"),
+        note: Annotated[str, typer.Option(help="Where, when and by which commit it was measured.")] = "",
+        device: Device = None,
+    ) -> None:
+        build(which, data, weights, out, note, device)
+
+    command.__name__ = which
+    command.__doc__ = " ".join((PLANS[which].__doc__ or "").split("\n\n")[0].split())
+    return command
+
+
+# --- those of the paper ----------------------------------------------------------------------------------------------
+
+INaturalist = Annotated[Path, typer.Option("--inaturalist", help="Folder of iNaturalist, 2018 or 2021.")]
+Cub = Annotated[Path, typer.Option(help="Folder of CUB-200-2011.")]
+IMaterialist = Annotated[
+    Path, typer.Option("--imaterialist", help="Folder of iMaterialist (Fashion) 2018, with the names of its labels.")
+]
+DeepFashion = Annotated[Path, typer.Option("--deepfashion", help="Folder of DeepFashion, attributes and categories.")]
+Out = Annotated[Path, typer.Option(help="Folder for the library, the experts and the meta-task.")]
+Probes = Annotated[list[str] | None, typer.Option("--probe", help="Probes beside ResNet-34; can be repeated.")]
+Weights = Annotated[
+    Path | None, typer.Option(help="torchvision's file of ResNet-34, or a folder with a file for each probe.")
+]
+Download = Annotated[bool, typer.Option(help="Download weights that are not on this machine.")]
+Recipe = Annotated[str, typer.Option(help="Of experts: achille2019 (the paper's) or fast.")]
+Tuning = Annotated[str, typer.Option(help="Of whole networks that are fine-tuned on tasks, for transfer distances.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the random tasks.")]
+Backend = Annotated[str, typer.Option(help="serial, processes or ray.")]
+DryRun = Annotated[bool, typer.Option(help="Print what it would take, and start nothing.")]
+
+
+def inat_cub(
+    inaturalist: INaturalist,
+    cub: Cub,
+    out: Out,
+    probe: Probes = None,
+    weights: Weights = None,
+    download: Download = False,
+    recipe: Recipe = "achille2019",
+    tuning: Tuning = "fast",
+    backend: Backend = "serial",
+    device: Device = None,
+    dry_run: DryRun = False,
+) -> None:
+    """The paper's meta-task iNat+CUB: 50 tasks and an expert for each, with the probes of Table 2."""
+    plan = paper.plan_inat_cub(t2v.read_inaturalist(inaturalist), t2v.read_cub200(cub, taxonomy="paper"))
+    how = {"recipe": recipe, "tuning": tuning, "backend": backend, "device": device, "dry_run": dry_run}
+    build_paper(plan, out, owner.PROBES if probe is None else probe, weights, download=download, **how)
+
+
+def mixed(
+    inaturalist: INaturalist,
+    cub: Cub,
+    imaterialist: IMaterialist,
+    deepfashion: DeepFashion,
+    out: Out,
+    probe: Probes = None,
+    weights: Weights = None,
+    download: Download = False,
+    recipe: Recipe = "achille2019",
+    tuning: Tuning = "fast",
+    seed: Seed = 0,
+    backend: Backend = "serial",
+    device: Device = None,
+    dry_run: DryRun = False,
+) -> None:
+    """The paper's meta-task Mixed: 40 random tasks, 25 experts and the generic one, and data efficiency."""
+    catalogs = read_catalogs(inaturalist, cub, imaterialist, deepfashion)
+    plan = paper.plan_mixed(*catalogs, seed=seed)
+    how = {"recipe": recipe, "tuning": tuning, "backend": backend, "device": device, "dry_run": dry_run}
+    build_paper(plan, out, probe or (), weights, download=download, **how)
+
+
+def collection(
+    inaturalist: INaturalist,
+    cub: Cub,
+    imaterialist: IMaterialist,
+    deepfashion: DeepFashion,
+    out: Out,
+    probe: Probes = None,
+    weights: Weights = None,
+    download: Download = False,
+    backend: Backend = "serial",
+    device: Device = None,
+    dry_run: DryRun = False,
+) -> None:
+    """The embeddings of the paper's 1,460 tasks, without experts."""
+    plan = paper.plan_collection(*read_catalogs(inaturalist, cub, imaterialist, deepfashion))
+    how = {"backend": backend, "device": device, "dry_run": dry_run}
+    build_paper(plan, out, probe or (), weights, download=download, **how)
+
+
+def read_catalogs(inaturalist: Path, cub: Path, imaterialist: Path, deepfashion: Path) -> tuple[t2v.Catalog, ...]:
+    """The catalogs of the four datasets."""
+    birds, clothes = t2v.read_cub200(cub, taxonomy="paper"), t2v.read_imaterialist(imaterialist)
+    return t2v.read_inaturalist(inaturalist), birds, clothes, t2v.read_deepfashion(deepfashion, progress=True)
+
+
+def build_paper(
+    plan: paper.PaperPlan,
+    out: Path,
+    probes: Sequence[str],
+    weights: Path | None,
+    *,
+    recipe: str | t2v.Recipe = "achille2019",
+    tuning: str | t2v.Recipe = "fast",
+    download: bool = False,
+    dry_run: bool = False,
+    **how: Any,
+) -> None:
+    """Prints what a plan of the paper will take, measures it, and writes the meta-task."""
+    names, recipes = tuple(dict.fromkeys((owner.BASE, *probes))), (find_recipe(recipe), find_recipe(tuning))
+    print(printable(owner.describe_plan(plan, names, *recipes), keep_lines=True), flush=True)
+    if not dry_run:
+        loaded = owner.load_probes(names, weights, download=download)
+        metatask = owner.Run(plan, plots.make_folder(out), loaded, *recipes, **how).make_metatask()
+        say(f"{metatask} in {metatask.save(out / 'metatask.safetensors')}")
+
+
+app = make_app(*map(make_command, PLANS), inat_cub, mixed, collection)
 
 if __name__ == "__main__":
     app()

@@ -60,5 +60,5 @@ def write_collection(root, *, per_class=10):
 def run(app, *args, code=0):
     """Runs a command in this process; the result has stdout and stderr."""
     result = CliRunner().invoke(app, [str(argument) for argument in args])
-    assert result.exit_code == code, result.stderr
+    assert result.exit_code == code, (result.stderr, result.exception)
     return result

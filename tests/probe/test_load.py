@@ -1,6 +1,7 @@
 """Names, files, caches and modules become probes that give what their own library gives, each with its fingerprint."""
 
 import copy
+import re
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -224,6 +225,15 @@ def test_a_module_of_timm_brings_head_and_preprocessing(tmp_path):
     assert load_probe(model).size == load_probe("test_resnet", weights=tmp_path / "w.safetensors").size
     other = load_probe(timm.create_model("test_vit", num_classes=7).eval())
     assert other.size == (160, 160) and other.feature_dim == 64
+
+
+def test_the_old_names_in_torchvisions_files_of_densenets_are_understood(tmp_path):
+    network = torchvision.models.densenet121(weights=None).eval()
+    old = {re.sub(r"(denselayer\d+\.(?:norm|conv))([12])\.", r"\1.\2.", k): v for k, v in network.state_dict().items()}
+    assert "features.denseblock1.denselayer1.norm.1.weight" in old
+    safetensors.torch.save_file(old, tmp_path / "densenet121-a639ec97.safetensors")
+    probe = load_probe("torchvision:densenet121", weights=tmp_path / "densenet121-a639ec97.safetensors", size=64)
+    assert agrees(probe, network)
 
 
 def test_a_module_of_torchvision_brings_what_its_weights_have_in_common(empty_caches):

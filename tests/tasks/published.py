@@ -31,10 +31,10 @@ def write_lists(root: Path, **lists) -> None:
         (root / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def make_cub(root: Path) -> dict[str, tuple[str, str]]:
-    """Three images of each class, numbered from 11 on and mixed; the first ones are for testing."""
+def make_cub(root: Path, classes=CLASSES, *, copies=3) -> dict[str, tuple[str, str]]:
+    """Some images of each class, numbered from 11 on and mixed; the first ones are for testing."""
     written, lists = {}, defaultdict(list)
-    places = [(number, name, copy) for copy in range(3) for number, name in CLASSES.items()]
+    places = [(number, name, copy) for copy in range(copies) for number, name in classes.items()]
     for image, (number, name, copy) in enumerate(places, start=11):
         path = f"{name}/{name[4:]}_{copy:04}_{image * 37}.jpg"
         written[f"images/{path}"] = (name, "train" if copy else "test")
@@ -42,7 +42,7 @@ def make_cub(root: Path) -> dict[str, tuple[str, str]]:
         lists["image_class_labels"].append(f"{image} {number}")
         lists["train_test_split"].insert(0, f"{image} {min(copy, 1)}")
         paint(root / "images" / path, image)
-    write_lists(root, **lists, classes=[f"{number} {name}" for number, name in CLASSES.items()])
+    write_lists(root, **lists, classes=[f"{number} {name}" for number, name in classes.items()])
     return written
 
 
@@ -65,12 +65,12 @@ CATEGORIES = {"Anorak": 1, "Blouse": 1, "Jeans": 2, "Sarong": 2, "Shorts": 2, "C
 USED = ("Anorak", "Blouse", "Jeans", "Shorts", "Robe")
 
 
-def make_deepfashion(root: Path, *, anno="Anno", folder="Img") -> dict[str, tuple[list[int], str]]:
-    """The lists and 24 images; the label of each is 1, 0 or -1 (unknown) for every attribute."""
-    values = np.random.default_rng(0).choice([-1, 0, 1], (24, len(ATTRIBUTES)), p=[0.4, 0.2, 0.4])
-    paths = [f"img/Sheer_Pleated-Front_Blouse/img_{number + 1:08}.jpg" for number in range(24)]
-    splits = [("train", "val", "test")[number % 7 % 3] for number in range(24)]
-    numbers = [[*CATEGORIES].index(USED[number % 5]) + 1 for number in range(24)]
+def make_deepfashion(root: Path, *, anno="Anno", folder="Img", count=24, used=USED) -> dict[str, tuple[list[int], str]]:
+    """The lists and some images; the label of each is 1, 0 or -1 (unknown) for every attribute."""
+    values = np.random.default_rng(0).choice([-1, 0, 1], (count, len(ATTRIBUTES)), p=[0.4, 0.2, 0.4])
+    paths = [f"img/Sheer_Pleated-Front_Blouse/img_{number + 1:08}.jpg" for number in range(count)]
+    splits = [("train", "val", "test")[number % 7 % 3] for number in range(count)]
+    numbers = [[*CATEGORIES].index(used[number % len(used)]) + 1 for number in range(count)]
     # Values are aligned to two places in the published file: runs of blanks before a 1.
     rows = [" ".join(f"{value:2}" for value in row) for row in values]
     for number, path in enumerate(paths):
@@ -114,10 +114,10 @@ def write_json(place: Path, content: object) -> None:
     place.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
-def list_categories(year: int, *, is_hidden: bool) -> list[dict]:
+def list_categories(year: int, species=SPECIES, *, is_hidden: bool) -> list[dict]:
     """The list of categories, in the order of no id."""
     found = []
-    for number, name, group, lineage, *_ in SPECIES:
+    for number, name, group, lineage, *_ in species:
         names = {"name": name} | ({} if year == 2017 else dict(zip(RANKS, lineage.split("|"), strict=True)))
         found.append(
             {"id": number, "supercategory": group, **(dict.fromkeys(names, str(number)) if is_hidden else names)}
@@ -126,24 +126,24 @@ def list_categories(year: int, *, is_hidden: bool) -> list[dict]:
 
 
 def make_inaturalist(
-    root: Path, year: int = 2018, *, train: str = "train", is_hidden: bool | None = None
+    root: Path, year: int = 2018, species=SPECIES, *, train: str = "train", is_hidden: bool | None = None
 ) -> dict[str, tuple[str, str]]:
     """The files and images of a year; 2018 and 2019 with hidden names, and the names in a file of their own."""
     written, is_hidden = {}, year in (2018, 2019) if is_hidden is None else is_hidden
     for column, split in enumerate((train, "val")):
         images, labels = [], []
-        for number, name, group, _, *counts in SPECIES:
+        for number, name, group, _, *counts in species:
             for n in range(counts[column]):
                 key, path = 5000 - 37 * len(images), f"train_val/{split}/{group}/{number}/{n}.jpg"
                 written[path] = (name, ("train", "val")[column])
                 paint(root / path, len(written))
                 images.append({"id": key, "width": 8, "file_name": path, "rights_holder": "é"})
                 labels.append({"id": 2 * len(labels) + 9, "image_id": key, "category_id": number})
-        categories = list_categories(year, is_hidden=is_hidden)
+        categories = list_categories(year, species, is_hidden=is_hidden)
         content = {"images": images, "annotations": labels[5:] + labels[:5][::-1], "categories": categories}
         write_json(root / f"{split}{'' if year == 2021 else year}.json", content)
     if is_hidden:
-        write_json(root / "categories.json", list_categories(year, is_hidden=False)[::-1])
+        write_json(root / "categories.json", list_categories(year, species, is_hidden=False)[::-1])
     return written
 
 
@@ -166,19 +166,21 @@ CARRIED = {
 }
 
 
-def make_imaterialist(root: Path, *, has_names: bool = True, val: str = "validation") -> dict[str, tuple[list, str]]:
+def make_imaterialist(
+    root: Path, *, has_names: bool = True, val: str = "validation", all_carried=CARRIED, label_map=LABEL_MAP
+) -> dict[str, tuple[list, str]]:
     """The files and images, annotations in another order than images; the label is 0 or 1 for every id."""
-    written = {}
+    written, all_ids = {}, IDS if label_map == LABEL_MAP else [line.split(",")[0] for line in label_map.split()[1:]]
     for split, folder, file in (("train", "train", "train"), ("val", "validation", val)):
-        carried = CARRIED[split]
+        carried = all_carried[split]
         for key, ids in carried.items():
             paint(root / folder / f"{key}.jpg", len(written))
-            written[f"{folder}/{key}.jpg"] = ([int(number in ids) for number in IDS], split)
+            written[f"{folder}/{key}.jpg"] = ([int(number in ids) for number in all_ids], split)
         content = {
             "images": [{"url": f"https://example.org/{key}", "imageId": key} for key in carried],
             "annotations": [{"labelId": carried[key], "imageId": key} for key in sorted(carried)],
         }
         write_json(root / f"{file}.json", content)
     if has_names:
-        (root / "iMat_fashion_2018_label_map_228.csv").write_text(LABEL_MAP, encoding="utf-8")
+        (root / "iMat_fashion_2018_label_map_228.csv").write_text(label_map, encoding="utf-8")
     return written

@@ -1,6 +1,7 @@
 """From a name (or a module of your own) to a probe."""
 
 import difflib
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ _AS_TRAINED: dict[str, dict[str, Any]] = {
     "inception_v3": {"transform_input": True, "init_weights": False},
     "vit_h_14": {"image_size": 518},
 }
+# In torchvision's files of DenseNets, which are older than its rule that no module has a dot in its name.
+_OLD_NAMES = re.compile(r"(\.denselayer\d+\.(?:norm|conv))\.(?=[12]\.)")
 _Weights = tuple[dict[str, Tensor], str]
 _Loaded = tuple[nn.Module, tuple[str, ...], Preprocess | CustomPreprocess, str]
 
@@ -216,6 +219,7 @@ def _from_torchvision(name: str, given: _Weights | None, size: int | None, downl
     network = name.partition(".")[0]
     model = models.get_model(network, weights=None, **_AS_TRAINED.get(network, {})).eval()
     tensors, source = given or sources.find_torchvision_weights(name, enum, download=download)
+    tensors = {_OLD_NAMES.sub(r"\1", key): values for key, values in tensors.items()}
     head = _find_classifier(model)
     _assign_weights(model, tensors, (head,), name)
     return model, (head,), _torchvision_preprocess(enum.transforms(), size), source
