@@ -3,10 +3,11 @@
     python -m experiments.metatask.build experts --data DIR --weights DIR --out DIR
     python -m experiments.metatask.build inat-cub --inaturalist DIR --cub DIR --download --out DIR
 
-`experts` made `experts.safetensors`; `networks` the meta-task that ships with the package; `domains` the file
-`domain_experts.safetensors` of experts for whole datasets beside the networks of the package; `sizes` the errors from
-which `benchmarks/sizes.py` learns how they change with the image size. See `plan` for what they are, and `measure` for
-how a run is resumed or shared.
+`experts` makes `experts.safetensors`, all by the paper's recipe, and `fast-experts` the same experts by the recipe
+`fast`; `networks` made the meta-task that ships with the package; `domains` the file `domain_experts.safetensors` of
+experts for whole datasets beside the networks of the package; `sizes` the errors from which `benchmarks/sizes.py`
+learns how they change with the image size. See `plan` for what they are, and `measure` for how a run is resumed or
+shared.
 
 `inat-cub` and `mixed` are the paper's own meta-tasks, for those who have its datasets, and `collection` embeds its
 1,460 tasks. See `paper` for what they are, and `owner` for how a run is resumed. `--dry-run` prints the tasks, the
@@ -14,6 +15,7 @@ experts, GPU hours and disk, and starts nothing.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,22 +24,29 @@ import torch
 import typer
 
 import task2vec as t2v
+from experiments.embeddings import share_embeddings
 from experiments.metatask import owner, paper
 from experiments.metatask.measure import Studio
-from experiments.metatask.plan import plan_domains, plan_experts, plan_networks, plan_sizes
+from experiments.metatask.plan import plan_domains, plan_experts, plan_fast_experts, plan_networks, plan_sizes
 from experiments.metatask.quality import write_results
 from experiments.report import make_app, say, write_rows
 from task2vec import plots
 from task2vec.experts import find_recipe, find_shots
 from task2vec.text import printable
 
-PLANS = {"experts": plan_experts, "networks": plan_networks, "domains": plan_domains, "sizes": plan_sizes}
+PLANS = {
+    "experts": plan_experts,
+    "fast-experts": plan_fast_experts,
+    "networks": plan_networks,
+    "domains": plan_domains,
+    "sizes": plan_sizes,
+}
 
 
 def write_tables(which: str, metatask: t2v.MetaTask, folder: Path) -> None:
     """The tables of a meta-task as CSV; mean errors in percent."""
     means = 100 * metatask.mean_errors()
-    if which == "experts":
+    if which in ("experts", "fast-experts"):
         write_results(metatask, folder)
     elif which == "networks":
         rows = []
@@ -61,12 +70,23 @@ def write_tables(which: str, metatask: t2v.MetaTask, folder: Path) -> None:
 # --- our own meta-tasks ----------------------------------------------------------------------------------------------
 
 
-def build(which: str, data: Path, weights: Path, out: Path, note: str = "", device: str | None = None) -> None:
+def build(
+    which: str,
+    data: Path,
+    weights: Path,
+    out: Path,
+    note: str = "",
+    device: str | None = None,
+    embeddings: Path | None = None,
+) -> None:
     """Trains experts, tries each model on all tasks, embeds the tasks, and writes the meta-task and its tables."""
     plan = PLANS[which](data)
+    known = None if embeddings is None else t2v.load_metatask(embeddings)
+    plan = plan if known is None else replace(plan, spaces={})
     studio = Studio(plan, weights, out / which, device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if studio.make_all():
         metatask, folder = studio.gather(note), plots.make_folder(out / which / "results")
+        metatask = metatask if known is None else share_embeddings(known, metatask)
         path = metatask.save(folder / "metatask.safetensors")
         write_tables(which, t2v.load_metatask(path), folder)  # the tables are of what others will have
         say(f"{metatask} in {path}")
@@ -84,8 +104,11 @@ def make_command(which: str) -> Callable[..., None]:
         out: Annotated[Path, typer.Option(help="Folder for tables and embeddings.")] = Path("task2vec-metatask"),
         note: Annotated[str, typer.Option(help="Where, when and by which commit it was measured.")] = "",
         device: Device = None,
+        embeddings: Annotated[
+            Path | None, typer.Option(help="A meta-task of the same tasks, whose embeddings are taken over.")
+        ] = None,
     ) -> None:
-        build(which, data, weights, out, note, device)
+        build(which, data, weights, out, note, device, embeddings)
 
     command.__name__ = which
     command.__doc__ = " ".join((PLANS[which].__doc__ or "").split("\n\n")[0].split())

@@ -190,7 +190,7 @@ class Studio:
         """The errors and scores of a model on all tasks, and what they cost."""
         tasks = self.plan.tasks
         about = {name: getattr(expert, name) for name in ("name", "kind", "network", "seed", "is_repeat")}
-        about |= {"recipe": "" if expert.source is None else expert.recipe}
+        about |= {"recipe": "" if trained is None else trained.metadata["recipe"]["name"]}
         about |= {"weights_origin": ORIGINS.get(expert.network, "")}
         if expert.source is not None:
             source, dataset = expert.source.task, expert.source.dataset

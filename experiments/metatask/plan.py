@@ -201,6 +201,11 @@ def plan_experts(folder: Path, recipe: str = "achille2019") -> MetaTaskPlan:
     return MetaTaskPlan(f"birds, flowers and dogs ({recipe})", tasks, tuple(experts), **about)
 
 
+def plan_fast_experts(folder: Path) -> MetaTaskPlan:
+    """The experts of `plan_experts` by the recipe `fast`, on the same tasks."""
+    return plan_experts(folder, "fast")
+
+
 def _is_smaller(protocol: t2v.ErrorProtocol, task: t2v.Task) -> bool:
     """Whether a protocol trains on half of the images, or on fewer of every class."""
     return protocol.shots == "half" or protocol.shots < int(task.counts.min()) // 2

@@ -69,11 +69,11 @@ def known(networks, tmp_path_factory):
     """What a run that was stopped after the first table comes to, and what is made by the second run."""
     out, made, make = tmp_path_factory.mktemp("known"), [], measure.Studio.measure
 
-    def count(self, expert):
+    def count(self, expert, *network):
         if len(made) == stop:
             raise KeyboardInterrupt
         made.append(expert.name)
-        return make(self, expert)
+        return make(self, expert, *network)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure.Studio, "measure", count)
@@ -99,7 +99,11 @@ def test_the_plans_have_their_tasks_and_models(plans):
     tuned = {(expert.name, one.task.name) for expert, one, _ in plans["networks"].curves}
     assert tuned == set(product(plan.TUNED, NAMES))
     names = [one.name for one in plans["experts"].experts]
-    assert plan.GENERIC in names and "cub200 half A (achille2019)" in names and "label: species" in names
+    assert plan.GENERIC in names and "cub200 half A" in names and "label: species" in names
+    for which, recipe in (("experts", "achille2019"), ("fast-experts", "fast")):
+        assert {one.recipe for one in plans[which].experts if one.source} == {recipe}
+        assert [one.name for one in plans[which].experts] == names and len(set(names)) == len(names)
+    assert not plans["fast-experts"].spaces and not plans["fast-experts"].curves
     own = plans["domains"].experts[len(plan.NETWORKS) :]
     assert [one.source for one in own] == list(whole) and not plans["domains"].source_tasks
     assert {(one.recipe, one.size, one.mirrors) for one in own} == {("fast", None, True)}
@@ -175,8 +179,16 @@ def test_experts_know_what_they_have_seen_and_have_curves(plans, tmp_path, monke
     models = (plans["experts"].experts[0], plan.PlannedExpert("one", "half", source, recipe=BRIEF))
     curves = ((models[1], tasks[0], (plan.TWO, plan.HALF)),)
     monkeypatch.setattr(build, "write_results", lambda *_: None)
-    small = replace(plans["experts"], tasks=tasks, experts=models, seeds=(0, 1), spaces=SPACES, curves=curves)
+    about = {"spaces": SPACES, "curves": curves, "transfers": tasks[:1]}
+    small = replace(plans["experts"], tasks=tasks, experts=models, seeds=(0, 1), **about)
     metatask = run("experts", small, tmp_path)
+    assert [(row["expert"], row["task"]) for row in metatask.info["transfers"]] == [
+        (model.name, tasks[0].task.name) for model in models
+    ]
+    # The whole network tuned on half of the images, as on the curve of the same split.
+    tuned = next(p for p in metatask.info["curves"] if (p["way"], p["train"], p["seed"]) == ("tuned", "half", 0))
+    assert metatask.info["transfers"][1]["error"] == tuned["error"]
+    assert not list(tmp_path.rglob("*.expert.safetensors*"))
     assert metatask.errors.shape == (2, 2, 2, 2) and metatask.halves.shape == (2, 2, 2, 2, 2)
     assert metatask.shares_images[1, 1] == pytest.approx(20 / 100, abs=1e-3) and not metatask.shares_images[:, 0].any()
     assert np.allclose(metatask.halves.mean(-1), metatask.errors, atol=0.05) and "logme" in metatask.scores
@@ -187,6 +199,11 @@ def test_experts_know_what_they_have_seen_and_have_curves(plans, tmp_path, monke
     assert embedded == fingerprints and metatask.source_tasks[0].name == tasks[1].task.name
     domain = t2v.embed_domain(source.task, make_tiny(), device="cpu").mean
     np.testing.assert_allclose(metatask.domains["resnet34"][2], domain, rtol=1e-3)
+    file = metatask.save(tmp_path / "known.safetensors")
+    monkeypatch.setattr(measure.Studio, "embed", lambda *_: pytest.fail("embedded again"))
+    again = run("experts", replace(small, curves=(), transfers=()), tmp_path / "again", embeddings=file)
+    np.testing.assert_array_equal(again.distances["resnet34 robust"], metatask.distances["resnet34 robust"])
+    np.testing.assert_array_equal(again.errors, metatask.errors)
 
 
 def _hold(file, is_held):
