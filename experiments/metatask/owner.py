@@ -166,10 +166,11 @@ class Run:
         with t2v.Library(self.out / "library") as library:
             spaces = self.embed(library)
             if not plan.experts:
-                none = np.zeros((len(plan.tasks), 0, 0, 0))
-                seen = none[:, :, 0, 0] if none.shape[2] else np.zeros((len(plan.tasks), 0))
                 tasks = tuple(self.describe(one) for one in plan.tasks)
-                return t2v.MetaTask(plan.name, tasks, (), (), (), none, none, none, seen, seen > 0, info=info, **spaces)
+                errors, seen = np.zeros((len(tasks), 0, 0, 0)), np.zeros((len(tasks), 0))
+                return t2v.MetaTask(
+                    plan.name, tasks, (), (), (), errors, errors, errors, seen, seen > 0, info=info, **spaces
+                )
             models = [self.base, *self.train(library)]
             measured = self.measure(library, plan.tasks, models, [PROTOCOL])
             info |= {"recipe": self.recipe.to_dict(), "tuning": self.tuning.to_dict()}
