@@ -325,14 +325,14 @@ class Run:
                 (row, _), part = list(missing.items())[result.number]
                 file = Path(check(result).entry.location)
                 test = self.tests[self.plan.tuned_tasks[row]]
-                error = test_network(experts.load_trained(file), test, device=self.device)
+                error = measure_network(experts.load_trained(file), test, device=self.device)
                 library.add(part, t2v.MeasuredError(part.fingerprint, expert, error, protocol, SEED))
                 file.unlink()
                 known[part.fingerprint, expert] = error
         return {key: known[part.fingerprint, expert] for key, part in parts.items()}
 
 
-def test_network(network: t2v.TrainedExpert, task: t2v.Task, *, device: str | None) -> float:
+def measure_network(network: t2v.TrainedExpert, task: t2v.Task, *, device: str | None) -> float:
     """The share of the images of a task that a network with its head gets wrong; classes are matched by name."""
     (features,) = experts.features_of_tasks(network.probe, [task], device=device)
     predicted = np.array(network.metadata["classes"])[network.probabilities(features).argmax(1).cpu().numpy()]
