@@ -166,10 +166,11 @@ class Run:
         with t2v.Library(self.out / "library") as library:
             spaces = self.embed(library)
             if not plan.experts:
-                none = np.zeros((len(plan.tasks), 0, 0, 0))
-                seen = none[:, :, 0, 0] if none.shape[2] else np.zeros((len(plan.tasks), 0))
                 tasks = tuple(self.describe(one) for one in plan.tasks)
-                return t2v.MetaTask(plan.name, tasks, (), (), (), none, none, none, seen, seen > 0, info=info, **spaces)
+                errors, seen = np.zeros((len(tasks), 0, 0, 0)), np.zeros((len(tasks), 0))
+                return t2v.MetaTask(
+                    plan.name, tasks, (), (), (), errors, errors, errors, seen, seen > 0, info=info, **spaces
+                )
             models = [self.base, *self.train(library)]
             measured = self.measure(library, plan.tasks, models, [PROTOCOL])
             info |= {"recipe": self.recipe.to_dict(), "tuning": self.tuning.to_dict()}
@@ -324,14 +325,14 @@ class Run:
                 (row, _), part = list(missing.items())[result.number]
                 file = Path(check(result).entry.location)
                 test = self.tests[self.plan.tuned_tasks[row]]
-                error = test_network(experts.load_trained(file), test, device=self.device)
+                error = measure_network(experts.load_trained(file), test, device=self.device)
                 library.add(part, t2v.MeasuredError(part.fingerprint, expert, error, protocol, SEED))
                 file.unlink()
                 known[part.fingerprint, expert] = error
         return {key: known[part.fingerprint, expert] for key, part in parts.items()}
 
 
-def test_network(network: t2v.TrainedExpert, task: t2v.Task, *, device: str | None) -> float:
+def measure_network(network: t2v.TrainedExpert, task: t2v.Task, *, device: str | None) -> float:
     """The share of the images of a task that a network with its head gets wrong; classes are matched by name."""
     (features,) = experts.features_of_tasks(network.probe, [task], device=device)
     predicted = np.array(network.metadata["classes"])[network.probabilities(features).argmax(1).cpu().numpy()]

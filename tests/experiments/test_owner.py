@@ -373,7 +373,7 @@ def test_inat_cub_is_measured_as_by_hand_and_resumed(data, inat_cub, monkeypatch
     np.testing.assert_allclose(metatask.norms[spaces[0]][row], embedding.norm(), rtol=1e-5)
     # One fine-tuned network by hand.
     tuned = t2v.train_expert(training, expert, BRIEF, device="cpu")
-    wrong = owner.test_network(tuned, test, device="cpu")
+    wrong = owner.measure_network(tuned, test, device="cpu")
     transfer = {"task": "cub_Corvidae", "expert": "inat_Asparagales", "seed": 0, "error": wrong}
     assert transfer in metatask.info["transfers"]
     pairs = {(point["expert"], point["task"]) for point in metatask.info["transfers"]}
