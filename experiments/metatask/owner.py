@@ -204,6 +204,7 @@ class Run:
         for one, entry in zip(self.plan.experts, models[1:], strict=True):
             source = {"source_task": one.name, "source_fingerprint": self.training[one].fingerprint}
             source |= {"source_dataset": one.dataset, "seed": SEED, "location": entry.location}
+            source["recipe"] = self.recipe.name
             found.append(t2v.ModelInfo(one.name, one.definition.kind, **source, **about))
         return tuple(found)
 

@@ -208,7 +208,7 @@ def plan_fast_experts(folder: Path) -> MetaTaskPlan:
 
 def _is_smaller(protocol: t2v.ErrorProtocol, task: t2v.Task) -> bool:
     """Whether a protocol trains on half of the images, or on fewer of every class."""
-    return protocol.shots == "half" or protocol.shots < int(task.counts.min()) // 2
+    return isinstance(protocol.shots, str) or protocol.shots < int(task.counts.min()) // 2
 
 
 def plan_networks(folder: Path) -> MetaTaskPlan:
