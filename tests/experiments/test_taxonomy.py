@@ -94,7 +94,7 @@ def test_label_sets_share_their_images(collection):
 
 def fake_agreement(rho, *, p=0.001, spread=0.01):
     rng, rho = np.random.default_rng(0), np.array(rho)
-    null = np.where(np.arange(999)[:, None] < p * 1000 - 1, 1.0, -1.0).repeat(len(rho), 1)
+    null = np.where(np.arange(999)[:, None] < p * 1000 - 1, 1.0, 0.0).repeat(len(rho), 1)
     return Agreement(10, rho, null, rho + spread * rng.normal(size=(200, len(rho))))
 
 
