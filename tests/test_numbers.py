@@ -6,8 +6,8 @@ only the values whose description matches every pattern in brackets:
     <!-- numbers: docs/measured/recommend.json[strategies; candidates=5] docs/properties/claims.csv;
     command: python -m benchmarks.recommend (not measured: 0.05) -->
 
-The description of a value is its column or keys and everything else of its row or record, as `name=value`. A block whose
-numbers no file has says why: `<!-- no numbers: REASON -->`.
+The description of a value has its column or keys in the first line, as /strategies/RMSE, and then the rest of its row or
+record, a line `name=value` each; patterns are searched in it. A block whose numbers no file has says why: `<!-- no numbers: REASON -->`.
 """
 
 import csv
@@ -34,12 +34,13 @@ COMMENT = re.compile(r"<!--\s*(?P<kind>numbers|no numbers|made by docs/tables\.p
 SOURCE = re.compile(r"([\w./-]+\.(?:csv|json|txt))(?:\[(.*?)\])?")
 # Code, links and addresses, whole identifiers, dates, versions, settings such as k = 3 and alpha 0.15, and Fig. 2.
 IGNORED = re.compile(
-    r"`[^`]*`|\]\([^)]*\)|\b\d{4}-\d\d-\d\d\b|\b(?:Python|torch|Apache|Fig\.|Table|recipe|splits?) \d[\d.]*|\b[a-zα] = \d[\d.]*"
+    r"`[^`]*`|\]\([^)]*\)|\b\d{4}-\d\d-\d\d\b|\b(?:Python|torch|Apache|Fig\.|Table|recipe|splits?) \d[\d.]*|\b[kCNα] = \d[\d.]*"
 )
 NUMBER = re.compile(r"(?<![\w.,/^-])(?P<sign>[+-]?)(?P<digits>\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)(?P<exponent>e-?\d+)?(?![\w^]|[.,]\d|-[a-zA-Z])")
 UNIT = r"(?:%|percent|points|times|seconds|s\b|ms\b|MB\b|GB\b|images/s)"
 # A whole number is measured if a unit follows, also after others: 83 to 100%, 8.4 and 5%, 91 ± 2 points.
 HAS_UNIT = re.compile(rf"(?:(?: to | and | or |, | ± |-)[+-]?[\d.,]+\d?)*(?: ?{UNIT})")
+WORDS_OF_NUMBERS = re.compile(r"\b(?:p|to|of|each|s|ms|e)\b|\de-?\d")
 DECIMAL_LINE = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])|\d ?%|\d percent")
 
 
@@ -60,10 +61,10 @@ class Block:
         """Decimal numbers, those with thousands, and whole ones with a unit or in a cell of a table."""
         numbers, text = [], IGNORED.sub(lambda found: " " * len(found[0]), self.text)
         for number in NUMBER.finditer(text):
-            line_start = text.rfind("\n", 0, number.start()) + 1
-            cell = text.count("|", line_start, number.start())
-            is_cell = self.is_table and cell > 1 and text.count("\n", 0, number.start()) > 1
-            is_label = self.is_table and not is_cell
+            line = text[text.rfind("\n", 0, number.start()) + 1 : number.start()]
+            cell = line.rpartition("|")[2] + text[number.start() :].partition("|")[0]
+            is_label = self.is_table and (line.count("|") < 2 or text.count("\n", 0, number.start()) < 2)
+            is_cell = self.is_table and not re.search("[A-Za-z]", WORDS_OF_NUMBERS.sub("", cell))
             if not is_label and (is_cell or re.search("[.,e]", number[0]) or HAS_UNIT.match(text, number.end())):
                 numbers.append(number)
         return numbers
@@ -102,7 +103,7 @@ def is_among(number: re.Match, values: list[float], scales: tuple[int, ...], *, 
 @functools.cache
 def read_values(name: str, pattern: str) -> tuple[float, ...]:
     """The numbers of a file whose description matches all patterns, which are divided by semicolons."""
-    patterns = [re.compile(word.strip()) for word in pattern.split(";")]
+    patterns = [re.compile(word.strip(), re.MULTILINE) for word in pattern.split(";")]
     return tuple(
         value for description, value in read_described(name) if all(word.search(description) for word in patterns)
     )
@@ -121,20 +122,20 @@ def read_described(name: str) -> list[tuple[str, float]]:
 def describe(content, keys: str, record: str):
     """Yield every number in it, those in strings too, with its keys and the other entries of its records."""
     if isinstance(content, dict):
-        plain = "; ".join(f"{key}={value}" for key, value in content.items() if isinstance(value, str | int))
+        plain = "\n".join(f"{key}={value}" for key, value in content.items() if isinstance(value, str | int))
         for key, value in content.items():
-            yield from describe(value, f"{keys}/{key}", f"{record}; {plain}")
+            yield from describe(value, f"{keys}/{key}", f"{record}\n{plain}")
     elif isinstance(content, list):
         for value in content:
             yield from describe(value, keys, record)
     elif isinstance(content, str):
         try:
-            yield f"{keys}; {record}", float(content)
+            yield f"{keys}\n{record}", float(content)
         except ValueError:
             for number in re.findall(r"(?<![\w.])[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?", content):
-                yield f"{keys}; {record}; {content}", float(number)
+                yield f"{keys}\n{record}\n{content}", float(number)
     elif isinstance(content, int | float):
-        yield f"{keys}; {record}", float(content)
+        yield f"{keys}\n{record}", float(content)
 
 
 def read_blocks(name: str, text: str | None = None) -> list[Block]:
