@@ -35,6 +35,10 @@ def derive_all() -> dict:
         },
         "norm and error, Spearman": _correlate_within(DOCS / "properties" / "norm_error.csv", "dataset"),
         "toy tasks, Jaccard": _summarise_toy(),
+        "gains over the generic network, points and percent of its error": _derive_gains(),
+        "experts for half of a domain, percent of the error and errors": _derive_halves(),
+        "seconds of the meta-task of experts": _add_seconds(),
+        "speed of experts relative to a plain loop": _divide_speeds(),
     }
 
 
@@ -50,7 +54,8 @@ def _count(metatask: t2v.MetaTask) -> dict[str, int]:
 def _count_pairs() -> int:
     metatask = t2v.load_metatask(ROOT / "experiments" / "metatask" / "domain_experts.safetensors")
     is_expert = np.array([model.kind != "network" for model in metatask.models])
-    return int(np.isfinite(metatask.errors[:, is_expert]).any(axis=(2, 3)).sum())
+    is_measured = np.isfinite(metatask.errors).any(axis=(2, 3)) & metatask.is_candidate
+    return int(is_measured[:, is_expert].sum())
 
 
 def _read_csv(path: Path) -> list[dict[str, str]]:
@@ -74,6 +79,48 @@ def _summarise_toy() -> dict[str, dict[str, float]]:
             stderr = values.std(ddof=1) / len(values) ** 0.5
             summary[f"{probe}, {neighbour}"] = {"mean": round(values.mean(), 4), "stderr": round(stderr, 4)}
     return summary
+
+
+def _derive_gains() -> dict[str, dict[str, float]]:
+    """Of average-best and both optima, by family and protocol."""
+    gains = {}
+    for row in _read_csv(DOCS / "results" / "metatask" / "quality.csv"):
+        generic = float(row["generic"])
+        points = {name: generic - float(row[name]) for name in ("average_best", "biased_optimum", "optimum")}
+        percent = {f"{name}, percent": 100 * gain / generic for name, gain in points.items()}
+        rounded = {name: round(value, 3) for name, value in {**points, **percent}.items()}
+        gains[f"{row['family']}, {row['protocol'].split(', ')[1]}"] = rounded
+    return gains
+
+
+def _derive_halves() -> dict[str, dict[str, float]]:
+    derived = {}
+    for row in _read_csv(DOCS / "results" / "metatask" / "halves.csv"):
+        values = {}
+        for shots in ("few", "half"):
+            generic, gain = float(row[f"generic_{shots}"]), float(row[f"gain_{shots}"])
+            values |= {f"{shots}, percent": 100 * gain / generic, f"{shots}, error": generic - gain}
+        derived[f"{row['datasets']}, {row['recipe']}"] = {name: round(value, 3) for name, value in values.items()}
+    return derived
+
+
+def _add_seconds() -> dict[str, float]:
+    """Over experts; and per task and expert, with all its splits and training sizes."""
+    rows = _read_csv(DOCS / "results" / "metatask" / "experts.csv")
+    columns = ("errors", "features", "scores", "training")
+    seconds = {name: sum(float(row[f"seconds, {name}"] or 0) for row in rows) for name in columns}
+    tasks = len(_read_csv(DOCS / "results" / "metatask" / "tasks.csv"))
+    return {name: round(value, 1) for name, value in seconds.items()} | {
+        "errors of a task and expert": round(seconds["errors"] / len(rows) / tasks, 3)
+    }
+
+
+def _divide_speeds() -> dict[str, float]:
+    ratios = {}
+    for size in (112, 224):
+        speeds = json.loads((DOCS / "measured" / f"expert_speed_{size}.json").read_text())["images per second"]
+        ratios |= {f"{what}, {size} px": round(speeds[what] / speeds[f"bare {what}"], 3) for what in ("training", "features")}
+    return ratios
 
 
 if __name__ == "__main__":
