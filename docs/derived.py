@@ -39,6 +39,8 @@ def derive_all() -> dict:
         "experts for half of a domain, percent of the error and errors": _derive_halves(),
         "seconds of the meta-task of experts": _add_seconds(),
         "speed of experts relative to a plain loop": _divide_speeds(),
+        "copies found, mean over datasets": _average_copies(),
+        "ratio of optimum to closed form": _read_ratios(),
     }
 
 
@@ -67,7 +69,11 @@ def _correlate_within(path: Path, group: str) -> dict[str, float]:
     rows = defaultdict(list)
     for row in _read_csv(path):
         rows[row[group]].append((float(row["norm"]), float(row["error"])))
-    return {name: round(float(spearmanr(np.array(pairs)).statistic), 4) for name, pairs in rows.items()}
+    correlations = {}
+    for name, pairs in rows.items():
+        norms, errors = zip(*pairs, strict=True)
+        correlations[name] = round(float(spearmanr(norms, errors)[0]), 4)
+    return correlations
 
 
 def _summarise_toy() -> dict[str, dict[str, float]]:
@@ -119,8 +125,25 @@ def _divide_speeds() -> dict[str, float]:
     ratios = {}
     for size in (112, 224):
         speeds = json.loads((DOCS / "measured" / f"expert_speed_{size}.json").read_text())["images per second"]
-        ratios |= {f"{what}, {size} px": round(speeds[what] / speeds[f"bare {what}"], 3) for what in ("training", "features")}
+        ratios |= {
+            f"{what}, {size} px": round(speeds[what] / speeds[f"bare {what}"], 3) for what in ("training", "features")
+        }
     return ratios
+
+
+def _average_copies() -> dict[str, float]:
+    copies = json.loads((DOCS / "measured" / "report.json").read_text())["copies"]
+    kinds = ("recompressed", "resized", "mirrored", "brighter")
+    return {kind: round(float(np.mean([row[kind] for row in copies])), 4) for kind in kinds}
+
+
+def _read_ratios() -> dict[str, dict[str, float]]:
+    """Of the median filter, by probe and task."""
+    measured = json.loads((DOCS / "measured" / "robust.json").read_text())
+    return {
+        probe: {row["task"]: round(float(np.exp(row["median log ratio"])), 3) for row in measured[probe]["tasks"]}
+        for probe in ("resnet34", "tf_efficientnet_lite0")
+    }
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Every measured number of the README and the docs stands in a file that a command of the repository writes.
 
-A paragraph, list or table with numbers has a comment on the line before it, which names the files, and may keep of a file
-only the values whose description matches every pattern in brackets:
+A paragraph, list or table with numbers has a comment on the line before it, which names the files. Brackets keep only
+the values of a file whose description matches every pattern in them:
 
-    <!-- numbers: docs/measured/recommend.json[strategies; candidates=5] docs/properties/claims.csv;
+    <!-- numbers: docs/measured/recommend.json[/RMSE; candidates=5] docs/properties/claims.csv;
     command: python -m benchmarks.recommend (not measured: 0.05) -->
 
-The description of a value has its column or keys in the first line, as /strategies/RMSE, and then the rest of its row or
-record, a line `name=value` each; patterns are searched in it. A block whose numbers no file has says why: `<!-- no numbers: REASON -->`.
+The first line of a description is the column or the keys of the value, as /strategies/RMSE; the others are the rest of
+its row or record, as name=value. A block whose numbers no file has says why: `<!-- no numbers: REASON -->`.
 """
 
 import csv
@@ -16,27 +16,39 @@ import json
 import random
 import re
 import subprocess
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.documents import FENCE, PAGES, ROOT
+from tests.documents import FENCE, PAGES, ROOT, load_script
 from tests.failures import refuse
 
-CHECKED = [
-    "README.md",
-]
-# Pages that are not checked yet, and why.
-UNCHECKED: dict[str, str] = {}
+# Pages without measured results, and why the numbers there are none, or are compared elsewhere.
+UNCHECKED = {
+    "CHANGELOG.md": "says what changed, with the numbers of that day",
+    "CONTRIBUTING.md": "settings",
+    "RELEASING.md": "settings",
+    "SECURITY.md": "limits, which tests/hostile attacks",
+    "docs/reference/promises.md": "limits, which tests/hostile attacks",
+    "docs/results/selection/claims.md": "written by experiments.selection, beside its CSV",
+    "docs/results/selection/plan.md": "written before the results, and not to be changed",
+    "docs/results/selection/table1.md": "written by experiments.selection, beside its CSV",
+    "docs/results/selection/table2.md": "written by experiments.selection, beside its CSV",
+}
+CHECKED = [name for page in PAGES if (name := str(page.relative_to(ROOT))) not in UNCHECKED]
 
-COMMENT = re.compile(r"<!--\s*(?P<kind>numbers|no numbers|made by docs/tables\.py)(?:: (?P<text>.*?))?\s*-->\n", re.DOTALL)
-SOURCE = re.compile(r"([\w./-]+\.(?:csv|json|txt))(?:\[(.*?)\])?")
-# Code, links and addresses, whole identifiers, dates, versions, settings such as k = 3 and alpha 0.15, and Fig. 2.
-IGNORED = re.compile(
-    r"`[^`]*`|\]\([^)]*\)|\b\d{4}-\d\d-\d\d\b|\b(?:Python|torch|Apache|Fig\.|Table|recipe|splits?) \d[\d.]*|\b[kCNα] = \d[\d.]*"
+COMMENT = re.compile(
+    r"<!--\s*(?P<kind>numbers|no numbers|made by docs/tables\.py)(?:: (?P<text>.*?))?\s*-->\n", re.DOTALL
 )
-NUMBER = re.compile(r"(?<![\w.,/^-])(?P<sign>[+-]?)(?P<digits>\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)(?P<exponent>e-?\d+)?(?![\w^]|[.,]\d|-[a-zA-Z])")
+SOURCE = re.compile(r"([\w./-]+\.(?:csv|json|txt))(?:\[(.*?)\])?")
+# Code, links, dates, versions, Fig. 2, and settings such as k = 3.
+IGNORED = re.compile(
+    r"`[^`]*`|\]\([^)]*\)|\b\d{4}-\d\d-\d\d\b"
+    r"|\b(?:Python|torch|Apache|Fig\.|Table|recipe|splits?) \d[\d.]*|\b[kCNα] = \d[\d.]*"
+)
+NUMBER = re.compile(
+    r"(?<![\w.,/^-])(?P<sign>[+-]?)(?P<digits>\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)(?P<exponent>e-?\d+)?(?![\w^]|[.,]\d|-[a-zA-Z])"
+)
 UNIT = r"(?:%|percent|points|times|seconds|s\b|ms\b|MB\b|GB\b|images/s)"
 # A whole number is measured if a unit follows, also after others: 83 to 100%, 8.4 and 5%, 91 ± 2 points.
 HAS_UNIT = re.compile(rf"(?:(?: to | and | or |, | ± |-)[+-]?[\d.,]+\d?)*(?: ?{UNIT})")
@@ -70,14 +82,16 @@ class Block:
         return numbers
 
     def exempt(self) -> list[str]:
-        return " ".join(re.findall(r"\(not measured: (.*?)\)", self.comment, re.DOTALL)).split()
+        return [
+            word for found in re.findall(r"\(not measured: (.*?)\)", self.comment, re.DOTALL) for word in found.split()
+        ]
 
     def sources(self) -> list[tuple[str, str]]:
         return SOURCE.findall(self.comment.partition("command:")[0])
 
     def unknown(self, text: str | None = None) -> list[str]:
         """The numbers which no file rounds to."""
-        block = Block(self.place, self.text if text is None else text, self.kind, self.comment)
+        block = self if text is None else replace(self, text=text)
         values = sorted(value for name, pattern in self.sources() for value in read_values(name, pattern))
         scales = (1, 100) if re.search(r"%|percent|points", self.text) else (1,)
         return [
@@ -179,25 +193,60 @@ def test_every_line_with_a_number_has_its_files_or_a_reason(name):
     assert bare == []
 
 
-def test_every_page_is_checked_or_a_reason_is_given():
-    assert {*CHECKED, *UNCHECKED} == {str(page.relative_to(ROOT)) for page in PAGES}
-    assert all(len(block.comment) > 10 for block in BLOCKS if block.kind == "no numbers")
+def test_reasons_are_given_for_pages_that_exist():
+    assert [name for name in UNCHECKED if not (ROOT / name).exists()] == []
+    assert all(len(block.comment) >= 7 for block in BLOCKS if block.kind == "no numbers")
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only a checkout knows what is tracked")
 def test_files_named_are_in_the_repository():
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-    names = {name for block in MEASURED for name, _ in block.sources()}
-    assert [name for name in sorted(names) if not (name in listed if listed else (ROOT / name).exists())] == []
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    assert sorted({name for block in MEASURED for name, _ in block.sources()} - {*listed}) == []
+
+
+def test_derived_numbers_are_those_of_their_files():
+    derived = load_script("docs/derived.py")
+    assert json.loads(derived.FILE.read_text(encoding="utf-8")) == json.loads(json.dumps(derived.derive_all()))
 
 
 def test_a_changed_number_is_noticed():
-    """The files must not hold so many numbers that any will do: nine in ten changes of all blocks are noticed."""
+    """The files that a comment names must not hold so many numbers that any will do."""
     generator, noticed = random.Random(0), []
     for block in MEASURED:
-        numbers = [number for number in block.numbers() if number[0] not in block.exempt()]
-        for number in numbers:
+        for number in block.numbers():
             start, end = number.span("digits")
             digits = [str(generator.randrange(1, 10)) if digit.isdigit() else digit for digit in block.text[start:end]]
             changed = block.text[:start] + "".join(digits) + block.text[end:]
-            noticed.append(changed == block.text or bool(block.unknown(changed)))
-    assert sum(noticed) >= 0.9 * len(noticed)
+            if changed != block.text and number[0] not in block.exempt():
+                noticed.append(bool(block.unknown(changed)))
+    assert sum(noticed) >= 0.85 * len(noticed)
+
+
+SOURCE_TEXT = "docs/measured/derived.json[/(zoo|meta-task of experts)/(models|errors)$]"  # 1399, 5322; 94, 66740
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("1,399 models, 5,322 errors and 66,740, or 66,700", []),
+        ("1,398 models and 66,600 errors", ["1,398", "66,600"]),
+        ("94.0%, 93.5%, +94% and -94%", ["93.5", "-94"]),
+        ("8 models on 2026-11-16, `0.5`, [x](0.5), ResNet-34.5, k = 0.5, v1.2, and p = 0.5", ["0.5"]),
+        ("| a | 1 |\n|---|---|\n| 7.5 | 94 |\n| 8 | 95, of |\n| 9 | 96 experts |", ["95"]),
+        ("8.4 (not measured), 12 to 13%", ["12", "13"]),
+    ],
+)
+def test_numbers_are_found_and_compared_at_the_digits_shown(text, unknown):
+    comment = f"<!-- numbers: {SOURCE_TEXT} (not measured: 8.4) -->\n"
+    (block,) = read_blocks("x.md", f"{comment}{text}\n")
+    assert block.unknown() == unknown
+
+
+def test_blocks_end_at_an_empty_line_and_have_the_comment_before_them():
+    page = "One 0.5\n\n<!-- numbers: a.csv -->\n| 0.6 |\n| 0.7 |\n\nTwo 0.8\n<!-- no numbers: settings -->\n- 0.9\n"
+    page += "```sh\n0.1\n```\n"
+    blocks = [(block.kind, block.text.strip()) for block in read_blocks("x.md", page)]
+    assert blocks == [("", "One 0.5"), ("numbers", "| 0.6 |\n| 0.7 |"), ("", "Two 0.8"), ("no numbers", "- 0.9")]
+    refuse(AssertionError, "no text after it", read_blocks, "x.md", "<!-- numbers: a.csv -->\n\n0.5\n")
