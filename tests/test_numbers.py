@@ -7,7 +7,8 @@ the values of a file whose description matches every pattern in them:
     command: python -m benchmarks.recommend (not measured: 0.05) -->
 
 The first line of a description is the column or the keys of the value, as /strategies/RMSE; the others are the rest of
-its row or record, as name=value. A block whose numbers no file has says why: `<!-- no numbers: REASON -->`.
+its row or record, as name=value. `not measured` are settings, and `not kept` numbers of which only the text is left;
+a block of such numbers says why: `<!-- no numbers: REASON -->`.
 """
 
 import csv
@@ -83,7 +84,9 @@ class Block:
 
     def exempt(self) -> list[str]:
         return [
-            word for found in re.findall(r"\(not measured: (.*?)\)", self.comment, re.DOTALL) for word in found.split()
+            word
+            for found in re.findall(r"\(not (?:measured|kept): (.*?)\)", self.comment, re.DOTALL)
+            for word in found.split()
         ]
 
     def sources(self) -> list[tuple[str, str]]:
