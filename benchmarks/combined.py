@@ -118,8 +118,7 @@ def make_combined(kind: str = SYMMETRIC, score: str | None = None) -> Strategy:
 
 
 CANDIDATES = (
-    find_strategy(AVERAGE_BEST),
-    find_strategy(f"kernel {SYMMETRIC}"),
+    *(find_strategy(name) for name in (AVERAGE_BEST, "generic", "logme", f"kernel {SYMMETRIC}")),
     Strategy("low rank with distances", fit_low_rank),
     Strategy("ridge on three features", fit_ridge),
     Strategy("process without seen cells", fit_without_seen),
