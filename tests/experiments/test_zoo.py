@@ -93,8 +93,8 @@ def test_the_fit_goes_downhill_and_the_variances_of_the_package_are_at_the_botto
     zoo = load_zoo()
     before, gradient = room.weigh(zoo.posterior)
     again = replace(zoo, variances=room.fit_variances(zoo, zoo.variances, steps=5))
-    # At the bottom but for the 76 errors of a ResNet-34 that is not the published one, which were taken out since.
-    assert before - room.weigh(again.posterior)[0] < 1 and np.abs(gradient).max() < 5
+    # But for the noise of our own table, fitted with 76 more errors: of a ResNet-34 that is not the published one.
+    assert before - room.weigh(again.posterior)[0] < 1 and np.sort(np.abs(gradient))[-2:].tolist() < [5, 10]
 
 
 def test_lora_is_compared_with_all_weights_where_both_are_known(tmp_path):
