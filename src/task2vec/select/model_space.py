@@ -179,7 +179,7 @@ def _train(
     middle = log_tasks.mean(0)
 
     def convert(values: np.ndarray) -> Tensor:
-        """In float32, row by row: columns that numpy selects lie column by column, where adding takes four times as long."""
+        """In float32, row by row: columns that numpy selects lie column by column, and adding them takes longer."""
         return torch.from_numpy(np.ascontiguousarray(values, np.float32))
 
     tasks, first, added = convert(log_tasks - middle).exp(), convert(start - middle), convert(offsets)
