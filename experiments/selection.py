@@ -47,7 +47,7 @@ PAPERS = {
     "asymmetric": "asymmetric (the paper's, alpha 0.15)",
     "model space published": "model space (the paper's)",
 }
-NAMES = PAPERS | {"model space": "model space (ours)"}
+NAMES = PAPERS | {"model space": "model space (our weight decay)"}
 RESAMPLES = 10_000
 LEVEL = 0.05
 # Table 2: the paper's choice and ours, and what needs no probe.
