@@ -1,26 +1,23 @@
 """The comparisons of docs/results/selection/plan.md, as they were fixed before looking, with their tests and verdicts.
 
-Every comparison is made in each setting (family and training size), with one task or its whole dataset left out, in two
-spaces. Those with one task left out in the first space are the primary ones: beside their p stands Holm's. With
-`--against`, the same experts by another recipe are compared, and the verdicts that change with it.
-
-    python -m experiments.primary --bundle FILE --out DIR
+Every comparison is made in each setting (family and training size). Those with one task left out in the first space are
+the primary ones: beside their p stands Holm's. Secondary are those with its whole dataset left out in that space, and
+with one task left out in the second one. The same experts by another recipe can be compared, and the verdicts that
+change with it. `python -m experiments.selection --part primary` makes the evaluations and hands them on.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
-import typer
 
 import task2vec as t2v
 from experiments import report
-from experiments.proposals import KNOWN, SPACES, Setting, find_standard_error, measure_proposals
+from experiments.proposals import Proposals, find_standard_error
 from experiments.report import FAILS, HOLDS, Row
-from experiments.selection import LEAVES, format_setting, list_settings, list_spaces
-from task2vec import plots
+from experiments.settings import LEAVES, Setting, format_setting, list_leaves, list_settings, list_spaces
 from task2vec.experts import find_shots
 from task2vec.select import compare_paired
 
@@ -36,41 +33,34 @@ COMPARISONS = (
     ("rule, 3 measured", "average-best, 3 measured"),
     ("rule, 5 measured", "average-best, 5 measured"),
 )
+# What has to be evaluated for them.
+NAMES = tuple(dict.fromkeys(name for pair in COMPARISONS for name in pair if not name.endswith(" measured")))
 INCONCLUSIVE = "inconclusive"
 LEVEL = 0.05
 
 
-def list_comparisons(metatask: t2v.MetaTask) -> list[Row]:
+def list_compared(metatask: t2v.MetaTask) -> list[Setting]:
+    """The settings of the comparisons, the primary ones first."""
+    main, *others = list_spaces(metatask)
+    first = [Setting(main, leave, *each) for leave in list_leaves(metatask) for each in list_settings(metatask)]
+    return first + [Setting(space, "task", *each) for space in others[:1] for each in list_settings(metatask)]
+
+
+def list_comparisons(found: Mapping[Setting, tuple[t2v.Evaluation, Proposals]]) -> list[Row]:
     """All comparisons, the primary ones first, with Holm's p beside theirs."""
-    rows = []
-    for space in list_spaces(metatask)[:SPACES]:
-        for leave in LEAVES:
-            for family, shots in list_settings(metatask):
-                rows += compare_choices(metatask, space, family, shots, leave)
-                report.say(f"{space}: {format_setting(family, shots)}, {LEAVES[leave]}")
+    rows = [row for setting, pair in found.items() for row in compare_choices(setting, *pair)]
     primary = [row for row in rows if (row["space"], row["leave"]) == (rows[0]["space"], "task")]
     for row, p in zip(primary, adjust_holm([row["p"] for row in primary]), strict=True):
         row["p_holm"] = float(p)
     return rows
 
 
-def compare_choices(
-    metatask: t2v.MetaTask, space: str, family: str, shots: str, leave: Literal["task", "dataset"]
-) -> list[Row]:
+def compare_choices(setting: Setting, found: t2v.Evaluation, proposals: Proposals) -> list[Row]:
     """Every comparison in one setting: mean errors in percent, gaps in points, p over tasks and datasets, verdicts."""
-    probe, _, method = space.rpartition(" ")
-    pairs = [name for pair in COMPARISONS for name in pair]
-    names = [name for name in dict.fromkeys(pairs) if not name.endswith(" measured")]
-    where: Row = {"shots": shots, "probe": probe, "method": method, "family": family, "leave": leave}
-    found = t2v.evaluate(metatask, names, resamples=2, **where)  # its intervals are not used
-    # Strategies know the tasks of the family, or all others where its only dataset is left out; so do proposals.
-    is_alone = leave == "dataset" and len({task.dataset for task in metatask.tasks if task.family == family}) == 1
-    known = tuple(KNOWN)[is_alone]
-    proposals = measure_proposals(metatask, Setting(space, family, shots, leave, known))
-    if left_out := {name: why for name, why in found.left_out.items() if name in names}:
+    if left_out := [f"'{name}': {found.left_out[name]}" for name in NAMES if name in found.left_out]:
         raise t2v.errors.DataError(
-            f"the plan compares '{min(left_out)}', which '{metatask.name}' lacks the data for: "
-            f"{left_out[min(left_out)]}. A plan with holes would be another plan: use a meta-task with all of it"
+            f"the plan compares what this meta-task lacks the data for ({'; '.join(left_out)}). A plan with holes is "
+            "another plan: use a meta-task with all of it, or leave the part primary out"
         )
     assert proposals.tasks == found.tasks, "tasks with candidates on halves of the test images, and on all of them"
     errors = {name: outcome.errors for name, outcome in found.outcomes.items()}
@@ -79,9 +69,8 @@ def compare_choices(
     rows = []
     for number, (better, than) in enumerate(COMPARISONS, 1):
         gaps = 100 * (errors[better] - errors[than])
-        row: Row = {"comparison": number, "better": better, "than": than, "space": space, "family": family}
-        row |= {"shots": shots, "leave": leave, "tasks": len(gaps), "better_error": 100 * errors[better].mean()}
-        row |= {"than_error": 100 * errors[than].mean()}
+        row: Row = {"comparison": number, "better": better, "than": than, **asdict(setting), "tasks": len(gaps)}
+        row |= {"better_error": 100 * errors[better].mean(), "than_error": 100 * errors[than].mean()}
         rows.append(row | judge_gaps(gaps, np.array(found.datasets)))
     return rows
 
@@ -178,6 +167,12 @@ def _pick_models(metatask: t2v.MetaTask, names: Sequence[str]) -> t2v.MetaTask:
     return metatask.only(range(len(metatask.tasks)), [columns[name] for name in names])
 
 
+@functools.cache
+def load_other(bundle: Path | None, against: Path) -> t2v.MetaTask:
+    """The meta-task of the other recipe with the embeddings of the first: they are of the same tasks."""
+    return share_embeddings(report.load_bundle(bundle), report.load_bundle(against))
+
+
 def share_embeddings(metatask: t2v.MetaTask, other: t2v.MetaTask) -> t2v.MetaTask:
     """The other meta-task with the embeddings of the first: they are of the same tasks, whatever the recipe."""
     if _list_fingerprints(metatask) != _list_fingerprints(other):
@@ -194,10 +189,10 @@ def _list_fingerprints(metatask: t2v.MetaTask) -> list[str]:
 
 
 def list_changes(rows: Sequence[Row], others: Sequence[Row]) -> list[str]:
-    """The primary comparisons whose verdict the other recipe changes, in words."""
+    """The primary comparisons, of which `others` has no more, whose verdict the other recipe changes, in words."""
     texts = []
-    for row, other in zip(rows, others, strict=True):
-        if row["p_holm"] is not None and row["verdict"] != other["verdict"]:
+    for row, other in zip((row for row in rows if row["p_holm"] is not None), others, strict=True):
+        if row["verdict"] != other["verdict"]:
             setting = format_setting(row["family"], row["shots"])
             words = f"{row['better']} against {row['than']}, {setting}: {row['verdict']} {row['gap']:+.1f}"
             texts.append(f"{words}, by the other recipe {other['verdict']} {other['gap']:+.1f}")
@@ -217,30 +212,18 @@ def format_recipes(rows: Sequence[Row], changes: Sequence[str]) -> str:
     return f"{report.format_markdown(header, lines)}\n\n**Primary verdicts that change**\n\n{listed}"
 
 
-# --- command line ----------------------------------------------------------------------------------------------------
+# --- files -----------------------------------------------------------------------------------------------------------
 
 
-def primary(
-    out: Annotated[Path, typer.Option(help="Folder for the tables.")] = Path("task2vec-primary"),
-    bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: that of experts.")] = None,
-    against: Annotated[Path | None, typer.Option(help="A meta-task of the same experts by another recipe.")] = None,
-) -> None:
-    """The comparisons that were fixed before looking, with their verdicts."""
-    metatask, folder = report.load_bundle(bundle), plots.make_folder(out)
-    rows = list_comparisons(metatask)
+def make_primary(rows: Sequence[Row], folder: Path, note: str) -> str:
+    """The comparisons as CSV and in Markdown, which is returned."""
     report.write_rows(rows, folder / "primary.csv")
-    texts = [format_comparisons(rows)]
-    report.write_text(folder / "primary.md", texts[0])
-    if against is not None:
-        other = share_embeddings(metatask, report.load_bundle(against))
-        recipes = compare_recipes(metatask, other)
-        report.write_rows(recipes, folder / "recipes.csv")
-        texts.append(format_recipes(recipes, list_changes(rows, list_comparisons(other))))
-        report.write_text(folder / "recipes.md", texts[1])
-    report.print_claims([], [folder], *texts)
+    return report.write_text(folder / "primary.md", f"{format_comparisons(rows)}\n\n{note}".rstrip()).read_text()
 
 
-app = report.make_app(primary)
-
-if __name__ == "__main__":
-    app()
+def make_recipes(metatask: t2v.MetaTask, other: t2v.MetaTask, changes: Sequence[str], folder: Path, note: str) -> str:
+    """Two recipes side by side as CSV and in Markdown, which is returned."""
+    rows = compare_recipes(metatask, other)
+    report.write_rows(rows, folder / "recipes.csv")
+    text = format_recipes(rows, changes)
+    return report.write_text(folder / "recipes.md", f"{text}\n\n{note}".rstrip()).read_text()

@@ -10,24 +10,23 @@ it is judged on the other half; then the other way round. With all candidates me
 * rule: two of a portfolio that is weighted by similarity, one nearest expert, repeated (`propose`);
 * domain: the rule with distances of domain embeddings in the place of Task2Vec's.
 
-    python -m experiments.proposals --out docs/results/selection
+`python -m experiments.selection --part proposals` draws the tables and the figure.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
-import typer
 from scipy.special import expit
 
 import task2vec as t2v
 from experiments import report
 from experiments.figures import style_axes
 from experiments.report import Row
-from experiments.selection import LEAVES, format_setting, list_settings, list_spaces
-from experiments.selection_figures import SYMMETRIC, find_candidates
+from experiments.selection_figures import SYMMETRIC, find_candidates, keep_space
+from experiments.settings import LEAVES, Setting, format_setting, list_leaves, list_settings, list_spaces
 from task2vec import plots
 from task2vec.select import compare_paired, fit_effects, unbiased_optimum
 
@@ -165,14 +164,15 @@ def choose_width(errors: np.ndarray, between: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """The tasks of a family by one training size, in one space, with what is left out and what is known."""
+class ProposalSetting(Setting):
+    """A setting and the tasks whose errors are known."""
 
-    space: str
-    family: str
-    shots: str
-    leave: Literal["task", "dataset"]
     known: str
+
+    @property
+    def setting(self) -> Setting:
+        """That of strategies."""
+        return Setting(self.space, self.leave, self.family, self.shots)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,28 +190,32 @@ class Proposals:
     errors: Mapping[str, np.ndarray]
 
 
-def list_proposal_settings(metatask: t2v.MetaTask) -> list[Setting]:
+def list_proposal_settings(metatask: t2v.MetaTask) -> list[ProposalSetting]:
     """All settings; with its dataset left out, a family of one dataset has no known tasks of its own."""
     datasets = {task.family: {other.dataset for other in metatask.tasks if other.family == task.family}
                 for task in metatask.tasks}  # fmt: skip
     return [
-        Setting(space, family, shots, leave, known)
+        ProposalSetting(space, leave, family, shots, known)
         for space in list_spaces(metatask)[:SPACES]
-        for leave in LEAVES
+        for leave in list_leaves(metatask)
         for known in KNOWN
         for family, shots in list_settings(metatask)
         if (leave, known) != ("dataset", "family") or len(datasets[family]) > 1
     ]
 
 
-def measure_proposals(metatask: t2v.MetaTask, setting: Setting) -> Proposals:
+def find_usual(settings: Sequence[ProposalSetting]) -> dict[Setting, ProposalSetting]:
+    """By setting those that know what strategies do: the family, or all tasks if its only dataset is left out."""
+    return {each.setting: each for each in reversed(settings)}
+
+
+def measure_proposals(metatask: t2v.MetaTask, setting: ProposalSetting) -> Proposals:
     """The errors of what each order proposes, for all tasks of the family that have two candidates.
 
     The groups that are left out in turn are single tasks or datasets; all others are known.
     """
-    probe, _, method = setting.space.rpartition(" ")
     family = setting.family if setting.known == "family" else None
-    selected = metatask.select(setting.shots, probe=probe, method=method, family=family)
+    selected = keep_space(metatask, setting.space).select(setting.shots, family=family)
     if selected.halves is None:
         raise t2v.errors.DataError(
             f"the meta-task '{metatask.name}' has no errors on two halves of the test images (`halves`), so a model "
@@ -276,7 +280,7 @@ def judge_chosen(halves: np.ndarray, chosen: Sequence[np.ndarray]) -> np.ndarray
 # --- tables and the figure -------------------------------------------------------------------------------------------
 
 
-def list_rows(setting: Setting, proposals: Proposals) -> Iterator[Row]:
+def list_rows(setting: ProposalSetting, proposals: Proposals) -> Iterator[Row]:
     """Mean errors in percent, and gaps to average-best at the same number of models in points."""
     baseline = proposals.errors[AVERAGE_BEST]
     for order, errors in proposals.errors.items():
@@ -374,28 +378,10 @@ def draw_proposals(rows: Sequence[Row]) -> "Figure":
     return figure
 
 
-# --- command line ----------------------------------------------------------------------------------------------------
-
-
-def proposals(
-    out: Annotated[Path, typer.Option(help="Folder for the tables and the figure.")] = Path("task2vec-proposals"),
-    bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: that of experts.")] = None,
-) -> None:
-    """The error after k models measured, in four orders of proposals."""
-    metatask, folder = report.load_bundle(bundle), plots.make_folder(out)
-    rows: list[Row] = []
-    for setting in list_proposal_settings(metatask):
-        rows += list_rows(setting, measure_proposals(metatask, setting))
-        report.say(f"{setting.space}: {_name_setting(rows[-1])}, {LEAVES[setting.leave]}, {KNOWN[setting.known]}")
+def make_proposals(measured: Mapping[ProposalSetting, Proposals], folder: Path, note: str) -> str:
+    """The numbers as CSV and in Markdown, which is returned, and the figure of the first space."""
+    rows = [row for setting, proposals in measured.items() for row in list_rows(setting, proposals)]
     report.write_rows(rows, folder / "proposals.csv")
-    text = format_proposals(rows)
-    report.write_text(folder / "proposals.md", text)
     main = [row for row in rows if row["space"] == rows[0]["space"]]
     plots.save_picture(draw_proposals(main), folder / "proposals.png")
-    report.print_claims([], [folder], text)
-
-
-app = report.make_app(proposals)
-
-if __name__ == "__main__":
-    app()
+    return report.write_text(folder / "proposals.md", f"{format_proposals(rows)}\n\n{note}".rstrip()).read_text()

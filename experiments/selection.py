@@ -9,30 +9,35 @@ family, without domains, scores or curves: what cannot be made from it is left o
     python -m experiments.selection --out docs/results/selection
 """
 
-import math
 import multiprocessing
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 import task2vec as t2v
-from experiments import report
+from experiments import primary, proposals, report
 from experiments import selection_figures as figures
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
+from experiments.settings import (
+    LEAVES,
+    Setting,
+    describe_experts,
+    find_recipe,
+    format_setting,
+    list_leaves,
+    list_settings,
+    list_spaces,
+)
 from task2vec import plots
-from task2vec.experts import find_shots
 from task2vec.select import SCORE_NAMES, STRATEGIES, compare_paired, draw_weights, find_interval, find_strategy
 
-PARTS = ("norms", "violins", "matrix", "curves", "tables")
-# The paper's probe first; the offline one beside it. "torchvision:" and the like before a name do not count.
-FIRST_SPACES = ("resnet34 robust", "tf_efficientnet_lite0 robust")
+PARTS = ("norms", "violins", "matrix", "curves", "tables", "primary", "proposals")
 AVERAGE_BEST = "average_best"
 # The rows of the paper's Table 1 with its own settings, which are always there, and the names that tell them from ours.
 PAPERS = {
@@ -42,13 +47,12 @@ PAPERS = {
     "asymmetric": "asymmetric (the paper's, alpha 0.15)",
     "model space published": "model space (the paper's)",
 }
-NAMES = PAPERS | {"model space": "model space (ours)"}
+NAMES = PAPERS | {"model space": "model space (our weight decay)"}
 RESAMPLES = 10_000
 LEVEL = 0.05
 # Table 2: the paper's choice and ours, and what needs no probe.
 CHOICES, BASELINES = ("asymmetric", "combined"), ("chance", "generic", AVERAGE_BEST)
 ALL, LARGEST, _LARGEST_COUNT = "all tasks", "largest ten", 10
-LEAVES: dict[Literal["task", "dataset"], str] = {"task": "one task left out", "dataset": "its whole dataset left out"}
 # Our goals: percent over the unbiased optimum with half of the images, and with fewer; the intervals' coverage.
 GOAL, FEW_GOAL, NOMINAL, TOLERANCE = 2.0, 0.0, 90.0, 5.0
 COMBINED = ("combined", "combined + logme")
@@ -69,104 +73,62 @@ PAIRS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One evaluation: the tasks of a family by one training size, in one space, with what is left out."""
-
-    family: str
-    shots: str
-    leave: Literal["task", "dataset"]
-    space: str
-    strategies: tuple[str, ...]
-
-    @property
-    def setting(self) -> str:
-        """The tasks and their training size."""
-        return format_setting(self.family, self.shots)
-
-
-Evaluations = Mapping[Comparison, t2v.Evaluation]
-
-
-def format_setting(family: str, shots: str) -> str:
-    """A family, if tasks have one, by one training size.
-
-    Example:
-        >>> format_setting("taxa", "half"), format_setting("", "all"), format_setting("taxa", "5")
-        ('taxa, half of the images', 'all images', 'taxa, 5 per class')
-    """
-    words = {"half": "half of the images", "all": "all images"}.get(shots, shots)
-    return ", ".join(filter(None, [family, f"{shots} per class" if shots.isdigit() else words]))
-
-
-def list_settings(metatask: t2v.MetaTask) -> list[tuple[str, str]]:
-    """The families of a meta-task by its training sizes, the largest size first.
-
-    A size is that of a protocol; of several protocols with the same size, their keys stand for them.
-    """
-    sizes = list(map(find_shots, metatask.protocols))
-    names = [size if sizes.count(size) == 1 else key for size, key in zip(sizes, metatask.protocols, strict=True)]
-    order = sorted(range(len(names)), key=lambda at: -int(sizes[at]) if sizes[at].isdigit() else -math.inf)
-    families, counts = np.array([task.family for task in metatask.tasks]), np.isfinite(metatask.mean_errors()).sum(1)
-    return [
-        (family, names[at])
-        for family in dict.fromkeys(families.tolist())
-        for at in order
-        if np.count_nonzero(counts[families == family, at]) > 1
-    ]
-
-
-def list_spaces(metatask: t2v.MetaTask) -> list[str]:
-    """The probes and methods ("resnet34 robust") that tasks have distances by, the paper's first."""
-    names = dict.fromkeys([*metatask.distances, *metatask.embeddings])
-    if not names:
-        raise t2v.errors.DataError(
-            f"the meta-task '{metatask.name}' has no embeddings and no distances, so no expert can be chosen by them. "
-            "Give one with embeddings (--bundle)."
-        )
-
-    def rank(name: str) -> tuple[int, str]:
-        short = name.rpartition(":")[2]
-        return FIRST_SPACES.index(short) if short in FIRST_SPACES else len(FIRST_SPACES), name
-
-    return sorted(names, key=rank)
+Evaluations = Mapping[Setting, t2v.Evaluation]
 
 
 # --- evaluations -----------------------------------------------------------------------------------------------------
 
 
-def plan_comparisons(metatask: t2v.MetaTask, parts: Sequence[str], strategies: Sequence[str]) -> list[Comparison]:
-    """What the chosen parts need."""
+def plan_evaluations(
+    metatask: t2v.MetaTask, parts: Sequence[str], strategies: Sequence[str]
+) -> dict[Setting, tuple[str, ...]]:
+    """What the chosen parts need: the strategies of every setting, each of which is evaluated once."""
     main, *others = list_spaces(metatask)
-    settings = list_settings(metatask)
-    few = tuple(name for name in CHOICES if name in strategies)
-    if "tables" not in parts:
-        needs_choices = few and {"violins", "matrix"} & set(parts)
-        largest = [each for each in settings if each[1] == settings[0][1]]
-        return [Comparison(*each, "task", main, few) for each in largest if needs_choices]
-    # Without the only dataset nothing is left to learn from.
-    leaves = list(LEAVES)[: 1 if len(set(metatask.datasets)) == 1 else None]
-    found = [Comparison(*each, leave, main, tuple(strategies)) for each in settings for leave in leaves]
-    return found + [Comparison(*each, "task", space, few) for each in settings for space in others if few]
+    tasks = list_settings(metatask)
+    few = [name for name in CHOICES if name in strategies]
+    wanted: dict[Setting, dict[str, None]] = {}
+
+    def want(settings: Iterable[Setting], names: Iterable[str]) -> None:
+        for setting in settings:
+            wanted.setdefault(setting, {}).update(dict.fromkeys(names))
+
+    if "tables" in parts:
+        want((Setting(main, leave, *each) for leave in list_leaves(metatask) for each in tasks), strategies)
+    if "primary" in parts:
+        want(primary.list_compared(metatask), primary.NAMES)
+    if {"violins", "matrix"} & set(parts):
+        want((Setting(main, "task", *each) for each in tasks if each[1] == tasks[0][1]), few)
+    if "tables" in parts:
+        want((Setting(space, "task", *each) for space in others for each in tasks), few)
+    return {setting: tuple(names) for setting, names in wanted.items() if names}
 
 
-def run_comparisons(comparisons: Sequence[Comparison], bundle: Path | None, *, jobs: int) -> Evaluations:
-    """All evaluations, by so many processes; the slowest come first. The number of processes changes nothing."""
-    found: dict[Comparison, t2v.Evaluation] = {}
+# The file of a meta-task, and that of another one if it takes its embeddings from the first.
+Files = tuple[Path | None, Path | None]
+Place = tuple[Files, Setting]
+
+
+def run_all(work: Mapping[Place, tuple[str, ...]], *, jobs: int) -> dict[Place, Any]:
+    """An evaluation of strategies, or proposals, for each setting; the number of processes changes nothing."""
     if jobs == 1:
-        return {comparison: _evaluate(bundle, comparison) for comparison in comparisons}
+        return dict(zip(work, map(_measure, work.items()), strict=True))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the workers
+    found: dict[Place, Any] = {}
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for one, evaluation in zip(comparisons, pool.map(partial(_evaluate, bundle), comparisons), strict=True):
-            found[one] = evaluation
-            report.say(f"{one.setting}, {LEAVES[one.leave]}, {one.space} ({len(found)} of {len(comparisons)})")
+        for (key, names), each in zip(work.items(), pool.map(_measure, work.items()), strict=True):
+            found[key] = each
+            words = f"{key[1].words}, {LEAVES[key[1].leave]}, {key[1].space}"
+            report.say(f"{words}: {f'{len(names)} strategies' if names else 'proposals'} ({len(found)} of {len(work)})")
     return found
 
 
-def _evaluate(bundle: Path | None, one: Comparison) -> t2v.Evaluation:
-    metatask = figures.keep_space(report.load_bundle(bundle), one.space)
-    where: Row = {"shots": one.shots, "family": one.family, "leave": one.leave}
-    return t2v.evaluate(metatask, one.strategies, resamples=RESAMPLES, **where)
+def _measure(work: tuple[Place, tuple[str, ...]]) -> t2v.Evaluation | proposals.Proposals:
+    ((bundle, against), setting), strategies = work
+    metatask = report.load_bundle(bundle) if against is None else primary.load_other(bundle, against)
+    if isinstance(setting, proposals.ProposalSetting):
+        return proposals.measure_proposals(metatask, setting)
+    where: Row = {"shots": setting.shots, "family": setting.family, "leave": setting.leave}
+    return t2v.evaluate(figures.keep_space(metatask, setting.space), strategies, resamples=RESAMPLES, **where)
 
 
 def find_optimum(found: t2v.Evaluation, name: str) -> np.ndarray:
@@ -178,7 +140,7 @@ def find_optimum(found: t2v.Evaluation, name: str) -> np.ndarray:
 # --- Table 1: ways of choosing ---------------------------------------------------------------------------------------
 
 
-def make_table1(evaluations: Evaluations, main: str, folder: Path) -> list[Claim]:
+def make_table1(evaluations: Evaluations, main: str, folder: Path, note: str) -> list[Claim]:
     """The table as CSV with all numbers, in Markdown, and its choices as JSON."""
     own = {one: found for one, found in evaluations.items() if one.space == main}
     rows = [
@@ -187,7 +149,7 @@ def make_table1(evaluations: Evaluations, main: str, folder: Path) -> list[Claim
         for row in found.rows
     ]
     report.write_rows(rows, folder / "table1.csv")
-    report.write_text(folder / "table1.md", format_table1(own))
+    report.write_text(folder / "table1.md", f"{format_table1(own)} {note}".rstrip())
     described = [{"family": one.family, "shots": one.shots, **found.to_dict()} for one, found in own.items()]
     report.write_json(folder / "table1.json", {"space": main, "comparisons": described})
     return judge_table(own)
@@ -204,7 +166,7 @@ def format_table1(evaluations: Evaluations) -> str:
     pairs = [(found, outcome) for found in every for outcome in found.outcomes.values()]
     scored = {outcome.name for found, outcome in pairs if outcome.uses_scores and found.splits > 1}
     for leave, words in LEAVES.items():
-        own = {one.setting: found for one, found in evaluations.items() if one.leave == leave}
+        own = {one.words: found for one, found in evaluations.items() if one.leave == leave}
         if not own:
             continue
         rows = [{row["strategy"]: row for row in found.rows} for found in own.values()]
@@ -250,7 +212,7 @@ def judge_table(evaluations: Evaluations) -> list[Claim]:
         for one, found in evaluations.items():
             if one.leave == "task" and {better, worse} <= set(found.outcomes):
                 gaps = 100 * found.find_gaps(better, worse)
-                claims.append(_claim_gap("table 1", f"{one.setting}: {words}", gaps))
+                claims.append(_claim_gap("table 1", f"{one.words}: {words}", gaps))
     for name in COMBINED:
         for one, found in evaluations.items():
             if name in found.outcomes:
@@ -265,30 +227,30 @@ def _claim_gap(table: str, claim: str, gaps: np.ndarray) -> Claim:
     return Claim(table, claim, f"{gaps.mean():+.1f} points, p = {p:.2g}", verdict)
 
 
-def _judge_goals(name: str, one: Comparison, found: t2v.Evaluation) -> list[Claim]:
+def _judge_goals(name: str, one: Setting, found: t2v.Evaluation) -> list[Claim]:
     """The goals: near the optimum, better than all single strategies, intervals with their nominal coverage."""
     claims, outcome = [], found.outcomes[name]
     if one.leave == "task":
         increase = 100 * float(outcome.errors.sum() / np.sum(find_optimum(found, name)) - 1)
         goal = FEW_GOAL if one.shots.isdigit() else GOAL
-        words = f"{one.setting}: {name} is at most {goal:+g}% over the optimum"
+        words = f"{one.words}: {name} is at most {goal:+g}% over the optimum"
         claims.append(Claim("goal", words, f"{increase:+.1f}%", HOLDS if increase <= goal else FAILS))
         claims.append(_claim_best(name, one, found))
     elif AVERAGE_BEST in found.outcomes:
         gaps = 100 * found.find_gaps(name, AVERAGE_BEST)
         p = compare_paired(gaps)
-        words = f"{one.setting}: with its dataset left out, {name} is not worse than average-best beyond the noise"
+        words = f"{one.words}: with its dataset left out, {name} is not worse than average-best beyond the noise"
         verdict = FAILS if gaps.mean() > 0 and p < LEVEL else HOLDS
         claims.append(Claim("goal", words, f"{gaps.mean():+.1f} points, p = {p:.2g}", verdict))
     if outcome.covered is not None:
         rate = 100 * float(outcome.covered.mean())
         goal = f"intervals of {name} hold {NOMINAL:g} ± {TOLERANCE:g}% of the errors"
         verdict = HOLDS if abs(rate - NOMINAL) <= TOLERANCE else FAILS
-        claims.append(Claim("goal", f"{one.setting}, one {one.leave} left out: {goal}", f"{rate:.1f}%", verdict))
+        claims.append(Claim("goal", f"{one.words}, one {one.leave} left out: {goal}", f"{rate:.1f}%", verdict))
     return claims
 
 
-def _claim_best(chosen: str, one: Comparison, found: t2v.Evaluation) -> Claim:
+def _claim_best(chosen: str, one: Setting, found: t2v.Evaluation) -> Claim:
     """One strategy against the baselines and every single score, task by task."""
     names = [name for name in (AVERAGE_BEST, "generic", *SCORE_NAMES) if name in found.outcomes]
     gaps = {name: found.find_gaps(chosen, name) for name in names}
@@ -299,14 +261,14 @@ def _claim_best(chosen: str, one: Comparison, found: t2v.Evaluation) -> Claim:
     measured += f"; not surely: {', '.join(unsure)}" if unsure else ""
     measured += f"; worse than: {', '.join(map(format_strategy, behind))}" if behind else ""
     verdict = HOLDS if len(sure) == len(names) else FAILS if not sure else PARTLY
-    words = f"{one.setting}: {chosen} is better than average-best, generic and every single score"
+    words = f"{one.words}: {chosen} is better than average-best, generic and every single score"
     return Claim("goal", words, measured, verdict)
 
 
 # --- Table 2: the choice of the probe --------------------------------------------------------------------------------
 
 
-def make_table2(evaluations: Evaluations, metatask: t2v.MetaTask, folder: Path) -> list[Claim]:
+def make_table2(evaluations: Evaluations, metatask: t2v.MetaTask, folder: Path, caption: str) -> list[Claim]:
     """The table as CSV and in Markdown: all tasks and the ten with the most images."""
     images = {task.name: task.images for task in metatask.tasks}
     rows: list[Row] = []
@@ -340,7 +302,7 @@ def make_table2(evaluations: Evaluations, metatask: t2v.MetaTask, folder: Path) 
     note = "Error over the optimum in percent with a 95% bootstrap interval over tasks; leave-one-task-out."
     if any(found.optimum is None for found in evaluations.values()):
         note += f" {SMALLEST}"
-    report.write_text(folder / "table2.md", f"{report.format_markdown(header, lines)}\n\n{note}")
+    report.write_text(folder / "table2.md", f"{report.format_markdown(header, lines)}\n\n{note} {caption}".rstrip())
     return claims
 
 
@@ -380,19 +342,44 @@ def selection(
         list[str] | None,
         typer.Option(help="Table 1: only these beside the paper's; default: all that measure nothing."),
     ] = None,
+    against: Annotated[Path | None, typer.Option(help="The same experts by another recipe, for `primary`.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
 ) -> None:
     """All tables and figures about choosing an expert."""
     metatask, folder = report.load_bundle(bundle), plots.make_folder(out)
-    usual = [name for name, one in STRATEGIES.items() if not one.measures]
-    chosen = [find_strategy(name).name for name in strategy or usual]  # an unknown one is refused at once
-    names = list(dict.fromkeys([*PAPERS, *chosen]))
+    cheap = [name for name, one in STRATEGIES.items() if not one.measures]
+    chosen = [find_strategy(name).name for name in strategy or cheap]  # an unknown one is refused at once
+    names = list(dict.fromkeys([*PAPERS, AVERAGE_BEST, *chosen]))
     parts = part or list(PARTS)
     if unknown := [each for each in parts if each not in PARTS]:
         raise t2v.errors.UsageError(f"--part {unknown[0]} is unknown. Choose among: {', '.join(PARTS)}")
-    comparisons = plan_comparisons(metatask, parts, names)
-    evaluations = run_comparisons(comparisons, bundle, jobs=jobs or os.cpu_count() or 1)
-    spaces, settings = list_spaces(metatask), list_settings(metatask)
+    if metatask.halves is None and {"primary", "proposals"} & set(parts):
+        report.say("primary comparisons and proposals are missing: no errors on halves of the test images are known")
+        parts = [each for each in parts if each not in ("primary", "proposals")]
+    if against is not None and "primary" not in parts:
+        raise t2v.errors.UsageError(
+            "--against compares two recipes by the primary comparisons, which are not made here. Add --part primary, "
+            "and give a meta-task with errors on two halves of the test images"
+        )
+    spaces, settings, note = list_spaces(metatask), list_settings(metatask), describe_experts(metatask)
+    planned = plan_evaluations(metatask, parts, names)
+    every = proposals.list_proposal_settings(metatask)
+    usual = proposals.find_usual(every)
+    compared = primary.list_compared(metatask) if "primary" in parts else []
+    proposed = every if "proposals" in parts else [usual[each] for each in compared]
+    files: Files = (bundle, None)
+    work: dict[Place, tuple[str, ...]] = {(files, each): planned[each] for each in planned}
+    work |= {(files, each): () for each in proposed}
+    again = compared[: len(settings)] if against is not None else []  # the primary ones
+    for each in again:
+        work |= {((bundle, against), each): primary.NAMES, ((bundle, against), usual[each]): ()}
+    other = None if against is None else primary.load_other(bundle, against)  # one of other tasks is refused at once
+    found = run_all(work, jobs=jobs or os.cpu_count() or 1)
+    evaluations = {each: found[files, each] for each in planned}
+
+    def compare(files: Files, settings: Sequence[Setting]) -> list[Row]:
+        return primary.list_comparisons({each: (found[files, each], found[files, usual[each]]) for each in settings})
+
     claims: list[Claim] = []
     if "norms" in parts:
         rows = [row for each in settings for row in figures.list_norms(metatask, *each, spaces)]
@@ -406,11 +393,24 @@ def selection(
             claims += make(selected.only(rows), found, family or "tasks", folder)
     if "curves" in parts:
         claims += figures.make_curves(metatask, settings[0][1], spaces[0], folder)
+    texts = []
     if "tables" in parts:
-        claims += make_table1(evaluations, spaces[0], folder) + make_table2(evaluations, metatask, folder)
-        report.write_claims(claims, folder, P_NOTE)
-        print((folder / "table1.md").read_text(), (folder / "table2.md").read_text(), sep="\n")
-    report.print_claims(claims, [folder], P_NOTE)
+        claims += make_table1(evaluations, spaces[0], folder, note) + make_table2(evaluations, metatask, folder, note)
+        texts += [(folder / f"table{number}.md").read_text() for number in (1, 2)]
+    if "proposals" in parts:
+        texts.append(proposals.make_proposals({each: found[files, each] for each in every}, folder, note))
+    if "primary" in parts:
+        rows = compare(files, compared)
+        texts.append(primary.make_primary(rows, folder, note))
+        if other is not None:
+            changes = primary.list_changes(rows, compare((bundle, against), again))
+            texts.append(primary.make_recipes(metatask, other, changes, folder, note))
+    if recipe := find_recipe(metatask):
+        claims = [replace(claim, verdict=f"{claim.verdict} (experts by {recipe})") for claim in claims]
+    if "tables" in parts:
+        report.write_claims(claims, folder, P_NOTE, *filter(None, [note]))
+    print(*texts, sep="\n\n")
+    report.print_claims(claims, [folder], P_NOTE, note)
 
 
 app = report.make_app(selection)

@@ -22,8 +22,8 @@ import task2vec as t2v
 from experiments import report
 from experiments.figures import style_axes
 from experiments.report import MIN_TASKS, Row
-from experiments.selection import list_settings, list_spaces
 from experiments.selection_figures import SYMMETRIC, shorten_name
+from experiments.settings import list_settings, list_spaces
 from task2vec import plots
 
 if TYPE_CHECKING:

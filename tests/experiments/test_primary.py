@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import task2vec as t2v
-from experiments import primary
+from experiments import primary, selection
 from experiments.report import load_bundle
+from experiments.settings import Setting
 from tests.experiments.material import ROOT, read_csv, run
 
 SPACE = "resnet34 robust"
@@ -58,13 +59,17 @@ def test_holm():
 def test_all_at_once_against_another_recipe(world, tmp_path, monkeypatch):
     pairs = (("asymmetric", "generic"), ("rule, 3 measured", "average-best, 3 measured"))
     monkeypatch.setattr(primary, "COMPARISONS", pairs)
+    monkeypatch.setattr(primary, "NAMES", ("asymmetric", "generic"))
     worse = np.clip(world.errors + np.where(np.arange(10) < 2, 0, 0.1)[:, None, None], 0, 1)  # experts, not networks
     names = ("embeddings", "distances", "trivial_distances", "norms", "domains")  # those of the first are taken
     bundles = [
         each.save(tmp_path / name)
         for name, each in (("a", world), ("b", replace(world, errors=worse, **{name: {} for name in names})))
     ]
-    result = run(primary.app, "--bundle", bundles[0], "--against", bundles[1], "--out", tmp_path / "out")
+    where = ("--bundle", bundles[0], "--against", bundles[1], "--out", tmp_path / "out", "--jobs", 1)
+    result = run(selection.app, *where, "--part", "primary")
+    assert {path.stem for path in (tmp_path / "out").iterdir()} == {"primary", "recipes"}
+    assert (tmp_path / "out" / "primary.md").read_text().count("Experts by fast-1.") == 1
     assert "one task left out (primary)" in result.stdout and "(secondary)" in result.stdout
     assert "asymmetric against generic, taxa, half of the images: " in result.stdout
     rows = read_csv(tmp_path / "out" / "primary.csv")
@@ -86,5 +91,8 @@ def test_all_at_once_against_another_recipe(world, tmp_path, monkeypatch):
 def test_what_cannot_be_compared_is_refused(world):
     with pytest.raises(t2v.errors.UsageError, match="built by the same plan"):
         primary.share_embeddings(world, world.only(range(5)))
+    found = t2v.evaluate(replace(world, embeddings={}, distances={}), ["asymmetric", "generic"], family="taxa")
+    with pytest.raises(t2v.errors.DataError, match="lacks the data for \\('asymmetric': no symmetric distance"):
+        primary.compare_choices(Setting(SPACE, "task", "taxa", "half"), found, None)
     with pytest.raises(t2v.errors.UsageError, match="have 0 experts of the same name"):
         primary.compare_recipes(world, world.only(range(15), [0, 1]))

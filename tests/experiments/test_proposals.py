@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import task2vec as t2v
-from experiments import proposals
+from experiments import proposals, selection
 from experiments.proposals import choose_width, fill_errors, judge_chosen, order_portfolio, propose, weigh_tasks
 from experiments.report import load_bundle
 from tests.experiments.material import read_csv, run
@@ -148,7 +148,8 @@ def world():
 @pytest.fixture(scope="module")
 def made(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("proposals")
-    result = run(proposals.app, "--bundle", world.save(folder / "small.safetensors"), "--out", folder / "out")
+    where = ("--bundle", world.save(folder / "small.safetensors"), "--out", folder / "out", "--jobs", 1)
+    result = run(selection.app, *where, "--part", "proposals")
     return folder / "out", result
 
 
@@ -195,10 +196,16 @@ def test_the_task_that_is_left_out_does_not_matter_for_its_order(world):
         assert allowed[found[0][name]].all()
 
 
-def test_halves_are_needed(world, tmp_path):
-    bundle = replace(world, halves=None).save(tmp_path / "whole.safetensors")
-    result = run(proposals.app, "--bundle", bundle, "--out", tmp_path, code=3)
-    assert "no errors on two halves" in result.stderr
+def test_halves_are_needed(world):
+    with pytest.raises(t2v.errors.DataError, match="no errors on two halves"):
+        proposals.measure_proposals(replace(world, halves=None), proposals.list_proposal_settings(world)[0])
+
+
+def test_comparisons_take_the_proposals_that_know_what_strategies_know(world):
+    usual = proposals.find_usual(proposals.list_proposal_settings(world))
+    alone = [(each.family, each.leave) for each in usual.values() if each.known == "all"]
+    assert alone == [("labels", "dataset")] * 2 and len(usual) == 8
+    assert all(each.setting == setting for setting, each in usual.items())
 
 
 @pytest.mark.parametrize(
@@ -212,7 +219,7 @@ def test_halves_are_needed(world, tmp_path):
 )
 def test_the_table_that_the_rule_was_chosen_by_comes_out(family, shots, average_best, rule):
     """Experts by the recipe `fast-1`, after 1, 2, 4 and 8 models; of the rule, widths were not described in full."""
-    setting = proposals.Setting(SPACE, family, shots, "task", "family")
+    setting = proposals.ProposalSetting(SPACE, "task", family, shots, "family")
     errors = proposals.measure_proposals(load_bundle(None), setting).errors
     found = {name: 100 * each.mean(1)[[0, 1, 3, 7]] for name, each in errors.items() if name != "all"}
     assert found["average-best"] == pytest.approx(average_best, abs=0.06)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import task2vec as t2v
-from experiments import selection
+from experiments import primary, selection
 from experiments import selection_figures as figures
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, load_bundle, write_rows
-from experiments.selection import Comparison
+from experiments.settings import Setting, describe_experts, find_recipe
 from task2vec.embedding import Embedding
 from task2vec.experts import ModelInfo, TaskInfo
 from task2vec.probe import FilterLayer
@@ -36,7 +36,8 @@ def made(world, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "RESAMPLES", 200)
         patch.setattr("experiments.report._RESAMPLES", 200)
-        result = run(selection.app, "--bundle", bundle, "--out", folder / "out", *FEW)
+        parts = [word for part in selection.PARTS[:5] for word in ("--part", part)]
+        result = run(selection.app, "--bundle", bundle, "--out", folder / "out", *FEW, *parts)
     return folder / "out", result
 
 
@@ -50,8 +51,14 @@ def test_all_of_them_at_once(made):
     assert "| kernel" not in result.stdout
     for row in selection.PAPERS.values():  # the paper's are there, whatever was asked for
         assert f"| {row} |" in result.stdout
-    assert "| model space (ours) |" not in result.stdout and "two-sided" in (folder / "table1.md").read_text()
+    assert (
+        "| model space (our weight decay) |" not in result.stdout and "two-sided" in (folder / "table1.md").read_text()
+    )
     assert (folder / "claims.md").read_text().count("two-sided") == 1
+    for name in ("claims.md", "table1.md", "table2.md"):
+        note = (folder / name).read_text().rsplit("Experts by fast-1. ", 1)[1]
+        assert note.startswith("The resnet34 that they were fine-tuned from is no library's: the body of a published")
+    assert all(row["verdict"].endswith(" (experts by fast-1)") for row in read_csv(folder / "claims.csv"))
 
 
 def test_table_1_has_every_setting_and_its_dataset_left_out(made, world):
@@ -127,8 +134,9 @@ def test_curves_that_are_missing_are_reported(world, tmp_path):
         ("--bundle", tmp_path / "else", 3, "not a meta-task"),
         ("--strategy", "luck", 2, "no strategy called 'luck'"),
         ("--part", "pie", 2, "--part pie is unknown"),
+        ("--against", tmp_path / "else", 2, "Add --part primary"),
     ):
-        assert words in run(selection.app, option, value, "--out", tmp_path, code=code).stderr
+        assert words in run(selection.app, option, value, "--out", tmp_path, "--part", "norms", code=code).stderr
 
 
 def make_published():
@@ -159,7 +167,7 @@ def test_a_meta_task_of_one_split_with_other_probes_and_without_all_else(tmp_pat
     metatask = make_published()
     bundle, out = metatask.save(tmp_path / "owner.safetensors"), tmp_path / "out"
     result = run(selection.app, "--bundle", bundle, "--out", out, "--jobs", 1)
-    assert "curves are missing" in result.stderr
+    assert "curves are missing" in result.stderr and "primary comparisons and proposals are missing" in result.stderr
     assert {file.stem for file in out.glob("*.png")} == {"norms", "violins_tasks", "matrix_tasks"}
     text = (out / "table1.md").read_text()
     errors = np.where(metatask.is_candidate, metatask.mean, np.inf)
@@ -203,6 +211,26 @@ def test_settings_of_any_protocols_and_the_papers_probe_first(world):
         selection.list_spaces(bare)
 
 
+def test_verdicts_name_the_recipe_that_all_candidates_share(world):
+    assert find_recipe(world) == "fast-1"  # the last one repeats another by achille2019
+    models = [replace(model, recipe="fast") if model.name == "dogs half A" else model for model in world.models]
+    assert find_recipe(replace(world, models=tuple(models))) == ""
+    assert describe_experts(make_published()) == ""
+
+
+def test_every_setting_is_evaluated_once_for_all_parts(world):
+    planned = selection.plan_evaluations(world, selection.PARTS, ["average_best", "combined", "asymmetric"])
+    main, second = (f"{probe} robust" for probe in ("resnet34", "tf_efficientnet_lite0"))
+    assert planned[Setting(main, "dataset", "taxa", "5")] == (
+        *("average_best", "combined", "asymmetric"), "symmetric", "generic", "model space published"
+    )  # fmt: skip
+    assert set(planned[Setting(second, "task", "taxa", "5")]) == {*primary.NAMES, "combined"}
+    assert {setting.leave for setting in planned if setting.space == second} == {"task"}
+    alone = selection.plan_evaluations(world, ["primary"], ["combined"])
+    assert list(alone) == primary.list_compared(world) and set(alone.values()) == {primary.NAMES}
+    assert selection.plan_evaluations(world, ["norms", "curves", "proposals"], ["combined"]) == {}
+
+
 def judge(*, leave="task", optimum=0.2, **errors):
     outcomes = {name: SimpleNamespace(errors=each, covered=None) for name, each in errors.items()}
     if "combined" in outcomes:
@@ -213,7 +241,7 @@ def judge(*, leave="task", optimum=0.2, **errors):
         find_references=lambda name: references,
         find_gaps=lambda name, other: outcomes[name].errors - outcomes[other].errors,
     )
-    return selection.judge_table({Comparison("taxa", "half", leave, "s", ()): evaluation})
+    return selection.judge_table({Setting("s", leave, "taxa", "half"): evaluation})
 
 
 def test_verdicts_of_table_1():
@@ -245,5 +273,7 @@ def test_the_committed_figures_of_the_meta_task_of_experts_come_out_again(tmp_pa
     selected = metatask.select("half", probe="resnet34", method="robust", family="labels")
     outcome = t2v.evaluate(metatask, ["asymmetric"], shots="half", probe="resnet34", method="robust", family="labels")
     claim = figures.make_matrix(selected, outcome, "labels", tmp_path)[0]
-    assert f"{claim.claim} | {claim.measured} | {claim.verdict}" in (folder / "claims.md").read_text()
+    assert (
+        f"{claim.claim} | {claim.measured} | {claim.verdict} (experts by fast-1)" in (folder / "claims.md").read_text()
+    )
     assert (tmp_path / "matrix_labels.csv").read_text() == (folder / "matrix_labels.csv").read_text()

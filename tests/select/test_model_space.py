@@ -10,7 +10,7 @@ import torch
 from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError
 from task2vec.select import fit_model_space, model_space
-from task2vec.select.model_space import _cross_entropy, _finish, _Sums, make_labels
+from task2vec.select.model_space import _cross_entropy, _finish, _make_room, _Sums, make_labels
 from task2vec.select.strategies import fit_asymmetric
 from tests.failures import refuse
 from tests.oracles.selection import slow_loss, slow_symmetric
@@ -18,7 +18,7 @@ from tests.select.material import make_metatask
 
 
 def measure(tasks, places):
-    return _finish(*_Sums.apply(tasks, places), places.shape[1])
+    return _finish(*_Sums.apply(tasks, places, _make_room(tasks)), places.shape[1])
 
 
 def test_loss_and_gradient_are_those_of_the_slow_formula():

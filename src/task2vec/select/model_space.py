@@ -34,7 +34,7 @@ the distance of the source task from a task is on all filters more than on these
 the ranking is that of the asymmetric distance.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +48,7 @@ from task2vec.select.strategies import Prediction, find_errors, order_on_average
 
 # The paper's: of the soft labels, of Adam, of b per step and learning rate.
 _SHARPNESS, _LEARNING_RATE, _WEIGHT_DECAY = 20.0, 0.05, 5e-4
-# Numbers of a block that a processor's cache holds: whole arrays take 1.4 times the time.
+# Numbers of a block that a processor's cache holds.
 _BLOCK = 1 << 17
 
 
@@ -177,17 +177,20 @@ def _train(
         optimiser: Adam, with weight decay in the gradient, or AdamW, with decoupled one.
     """
     middle = log_tasks.mean(0)
-    tasks = torch.from_numpy(log_tasks - middle).float().exp()
-    first = torch.from_numpy(start - middle).float()
-    trivial = None if trivials is None else torch.from_numpy(trivials - middle).float()
-    added = torch.from_numpy(np.ascontiguousarray(offsets)).float()
+
+    def convert(values: np.ndarray) -> Tensor:
+        """In float32, row by row: columns that numpy selects lie column by column, and adding them takes longer."""
+        return torch.from_numpy(np.ascontiguousarray(values, np.float32))
+
+    tasks, first, added = convert(log_tasks - middle).exp(), convert(start - middle), convert(offsets)
+    trivial = None if trivials is None else convert(trivials - middle)
     labels = torch.from_numpy(make_labels(errors)).float()
     counted = torch.from_numpy(np.isfinite(errors))
-    bias = torch.zeros_like(first, requires_grad=True)
+    bias, room = torch.zeros_like(first, requires_grad=True), _make_room(tasks)
 
     def find_distances() -> Tensor:
         places = first + bias
-        distances = _finish(*_Sums.apply(tasks, places), places.shape[1]) + added  # type: ignore[misc]
+        distances = _finish(*_Sums.apply(tasks, places, room), places.shape[1]) + added  # type: ignore[misc]
         if trivial is None:
             return distances
         q = torch.sigmoid(trivial - places)  # the smaller share: sums of the larger one would cancel
@@ -231,40 +234,48 @@ def _cross_entropy(distances: Tensor, labels: Tensor, counted: Tensor, gamma: Te
 class _Sums(torch.autograd.Function):
     """Sums of q = m / (m + t) and of q^2 of all pairs of tasks and models, (T, M) each: what the distance needs.
 
-    With d q / d log m = q (1 - q) the gradient of a loss with slopes A and B by the two sums is the sum over tasks of
-    (A + 2 B q) q (1 - q), so that an epoch is a dozen plain operations on blocks in the cache, and no exponential.
-    `task2vec.distance` has the same formula without a gradient.
+    With d q / d log m = q (1 - q) = r the gradient of a loss with slopes A and B by the two sums is the sum over tasks
+    of A r + 2 B q r, two matrix products, so that an epoch is ten plain operations on blocks in the cache, and no
+    exponential. Shares are computed again on the way back, for all of them would not stay in the cache. `room` is used
+    again in all epochs: the first use of new memory takes more time than what is computed there. `task2vec.distance`
+    has the same formula without a gradient.
     """
 
     @staticmethod
-    def forward(ctx, tasks: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """The sums; q is kept for the way back."""
-        models, kept = places.exp()[:, None], places.new_empty(len(places), *tasks.shape)
-        sums = places.new_empty(2, len(places), len(tasks))
-        for some in _cut(kept):
-            q = torch.add(models[some], tasks, out=kept[some])
-            torch.div(models[some], q, out=q)
+    def forward(ctx, tasks: Tensor, places: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """The sums."""
+        models, sums = places.exp()[:, None], places.new_empty(2, len(places), len(tasks))
+        for some, q, _ in _share(models, tasks, room):
             torch.sum(q, -1, out=sums[0, some])
-            torch.sum(q.square(), -1, out=sums[1, some])
-        ctx.save_for_backward(kept)
-        return sums[0].T, sums[1].T
+            torch.linalg.vector_norm(q, dim=-1, out=sums[1, some])
+        ctx.save_for_backward(models, tasks, room)
+        return sums[0].T, sums[1].square().T
 
     @staticmethod
-    def backward(ctx, ds: Tensor, dv: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+    def backward(ctx, ds: Tensor, dv: Tensor) -> tuple[None, Tensor, None]:  # type: ignore[override]
         """What a shift of each model's logarithms does."""
-        (kept,) = ctx.saved_tensors
-        a, b = ds.T[..., None], 2 * dv.T[..., None]
-        found = kept.new_empty(len(kept), kept.shape[2])
-        for some in _cut(kept):
-            slope = kept[some] * -b[some]
-            slope.add_((b - a)[some]).mul_(kept[some]).add_(a[some]).mul_(kept[some])
-            torch.sum(slope, 1, out=found[some])
-        return None, found
+        models, tasks, room = ctx.saved_tensors
+        a, b = (slopes.T[:, None].contiguous() for slopes in (ds, 2 * dv))
+        found = torch.empty_like(models)
+        for some, q, spare in _share(models, tasks, room):
+            r = torch.addcmul(q, q, q, value=-1, out=spare)
+            torch.bmm(a[some], r, out=found[some])
+            torch.baddbmm(found[some], b[some], q.mul_(r), out=found[some])
+        return None, found[:, 0], None
 
 
-def _cut(kept: Tensor) -> list[slice]:
-    step = max(1, _BLOCK * len(kept) // kept.numel())
-    return [slice(start, min(start + step, len(kept))) for start in range(0, len(kept), step)]
+def _make_room(tasks: Tensor) -> Tensor:
+    """(2, models, T, F) for what `_Sums` computes of as many models as the cache holds."""
+    return tasks.new_empty(2, max(1, _BLOCK // tasks.numel()), *tasks.shape)
+
+
+def _share(models: Tensor, tasks: Tensor, room: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Some models, their q with all tasks, and room for as much; the next ones are in the same place."""
+    for start in range(0, len(models), room.shape[1]):
+        some = slice(start, min(start + room.shape[1], len(models)))
+        q, spare = room[:, : some.stop - start]
+        torch.add(models[some], tasks, out=q)
+        yield some, torch.div(models[some], q, out=q), spare
 
 
 def _finish(s: Tensor, v: Tensor, count: int) -> Tensor:
