@@ -191,7 +191,6 @@ class Studio:
         tasks = self.plan.tasks
         about = {name: getattr(expert, name) for name in ("name", "kind", "network", "seed", "is_repeat")}
         about |= {"recipe": "" if trained is None else trained.metadata["recipe"]["name"]}
-        about |= {"weights_origin": ORIGINS.get(expert.network, "")}
         if expert.source is not None:
             source, dataset = expert.source.task, expert.source.dataset
             about |= {"source_task": source.name, "source_fingerprint": source.fingerprint, "source_dataset": dataset}
@@ -313,7 +312,10 @@ class Studio:
         return t2v.MetaTask(
             plan.name,
             tuple(map(describe, plan.tasks)),
-            tuple(experts.ModelInfo(**table["info"]) for table in ordered),
+            tuple(
+                experts.ModelInfo(**table["info"], weights_origin=ORIGINS.get(table["info"]["network"], ""))
+                for table in ordered
+            ),
             tuple(keys),
             plan.seeds,
             *np.moveaxis(cells[..., 1:4], -1, 0),
