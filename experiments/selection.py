@@ -374,11 +374,13 @@ def selection(
     for each in again:
         work |= {((bundle, against), each): primary.NAMES, ((bundle, against), usual[each]): ()}
     other = None if against is None else primary.load_other(bundle, against)  # one of other tasks is refused at once
-    found = run_all(work, jobs=jobs or os.cpu_count() or 1)
-    evaluations = {each: found[files, each] for each in planned}
+    results = run_all(work, jobs=jobs or os.cpu_count() or 1)
+    evaluations = {each: results[files, each] for each in planned}
 
     def compare(files: Files, settings: Sequence[Setting]) -> list[Row]:
-        return primary.list_comparisons({each: (found[files, each], found[files, usual[each]]) for each in settings})
+        return primary.list_comparisons(
+            {each: (results[files, each], results[files, usual[each]]) for each in settings}
+        )
 
     claims: list[Claim] = []
     if "norms" in parts:
@@ -398,7 +400,7 @@ def selection(
         claims += make_table1(evaluations, spaces[0], folder, note) + make_table2(evaluations, metatask, folder, note)
         texts += [(folder / f"table{number}.md").read_text() for number in (1, 2)]
     if "proposals" in parts:
-        texts.append(proposals.make_proposals({each: found[files, each] for each in every}, folder, note))
+        texts.append(proposals.make_proposals({each: results[files, each] for each in every}, folder, note))
     if "primary" in parts:
         rows = compare(files, compared)
         texts.append(primary.make_primary(rows, folder, note))

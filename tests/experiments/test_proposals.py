@@ -149,13 +149,15 @@ def world():
 def made(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("proposals")
     where = ("--bundle", world.save(folder / "small.safetensors"), "--out", folder / "out", "--jobs", 1)
-    result = run(selection.app, *where, "--part", "proposals")
+    result = run(selection.app, *where, "--part", "proposals", "--part", "violins")
     return folder / "out", result
 
 
 def test_tables_and_figure(made):
     folder, result = made
-    assert {path.name for path in folder.iterdir()} == {"proposals.csv", "proposals.md", "proposals.png"}
+    assert {path.name for path in folder.iterdir() if path.stem == "proposals"} == {
+        *("proposals.csv", "proposals.md", "proposals.png")
+    }
     assert "| taxa, 5 per class | rule |" in result.stdout
     rows = read_csv(folder / "proposals.csv")
     keys = {(row["family"], str(row["shots"]), row["leave"], row["known"], row["order"]) for row in rows}
