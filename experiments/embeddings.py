@@ -29,7 +29,7 @@ def share_embeddings(known: t2v.MetaTask, metatask: t2v.MetaTask) -> t2v.MetaTas
     if _list_fingerprints(known) != _list_fingerprints(metatask):
         raise t2v.errors.UsageError(
             f"the tasks and source tasks of '{known.name}' and '{metatask.name}' differ, so the embeddings of the one "
-            "are not those of the other. Give a meta-task that was built by the same plan"
+            "are not those of the other. Give a meta-task that was built by the same plan (--against, --embeddings)"
         )
     names = ("embeddings", "domains", "distances", "trivial_distances", "norms")
     return replace(metatask, **{name: getattr(known, name) for name in names})

@@ -8,13 +8,14 @@ change with it. `python -m experiments.selection --part primary` makes the evalu
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 import task2vec as t2v
 from experiments import report
+from experiments.embeddings import share_embeddings
 from experiments.proposals import Proposals, find_standard_error
 from experiments.report import FAILS, HOLDS, Row
 from experiments.settings import LEAVES, Setting, format_setting, list_leaves, list_settings, list_spaces
@@ -171,21 +172,6 @@ def _pick_models(metatask: t2v.MetaTask, names: Sequence[str]) -> t2v.MetaTask:
 def load_other(bundle: Path | None, against: Path) -> t2v.MetaTask:
     """The meta-task of the other recipe with the embeddings of the first: they are of the same tasks."""
     return share_embeddings(report.load_bundle(bundle), report.load_bundle(against))
-
-
-def share_embeddings(metatask: t2v.MetaTask, other: t2v.MetaTask) -> t2v.MetaTask:
-    """The other meta-task with the embeddings of the first: they are of the same tasks, whatever the recipe."""
-    if _list_fingerprints(metatask) != _list_fingerprints(other):
-        raise t2v.errors.UsageError(
-            f"the tasks and source tasks of '{metatask.name}' and '{other.name}' differ, so their recipes cannot be "
-            "compared by the same distances. Give --against a meta-task that was built by the same plan"
-        )
-    names = ("embeddings", "domains", "distances", "trivial_distances", "norms")
-    return replace(other, **{name: getattr(metatask, name) for name in names})
-
-
-def _list_fingerprints(metatask: t2v.MetaTask) -> list[str]:
-    return [task.fingerprint for task in (*metatask.tasks, *metatask.source_tasks)]
 
 
 def list_changes(rows: Sequence[Row], others: Sequence[Row]) -> list[str]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURES = {"d_sym": "symmetric distance", "d_asym": "asymmetric distance", "average": "average on the other tasks"}
-DRAWS = 10_000
+DRAWS, RESAMPLES = 10_000, 1_000
 
 
 def find_transfers(metatask: t2v.MetaTask) -> list[Mapping[str, Any]]:
@@ -83,27 +83,62 @@ def list_transfers(metatask: t2v.MetaTask, points: Sequence[Mapping[str, Any]], 
 def correlate_transfers(rows: Sequence[Row], measure: str) -> Row:
     """Spearman's correlation of D_ft and a measure within tasks, averaged over them.
 
-    The interval is of 95% over samples of tasks; p is two-sided, from permuting the experts within tasks.
+    An expert is good or bad for all tasks alike, so tasks are no independent samples of it. Therefore p, which is
+    two-sided, is from permuting the experts in the same way for all tasks, and the interval is of 95% over samples of
+    tasks and of experts.
     """
     unseen = [row for row in rows if not row["seen"] and row["average"] is not None]
-    pairs = {task: [_scale_ranks(own, key) for key in (measure, "d_ft")]
-             for task, own in report.split_rows(unseen, "b").items() if len(own) >= MIN_TASKS}  # fmt: skip
-    found: Row = {"measure": MEASURES[measure], "tasks": len(pairs)}
-    found["pairs"] = sum(len(ranks) for ranks, _ in pairs.values())
-    if not pairs:
+    by_task = {task: own for task, own in report.split_rows(unseen, "b").items() if len(own) >= MIN_TASKS}
+    found: Row = {"measure": MEASURES[measure], "tasks": len(by_task)}
+    found["pairs"] = sum(map(len, by_task.values()))
+    if not by_task:
         return found | dict.fromkeys(("rho", "low", "high", "p")) | {"by_task": {}}
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(row["expert"] for row in unseen))}
+    pairs = [
+        (
+            np.array([numbers[row["expert"]] for row in own]),
+            _scale_ranks([row[measure] for row in own]),
+            _scale_ranks([row["d_ft"] for row in own]),
+        )
+        for own in by_task.values()
+    ]
     rng = np.random.default_rng(0)
-    rhos = np.array([ranks @ others for ranks, others in pairs.values()])
-    low, high = np.quantile(rng.choice(rhos, (DRAWS, len(rhos))).mean(1), [0.025, 0.975])
-    drawn = np.mean([rng.permuted(np.tile(own, (DRAWS, 1)), axis=1) @ ranks for ranks, own in pairs.values()], axis=0)
+    order = rng.permuted(np.tile(np.arange(len(numbers)), (DRAWS, 1)), axis=1)
+    rhos = np.array([ranks @ others for _, ranks, others in pairs])
+    drawn = np.mean([_permute(others, experts, order) @ ranks for experts, ranks, others in pairs], axis=0)
     hits = int((np.abs(drawn) >= abs(rhos.mean()) - 1e-12).sum())
+    low, high = np.quantile([_resample(pairs, len(numbers), rng) for _ in range(RESAMPLES)], [0.025, 0.975])
     found |= {"rho": float(rhos.mean()), "low": float(low), "high": float(high), "p": (1 + hits) / (1 + DRAWS)}
-    return found | {"by_task": dict(zip(pairs, rhos.tolist(), strict=True))}
+    return found | {"by_task": dict(zip(by_task, rhos.tolist(), strict=True))}
 
 
-def _scale_ranks(rows: Sequence[Row], key: str) -> np.ndarray:
-    """Ranks of a column with mean 0 and length 1: the product of two is Spearman's correlation; 0 if all are equal."""
-    ranks = rankdata([row[key] for row in rows])
+def _permute(values: np.ndarray, experts: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """(draws, n) the values of n experts, each that of the expert in whose place a permutation of all puts it.
+
+    From experts that are none of the n the permutation is followed further: so it permutes the n, too.
+    """
+    known = np.full(order.shape[1], np.nan)
+    known[experts] = values
+    places = order[:, experts]
+    while (is_unknown := np.isnan(known[places])).any():
+        places = np.where(is_unknown, np.take_along_axis(order, places, axis=1), places)
+    return known[places]
+
+
+def _resample(pairs: Sequence[tuple[np.ndarray, ...]], experts: int, rng: np.random.Generator) -> float:
+    """The mean correlation of as many tasks and experts, drawn with replacement."""
+    counts = np.bincount(rng.integers(experts, size=experts), minlength=experts)
+    found = []
+    for number in rng.integers(len(pairs), size=len(pairs)):
+        names, ranks, others = pairs[number]
+        repeats = counts[names]
+        found.append(_scale_ranks(ranks.repeat(repeats)) @ _scale_ranks(others.repeat(repeats)))
+    return float(np.mean(found))
+
+
+def _scale_ranks(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Ranks with mean 0 and length 1: the product of two is Spearman's correlation; 0 if all are equal."""
+    ranks = rankdata(values)
     ranks -= ranks.mean()
     length = float(np.linalg.norm(ranks))
     return ranks / length if length else ranks
@@ -118,7 +153,8 @@ def format_transfers(results: Sequence[Row]) -> str:
         lines.append([row["measure"], _format_rho(row), p, str(row["tasks"]), str(row["pairs"]), *own])
     note = (
         "Spearman's correlation with D_ft within a task, over the experts that have not seen it, averaged over tasks, "
-        "with a 95% bootstrap interval over tasks; two-sided p from permuting the experts within tasks. Positive: "
+        "with a 95% bootstrap interval over tasks and experts; two-sided p from permuting the experts, in all tasks "
+        "alike. Positive: "
         "experts of near source tasks are the better start."
     )
     header = ["D_ft against", "rho", "p", "tasks", "pairs", *map(shorten_name, results[0]["by_task"])]

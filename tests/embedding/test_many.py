@@ -366,5 +366,6 @@ def test_groups_are_filled_before_another_is_begun_and_a_gpu_takes_small_ones_to
     assert group_tasks(tasks, most=3) == [[0, 1], [2, 3], [4, 5]]
     assert group_tasks(tasks, most=7) == [[0, 1, 2, 3, 4, 5]]
     assert group_tasks([], most=7) == []
+    assert group_tasks([make_named(str(i), range(9)) for i in range(3)], most=5) == [[0, 1, 2]]  # all images are shared
     groups = [[(number, make_named("", range(size)))] for number, size in enumerate([10, 20, 30, 90, 5])]
     assert [[number for number, _ in group] for group in _merge(groups, 60)] == [[0, 1, 2], [3], [4]]

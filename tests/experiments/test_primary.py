@@ -7,6 +7,7 @@ import pytest
 
 import task2vec as t2v
 from experiments import primary, selection
+from experiments.embeddings import share_embeddings
 from experiments.report import load_bundle
 from experiments.settings import Setting
 from tests.experiments.material import ROOT, read_csv, run
@@ -90,7 +91,7 @@ def test_all_at_once_against_another_recipe(world, tmp_path, monkeypatch):
 
 def test_what_cannot_be_compared_is_refused(world):
     with pytest.raises(t2v.errors.UsageError, match="built by the same plan"):
-        primary.share_embeddings(world, world.only(range(5)))
+        share_embeddings(world, world.only(range(5)))
     found = t2v.evaluate(replace(world, embeddings={}, distances={}), ["asymmetric", "generic"], family="taxa")
     with pytest.raises(t2v.errors.DataError, match="lacks the data for \\('asymmetric': no symmetric distance"):
         primary.compare_choices(Setting(SPACE, "task", "taxa", "half"), found, None)

@@ -98,6 +98,23 @@ def test_p_is_that_of_all_permutations():
     assert found["p"] == pytest.approx(2 * 5 / 120, abs=0.015)  # five orders have 0.9 or more, five -0.9 or less
 
 
+def test_p_allows_for_experts_that_are_good_for_all_tasks(monkeypatch):
+    """D_ft and the measure are mostly the expert's own, whatever the task, and have nothing to do with each other."""
+    monkeypatch.setattr(transfer, "DRAWS", 400)
+    monkeypatch.setattr(transfer, "RESAMPLES", 2)
+    rng, found = np.random.default_rng(0), []
+    for _ in range(120):
+        quality, distance = rng.normal(size=(2, 30))
+        rows = [
+            {"expert": f"e{expert}", "b": f"t{task}", "seen": 0, "average": 0.5}
+            | {"d_ft": quality[expert] + 0.2 * rng.normal(), "d_sym": distance[expert] + 0.2 * rng.normal()}
+            for task in range(6)
+            for expert in rng.choice(30, 25, replace=False)
+        ]
+        found.append(transfer.correlate_transfers(rows, "d_sym")["p"])
+    assert 0.01 <= np.mean(np.array(found) < 0.05) <= 0.11  # 0.6 where each task is permuted by itself
+
+
 def test_what_an_expert_has_seen_does_not_count():
     rows = make_rows(1)
     for row in rows[:4]:

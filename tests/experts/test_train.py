@@ -8,6 +8,7 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from torchvision.ops import StochasticDepth
 
 import task2vec as t2v
 from task2vec.errors import ConflictError, NotFiniteError, UsageError, WeightsError, WeightsNotFoundError
@@ -122,8 +123,10 @@ def test_a_training_that_is_interrupted_twice_goes_on_to_the_same_bytes(colours,
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
-def test_a_step_to_be_recorded_is_the_step_of_the_loop(colours, device):
+def test_a_step_to_be_recorded_is_the_step_of_the_loop(colours, device, monkeypatch):
     recipe = replace(BRIEF, draws=41)  # the last batch of an epoch has a single image
+    steps, step = [], RecordedSteps._step
+    monkeypatch.setattr(RecordedSteps, "_step", lambda self, count: steps.append(count) or step(self, count))
 
     def train_all(is_recorded):
         images = prepare_images(colours.canonical(), make_tiny(), device=torch.device(device))
@@ -137,17 +140,23 @@ def test_a_step_to_be_recorded_is_the_step_of_the_loop(colours, device):
         return training
 
     slow, fast = train_all(is_recorded=False), train_all(is_recorded=True)
-    assert slow.recorded is None and (len(fast.recorded.graphs) == 2) == (device == "cuda")
+    assert slow.recorded is None and fast.recorded is None  # a training that is over holds no recordings
+    assert len(steps) == (4 if device == "cuda" else recipe.steps)  # once and to be recorded, for both sizes of batches
     assert [m.loss for m in fast.metrics] == pytest.approx([m.loss for m in slow.metrics], rel=1e-5)
     for ours, theirs in zip(fast.learner.parameters(), slow.learner.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-def test_networks_with_dropout_are_not_recorded(colours):
-    for model, is_recorded in ((make_tiny(), True), (make_model(), False)):  # the second has dropout
+def test_networks_that_draw_at_random_are_not_recorded(colours):
+    paths = make_tiny()
+    paths.network.add_module("relu", StochasticDepth(0.5, "row"))
+    paths.network.forward = lambda x, net=paths.network: net.relu(net.body(net.stem(x))).mean((2, 3))
+    for model, is_recorded in ((make_tiny(), True), (make_model(), False), (paths, False)):  # the second has dropout
         images = prepare_images(colours.canonical(), model, device=torch.device("cpu"))
         training = Training(model, images, BRIEF, seed=0, classes=3)
+        before = torch.get_rng_state()
         assert (RecordedSteps.open(training) is not None) == is_recorded
+        assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_checkpoint_of_another_training_or_a_damaged_one_is_not_resumed(colours, whole, tmp_path):

@@ -305,7 +305,8 @@ def gather_images(tasks: Sequence[Task]) -> tuple[Images, tuple[str, ...], list[
 def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
     """The numbers of tasks that share images, directly or through others, together; at most `most` images in a group.
 
-    A task that has more than that is a group of its own. Groups are in the order of their first tasks.
+    Tasks on the same images, if these are more than that, are a group of their own. Groups are in the order of their
+    first tasks.
 
     Example:
         >>> from task2vec import sample_tasks
@@ -324,7 +325,7 @@ def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
         held: set[str] = set()
         for number in sorted(related):
             united = held.union(tasks[number].digests)
-            if not held or len(united) > most:
+            if not held or (len(united) > most and united != held):  # images that are held cost nothing more
                 groups.append([])
                 united = set(tasks[number].digests)
             groups[-1].append(number)

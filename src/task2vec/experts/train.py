@@ -298,6 +298,7 @@ class Training:
         self.sums, self.seen = torch.zeros(2, device=self.device), 0  # of the epoch so far: losses and errors, images
         self.metrics: list[EpochMetrics] = []
         self.recorded: RecordedSteps | None = None
+        self.is_recordable = True
 
     def _train_head(self, features: Tensor) -> None:
         """Trains the head by Adam from zero on fixed features."""
@@ -333,6 +334,7 @@ class Training:
                 if keep is not None and is_due:
                     keep(self)
                     last = time.monotonic()
+        self.recorded = None  # gives back the memory of the recordings, which refer to this training
 
     def _learn_epoch(self, epoch: int) -> Iterator[None]:
         """Learns from the rest of an epoch, batch by batch."""
@@ -341,8 +343,9 @@ class Training:
         drawn, corners, is_mirrored = draw_epoch(self.images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
         corners = corners if recipe.crops else torch.full_like(corners, 0.5)
         draws = Draws(drawn[first:], corners[first:], is_mirrored[first:] & recipe.mirrors)
-        if self.recorded is None and self.device.type == "cuda":
+        if self.recorded is None and self.device.type == "cuda" and self.is_recordable:
             self.recorded = RecordedSteps.open(self)
+            self.is_recordable = self.recorded is not None
         if self.recorded is not None:
             yield from self.recorded.learn(draws)
             return
@@ -480,10 +483,13 @@ class RecordedSteps:
     @classmethod
     def open(cls, training: "Training") -> "RecordedSteps | None":
         """The steps of a training; None where they cannot be recorded: too many images, or dropout."""
-        if draws_at_random(training.network):
-            return None
         pixels = training.images.pixels.stack()
-        return None if pixels is None else cls(training, pixels)
+        if pixels is None:
+            return None
+        twice, size = torch.zeros(2, dtype=torch.long, device=pixels.device), training.images.size
+        views = crop(pixels, torch.full((2, 2), 0.5, device=pixels.device), twice > 0, size, numbers=twice)
+        is_random = draws_at_random(training.network, training.images.normalise(views, torch.float32))
+        return None if is_random else cls(training, pixels)
 
     def learn(self, draws: Draws) -> Iterator[None]:
         """Learns from these draws, batch by batch."""
@@ -534,18 +540,24 @@ class RecordedSteps:
         current.wait_stream(side)
 
 
-def draws_at_random(network: nn.Module) -> bool:
-    """Whether a network in training draws random numbers, as dropout does.
+def draws_at_random(network: nn.Module, images: Tensor) -> bool:
+    """Whether a pass of `images` in training draws random numbers, as dropout of units or of whole paths does.
 
     Example:
-        >>> draws_at_random(nn.Sequential(nn.Dropout(0.5))), draws_at_random(nn.Sequential(nn.Dropout(0.0)))
+        >>> images = torch.zeros(2, 3)
+        >>> draws_at_random(nn.Dropout(0.5), images), draws_at_random(nn.Dropout(0.0), images)
         (True, False)
     """
-    return any(
-        max(float(getattr(module, name, 0) or 0) for name in ("p", "drop_prob")) > 0
-        for module in network.modules()
-        if "drop" in type(module).__name__.lower()
-    )
+    devices = [images.device] if images.is_cuda else []
+
+    def read_states() -> list[bytes]:
+        states = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
+        return [state.numpy().tobytes() for state in states]
+
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        before = read_states()
+        copy.deepcopy(network).train()(images)  # a copy, for batch norm counts what it sees
+        return read_states() != before
 
 
 # --- many experts ----------------------------------------------------------------------------------------------------

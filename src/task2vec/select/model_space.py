@@ -5,11 +5,15 @@ softmax(-gamma d_asym(m_j -> t_i)) over the candidates of task i comes near to s
 
     p_ij = softmax_j(-20 (error_ij - mean_i) / std_i)
 
-in cross-entropy: Adam, learning rate 0.05, weight decay 5e-4, 81 epochs of all tasks at once. With `as_published` that
-is done to the letter, and F_j of an unknown source task is zero. What the paper leaves open and what we do:
+in cross-entropy: Adam, learning rate 0.05, weight decay 5e-4, 81 epochs of all tasks at once. With `as_published` these
+are the paper's, and F_j of an unknown source task is zero. In one point we always differ:
 
-* Positive: m_j = F_j exp(b_j), so b_j moves logarithms. Filters differ by orders of magnitude, and one step of Adam is
-  of the same size in all of them: in logarithms 0.05 means 5% everywhere.
+* Positive: m_j = F_j exp(b_j), so b_j moves logarithms, where the paper adds and does not say how m_j stays positive.
+  Filters differ by orders of magnitude, and one step of Adam is of the same size in all of them: in logarithms 0.05
+  means 5% everywhere.
+
+What the paper leaves open and what we do:
+
 * Mean and standard deviation of the labels are over the candidates of each task: the paper's index is the task's.
 * gamma = exp(g) is learned without decay, and starts where distances within a task have a spread of one.
 * Models that have seen a task, or whose error is not known, are not in its softmax.
