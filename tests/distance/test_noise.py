@@ -8,6 +8,7 @@ import pytest
 
 from task2vec.distance import NoisyDistance, find_basis, find_floor, symmetric, with_error
 from task2vec.distance.noise import EMBED_AGAIN, find_noise, subtract_floor
+from task2vec.embedding import trivial
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError
 from task2vec.experts import bundled_metatask
 from tests.distance.material import make
@@ -137,6 +138,11 @@ def test_without_standard_errors_the_noise_is_unknown_and_not_none():
         )
     assert with_error(blank, b).value == symmetric(a, b)
     assert np.isnan(blank.interval()).all()
+    dead = replace(make(np.zeros(5)), stderr=np.full(5, math.nan))  # no filter counts: at distance 0, by what error?
+    assert math.isnan(find_floor(dead)) and find_floor(trivial(dead)) == 0  # the prior alone has no noise
+    for found in (with_error(dead, dead), with_error(dead, trivial(dead))):
+        assert (found.value, found.basis) == (0, "unknown")
+        assert np.isnan((found.floor, found.stderr, found.corrected)).all()
     bundled = bundled_metatask().embeddings["tf_efficientnet_lite0 robust"]
     assert with_error(*bundled[:2]).basis == "unknown" and with_error(*bundled[:2]).value > 0
 

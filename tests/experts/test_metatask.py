@@ -60,6 +60,26 @@ def test_no_file_says_that_its_resnet34_is_that_of_a_library():
         assert {one.load for one in experts} <= {"train it: task2vec train-expert FOLDER"}
 
 
+def test_weights_of_torchvision_are_here_if_the_file_of_their_tag_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    folder = tmp_path / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+
+    def find_local(*names):
+        return [name for name in names if module.has_weights(f"torchvision:{name}")]
+
+    names = [f"resnet50{tag}" for tag in ("", ".IMAGENET1K_V1", ".IMAGENET1K_V2", ".IMAGENET1K_V3")]
+    assert find_local(*names) == []
+    (folder / "resnet50-11ad3fa6.pth").touch()  # the second weights, which are the default
+    assert find_local(*names, "resnet18", "resnet999") == ["resnet50", "resnet50.IMAGENET1K_V2"]
+    (folder / "resnet50-11ad3fa6.pth").rename(folder / "resnet50-0676ba61.pth")
+    assert find_local(*names) == ["resnet50.IMAGENET1K_V1"]
+    (folder / "shufflenetv2_x0.5-f707e7126e.pth").touch()  # not every file begins with the name of its network
+    (folder / "vit_b_16_swag-9ac1b537.pth").touch()
+    tags = [f"vit_b_16{tag}" for tag in ("", ".IMAGENET1K_SWAG_E2E_V1")]
+    assert find_local("shufflenet_v2_x0_5", *tags) == ["shufflenet_v2_x0_5", tags[1]]
+
+
 def test_a_meta_task_comes_back_from_disk(metatask, tmp_path):
     found = load_metatask(metatask.save(tmp_path / "m.safetensors"))
     for name in ("tasks", "models", "protocols", "seeds", "source_tasks"):

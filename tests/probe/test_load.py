@@ -195,6 +195,25 @@ def test_the_papers_probes_have_the_first_weights_of_torchvision_and_a_tag_selec
     )
 
 
+def test_a_vision_transformer_is_built_for_the_image_size_of_the_weights(monkeypatch):
+    monkeypatch.setattr("task2vec.probe.load.make_probe", lambda name, module, *_, **__: module)
+    patches = {}
+    for network in ("vit_b_16", "vit_h_14", "vit_l_16"):
+        for weights in torchvision.models.get_model_weights(network):
+            with torch.device("meta"):  # shapes without numbers: the files have gigabytes
+                trained = torchvision.models.get_model(network, image_size=weights.meta["min_size"][0])
+                files = Mock(return_value=(trained.state_dict(), "file"))
+                monkeypatch.setattr("task2vec.probe.weights.find_torchvision_weights", files)
+                loaded = load_probe(f"torchvision:{network}.{weights.name}")
+            patches[network, weights.name.removeprefix("IMAGENET1K_")] = loaded.encoder.pos_embedding.shape[1] - 1
+    sides = {key: round(count**0.5) for key, count in patches.items()}
+    assert sides == {
+        **{("vit_b_16", "V1"): 14, ("vit_b_16", "SWAG_E2E_V1"): 24, ("vit_b_16", "SWAG_LINEAR_V1"): 14},
+        **{("vit_h_14", "SWAG_E2E_V1"): 37, ("vit_h_14", "SWAG_LINEAR_V1"): 16},
+        **{("vit_l_16", "V1"): 14, ("vit_l_16", "SWAG_E2E_V1"): 32, ("vit_l_16", "SWAG_LINEAR_V1"): 14},
+    }
+
+
 def test_a_classifier_that_is_a_convolution_is_removed(empty_caches):
     reference = put_checkpoint(empty_caches, "squeezenet1_1")
     probe = load_probe("torchvision:squeezenet1_1", size=64)

@@ -358,6 +358,13 @@ def test_the_p_of_datasets_flips_their_means_and_counts_each_once():
     assert compare_paired(np.zeros(4), np.array(list("abcd"))) == 1.0
 
 
+def test_p_leaves_out_unknown_gaps_and_keeps_their_datasets():
+    gaps, groups = np.array([-1.0, -1, np.nan, -1, -2]), np.array(list("aabbc"))
+    assert compare_paired(gaps, groups) == 2 / 2**3 and compare_paired(gaps) == 2 / 2**4
+    assert compare_paired(np.array([-1.0, np.nan, -2]), np.array(list("abc"))) == 2 / 2**2  # nothing of b is known
+    assert compare_paired(np.full(3, np.nan)) == compare_paired(np.full(3, np.nan), np.array(list("aab"))) == 1
+
+
 def test_the_best_fixed_model_is_chosen_with_all_errors_and_every_dataset_counts_once():
     errors = np.array([[0.1, 0.2], [0.1, 0.2], [0.1, 0.2], [0.5, 0.1]])[:, :, None]
     models = (ModelInfo("a", location="timm:tf_efficientnet_lite0"), ModelInfo("b", location="timm:resnet50.tv_in1k"))

@@ -292,7 +292,8 @@ def test_the_text_fits_the_page_and_shows_odd_names_as_text(world):
     assert code.strip() == advice["tf_efficientnet_lite0"].load and "tf_efficientnet_lite1 *" in table
 
 
-def test_a_recommendation_by_the_bundle_needs_no_torch(tmp_path):
+def test_a_recommendation_by_the_bundle_needs_no_torch(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))  # weights in torch's cache would make it ask torchvision
     place = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0].save(tmp_path / "birds.safetensors")
     code = (
         "import sys, task2vec as t2v; assert 'numpy' not in sys.modules; "

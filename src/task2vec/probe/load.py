@@ -20,7 +20,6 @@ DEFAULT_PROBE = "tf_efficientnet_lite0"
 _AS_TRAINED: dict[str, dict[str, Any]] = {
     "googlenet": {"transform_input": True, "init_weights": False},
     "inception_v3": {"transform_input": True, "init_weights": False},
-    "vit_h_14": {"image_size": 518},
 }
 # In torchvision's files of DenseNets, which are older than its rule that no module has a dot in its name.
 _OLD_NAMES = re.compile(r"(\.denselayer\d+\.(?:norm|conv))\.(?=[12]\.)")
@@ -217,7 +216,9 @@ def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | Cust
 def _from_torchvision(name: str, given: _Weights | None, size: int | None, download: bool) -> _Loaded:
     enum = find_torchvision_enum(name)
     network = name.partition(".")[0]
-    model = models.get_model(network, weights=None, **_AS_TRAINED.get(network, {})).eval()
+    # A vision transformer is built for one image size, and weights of one network may differ in it.
+    options = {"image_size": enum.transforms().crop_size[0]} if network.startswith("vit_") else {}
+    model = models.get_model(network, weights=None, **options, **_AS_TRAINED.get(network, {})).eval()
     tensors, source = given or sources.find_torchvision_weights(name, enum, download=download)
     tensors = {_OLD_NAMES.sub(r"\1", key): values for key, values in tensors.items()}
     head = _find_classifier(model)

@@ -604,9 +604,9 @@ def find_interval(weights: np.ndarray, above: np.ndarray, below: np.ndarray) -> 
 def compare_paired(gaps: np.ndarray, groups: np.ndarray | None = None) -> float:
     """The two-sided p of no difference: how often the mean is as far from 0 if signs of gaps are flipped at random.
 
-    With groups, their mean gaps are flipped: each dataset counts once, however many tasks it has, for tasks of one
-    dataset are alike. Of few gaps that differ from 0 all signs are tried, so that of six p is 2 of 64 at least; of more
-    than that, many are drawn, and p is (1 + hits) / (1 + draws).
+    Gaps that are not known are left out. With groups, their mean gaps are flipped: each dataset counts once, however
+    many tasks it has, for tasks of one dataset are alike. Of few gaps that differ from 0 all signs are tried, so that
+    of six p is 2 of 64 at least; of more than that, many are drawn, and p is (1 + hits) / (1 + draws).
 
     Example:
         >>> compare_paired(np.array([-1.0, -2.0, -3.0, -4.0, -5.0, *np.zeros(44)]))
@@ -614,6 +614,8 @@ def compare_paired(gaps: np.ndarray, groups: np.ndarray | None = None) -> float:
         >>> compare_paired(np.array([-1.0, -1.2, -0.8, -2.0, -1.5]), np.array(["a", "a", "b", "c", "d"]))
         0.125
     """
+    known = np.isfinite(gaps)
+    gaps, groups = gaps[known], None if groups is None else groups[known]
     values = gaps if groups is None else np.array([gaps[groups == one].mean() for one in np.unique(groups)])
     values = values[np.abs(values) > 1e-12]
     if not len(values):
