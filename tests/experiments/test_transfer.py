@@ -15,6 +15,11 @@ SPACE = "resnet34 robust"
 TASKS = ("cub_Icteridae", "flowers_Asterales", "dogs_toy")
 
 
+@pytest.fixture(autouse=True)
+def _few_samples(monkeypatch):
+    monkeypatch.setattr(transfer, "RESAMPLES", 50)
+
+
 @pytest.fixture(scope="module")
 def world():
     """Three tasks that the generic network and nine experts were fine-tuned on, with two seeds."""
