@@ -33,7 +33,7 @@ check: $(READY)  ## Run only the quick checks: lint, format, types and the impor
 bench: $(VENV)/.ready-bench  ## Compare speed and error with the original algorithm; print ratios, write JSON
 	$(BIN)/python benchmarks/run.py
 
-paper: $(READY)  ## Reproduce the paper's tables and figures that need no images, in task2vec-paper/ (ten minutes or less on two idle cores)
+paper: $(READY)  ## Reproduce the paper's tables and figures that need no images, in task2vec-paper/ (about ten minutes on two idle cores)
 	$(BIN)/python -m experiments.selection --out task2vec-paper/selection
 	$(BIN)/python -m experiments.transfer --out task2vec-paper/selection
 	$(BIN)/python -m experiments.metatask.quality --out task2vec-paper/metatask
