@@ -14,8 +14,8 @@ from task2vec.experts import ErrorProtocol, linear_error
 from task2vec.experts import error_matrix as work
 from task2vec.experts.error_matrix import compute_features, error_matrix, features_of_tasks
 from task2vec.library import Expert, MeasuredError, tables
+from task2vec.metatask import metatask_from_library
 from task2vec.parallel import Failure, Result
-from task2vec.select import metatask_from_library
 from task2vec.tasks import join_tasks
 from task2vec.tasks.torch_dataset import DatasetImages
 from tests.embedding.conftest import make_tiny
@@ -266,7 +266,7 @@ def test_cells_with_their_own_test_images(halves, experts, library):
     found = error_matrix(train, experts, tests=test, **OWN, library=library, on_cell=told.append)
     assert repr(found) == "MetaTask(error matrix, 4 tasks, 2 models, 2 protocols, 2 seeds)" and len(told) == 8
     assert found.protocols == tuple(f"linear-2, train {shots}, logistic, usual, own test set" for shots in ("all", 2))
-    assert [found.select(shots).protocols[0] for shots in ("all", 2)] == list(found.protocols)
+    assert [found.select(shots).protocol for shots in ("all", 2)] == list(found.protocols)
     for i, task in enumerate(train):
         kept, key = list_errors(library, task), found.info["tests"][task.fingerprint]["key"]
         for (j, expert), (k, protocol) in product(enumerate(experts), enumerate(ALL)):

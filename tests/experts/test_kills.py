@@ -18,7 +18,7 @@ import pytest
 
 from task2vec.experts.error_matrix import error_matrix
 from task2vec.library import Library
-from task2vec.select import metatask_from_library
+from task2vec.metatask import metatask_from_library
 from tests.experts.material import make_many
 
 RUN = """

@@ -1,7 +1,7 @@
 """Tasks become experts, and tasks on models a meta-task of measured errors.
 
-Names are imported on first use: a meta-task is read without torch. The function `error_matrix` has the name of its
-file: import it from there, or as `task2vec.error_matrix`.
+Names are imported on first use. The function `error_matrix` has the name of its file: import it from there, or as
+`task2vec.error_matrix`.
 """
 # ruff: noqa: F401
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         predict_cells,
         score_cell,
     )
-    from task2vec.experts.metatask import MetaTask, ModelInfo, TaskInfo, bundled_metatask, find_shots, load_metatask
     from task2vec.experts.protocol import ErrorProtocol, choose_test_half, choose_training, wilson_interval
     from task2vec.experts.recipes import RECIPES, Recipe, find_recipe
     from task2vec.experts.train import ExpertResult, train_expert, train_experts

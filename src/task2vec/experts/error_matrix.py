@@ -20,18 +20,6 @@ from task2vec.embedding.embedding import EmbedSettings
 from task2vec.embedding.many import gather_images, group_tasks
 from task2vec.errors import ConflictError, Task2VecError, UsageError
 from task2vec.experts.checkpoint import ExpertProbe, TrainedExpert, describe_network, load_expert
-from task2vec.experts.metatask import (
-    OWN_TEST,
-    RUN,
-    SEEN,
-    CellFailure,
-    MetaTask,
-    ModelInfo,
-    TaskInfo,
-    build_metatask,
-    deduplicate_names,
-    hide_test,
-)
 from task2vec.experts.protocol import (
     ADAM,
     DRAWS,
@@ -51,6 +39,9 @@ from task2vec.experts.protocol import (
 from task2vec.experts.train import draw_epoch
 from task2vec.head import TrainingSplits, fit_split_heads, make_training_splits, train_split_heads
 from task2vec.library import Expert, Library, MeasuredError
+from task2vec.metatask import CellFailure, MetaTask, ModelInfo, TaskInfo, build_metatask, hide_test
+from task2vec.metatask.info import deduplicate_names
+from task2vec.metatask.metatask import OWN_TEST, RUN, SEEN
 from task2vec.parallel import Backend, Failure, SerialBackend, Unit, borrow_backend
 from task2vec.probe import Probe
 from task2vec.progress import Report, show_progress, silent
@@ -262,9 +253,16 @@ def open_model(model: Model, *, download: bool = False) -> Probe:
     return model if isinstance(model, Probe) else load_expert(model, download=download)
 
 
-def compute_features(probe: Probe, images: Images, report: Report = silent, **options: Any) -> Tensor:
-    """(n, d) pooled features of all images; options are device, num_workers and batch_size."""
-    return Passes(images, probe, settings=EmbedSettings(), **options).features(report)
+def compute_features(
+    probe: Probe, images: Images, report: Report = silent, *, decoded: dict[int, Tensor] | None = None, **options: Any
+) -> Tensor:
+    """(n, d) pooled features of all images; options are device, num_workers and batch_size.
+
+    Images that are `decoded`, by their numbers, are not decoded again, and those that fit into memory are added.
+    """
+    passes = Passes(images, probe, settings=EmbedSettings(), **options)
+    passes.pixels.kept = {} if decoded is None else decoded
+    return passes.features(report)
 
 
 def features_of_tasks(probe: Probe, tasks: Sequence[Task], report: Report = silent, **options: Any) -> list[Tensor]:

@@ -9,8 +9,8 @@ import pytest
 from experiments.metatask.plan import LOCATIONS, ORIGINS
 from task2vec.embedding.embedding import pack_arrays, unpack_arrays
 from task2vec.errors import DataError, UsageError
-from task2vec.experts import load_metatask
-from task2vec.experts import metatask as module
+from task2vec.metatask import bundled_metatask, has_weights, load_metatask
+from task2vec.metatask import metatask as module
 from task2vec.probe import FilterLayer
 from tests.failures import refuse
 from tests.select.material import make_whole
@@ -46,7 +46,7 @@ def test_no_file_says_that_its_resnet34_is_that_of_a_library():
         (None, {""}), ("experts", {"", "fast-1", "achille2019"}), ("domain_experts", {"", "fast"})
     ):  # fmt: skip
         path = Path(__file__).parents[2] / "experiments" / "metatask" / f"{file}.safetensors"
-        found = module.bundled_metatask() if file is None else load_metatask(path)
+        found = bundled_metatask() if file is None else load_metatask(path)
         for model in found.models:
             assert model.weights_origin == ORIGINS.get(model.network, "") and model.location == LOCATIONS.get(
                 model.name
@@ -66,7 +66,7 @@ def test_weights_of_torchvision_are_here_if_the_file_of_their_tag_is(tmp_path, m
     folder.mkdir(parents=True)
 
     def find_local(*names):
-        return [name for name in names if module.has_weights(f"torchvision:{name}")]
+        return [name for name in names if has_weights(f"torchvision:{name}")]
 
     names = [f"resnet50{tag}" for tag in ("", ".IMAGENET1K_V1", ".IMAGENET1K_V2", ".IMAGENET1K_V3")]
     assert find_local(*names) == []

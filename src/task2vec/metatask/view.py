@@ -1,0 +1,191 @@
+"""A meta-task by one protocol and in one embedding space: what strategies are fitted on, and what they are asked."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from task2vec.embedding import Embedding, trivial
+from task2vec.metatask.info import TaskInfo
+from task2vec.metatask.table import Table, array_field, average_known
+
+# Kinds of distance between tasks that strategies know.
+SYMMETRIC, DOMAIN, TAXONOMIC = "symmetric", "domain", "taxonomic"
+# So many splits of a task are measured on, where strategies that measure are evaluated.
+SPLITS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """A task that a model is to be selected for. It holds none of its errors but those that strategies may measure.
+
+    Attributes:
+        name: name of the task.
+        is_candidate: (M) which models may be selected.
+        dataset: its dataset, if known.
+        distances: (T) from the known tasks, by kind.
+        to_sources: (M) from the models' source tasks, by kind.
+        scores: (M) transferability scores by name.
+        vector: (F) its embedding.
+        measured: (M) errors on one half of its test images, NaN where not known: strategies that measure models take
+            them from here.
+    """
+
+    name: str
+    is_candidate: np.ndarray
+    dataset: str | None = None
+    distances: Mapping[str, np.ndarray] = field(default_factory=dict)
+    to_sources: Mapping[str, np.ndarray] = field(default_factory=dict)
+    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
+    vector: np.ndarray | None = None
+    measured: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class View(Table):
+    """Errors by one protocol and distances in one space; NaN stands for what was not measured.
+
+    Attributes:
+        protocol: the key of the protocol.
+        seeds: of the splits.
+        errors: (T, M, S) test errors.
+        scores: (T, M) transferability scores by name, of the training images of the first seed: only the errors of that
+            seed are on images that the scores have not seen.
+        halves: (T, M, S, 2) errors on two disjoint halves of the test images, the same for all models and seeds: a
+            model can be selected on one and measured on the other.
+        distances: (N, N) by kind: "symmetric", "domain", "taxonomic".
+        space: probe and method of the embeddings ("resnet34 robust"); empty without any.
+        embeddings: (N) in that space, of all images, test images included; empty if not all are known.
+        vectors: (N, F) of these.
+        trivial_vectors: (N, F) trivial embeddings beside them.
+        trivial_distances: (N) symmetric distances from their own trivial embeddings.
+        norms: (N) L1 norms of the Fisher.
+    """
+
+    protocol: str
+    seeds: tuple[int, ...]
+    errors: np.ndarray = field(metadata=array_field("TMS"))
+    scores: Mapping[str, np.ndarray] = field(default_factory=dict, metadata=array_field("TM"))
+    halves: np.ndarray | None = field(default=None, metadata=array_field("TMSH"))
+    space: str = ""
+    embeddings: Sequence[Embedding] = field(default=(), metadata=array_field("N"))
+    vectors: np.ndarray | None = field(default=None, metadata=array_field("NF"))
+    trivial_vectors: np.ndarray | None = field(default=None, metadata=array_field("NF"))
+    trivial_distances: np.ndarray | None = field(default=None, metadata=array_field("N"))
+    norms: np.ndarray | None = field(default=None, metadata=array_field("N"))
+
+    def __repr__(self) -> str:
+        """The view in one line."""
+        shape = f"{len(self.tasks)} tasks, {len(self.models)} models, {len(self.seeds)} seeds"
+        return f"View({self.name}, {shape}{f', {self.space}' if self.space else ''})"
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """(T, M) errors, averaged over the seeds that were measured; NaN where none was."""
+        return average_known(self.errors, 2)
+
+    def query(self, row: int, *, known: Sequence[int] | np.ndarray | None = None, half: int | None = None) -> Query:
+        """One of the tasks without its errors, as strategies are asked that were fitted on the tasks `known`.
+
+        With `half`, 0 or 1, it has the errors on that half of the test images, as if they had just been measured.
+        """
+        known = np.arange(len(self.tasks)) if known is None else np.asarray(known, dtype=int)
+        return Query(
+            self.tasks[row].name,
+            self.is_candidate[row],
+            dataset=self.tasks[row].dataset,
+            distances={kind: each[row, known] for kind, each in self.distances.items()},
+            to_sources={kind: self.pick_sources(each[row]) for kind, each in self.distances.items()},
+            scores={name: each[row] for name, each in self.scores.items()},
+            vector=None if self.vectors is None else self.vectors[row],
+            measured=None if half is None or self.halves is None else _average_half(self.halves[row], half),
+        )
+
+    def ask(self, embedding: Embedding, is_candidate: np.ndarray | None = None) -> Query:
+        """A new task, by its embedding in the space of the view."""
+        distances = measure_all([embedding], self.embeddings)[0]
+        distances = distances if len(distances) else np.full(len(self.tasks) + len(self.source_tasks), np.nan)
+        return Query(
+            embedding.task,
+            np.ones(len(self.models), dtype=bool) if is_candidate is None else is_candidate,
+            distances={SYMMETRIC: distances[: len(self.tasks)]},
+            to_sources={SYMMETRIC: self.pick_sources(distances)},
+            vector=embedding.vector,
+        )
+
+
+def _average_half(halves: np.ndarray, half: int) -> np.ndarray:
+    """(M) mean errors of (M, S, 2) on one half of the test images, over the first splits known on both halves."""
+    known = np.isfinite(halves).all(2)
+    known &= known.cumsum(1) <= SPLITS
+    return average_known(np.where(known, halves[:, :, half], np.nan), 1)
+
+
+def measure_all(rows: Sequence[Embedding], columns: Sequence[Embedding]) -> np.ndarray:
+    """(rows, columns) symmetric distances, without torch; symmetric and 0 on the diagonal where both are the same."""
+    from task2vec.distance import make_row, symmetric, symmetric_to_rows
+
+    found = np.empty((len(rows), len(columns)))
+    others = [make_row(one) for one in columns]
+    stacked = np.array([other for other in others if other is not None])
+    for number, one in enumerate(rows):
+        row = make_row(one)
+        if row is None or len(stacked) < len(columns):  # beyond float32
+            found[number] = [symmetric(one, other) for other in columns]
+        elif len(columns):
+            found[number] = symmetric_to_rows(row, stacked)
+    if rows is columns:
+        found = (found + found.T) / 2
+        np.fill_diagonal(found, 0)
+    return found
+
+
+def measure_rows(embeddings: Sequence[Embedding]) -> dict[str, Any]:
+    """What a view has of embeddings in one space but distances between them, as fields; nothing if there are none."""
+    from task2vec.distance import symmetric
+
+    if not len(embeddings):
+        return {}
+    fishers, priors = (np.stack([getattr(each, name) for each in embeddings]) for name in ("fisher", "prior"))
+    return {
+        "embeddings": embeddings,
+        "vectors": np.add(fishers, priors, out=fishers),
+        "trivial_vectors": priors,
+        "trivial_distances": np.array([symmetric(each, trivial(each)) for each in embeddings]),
+        "norms": np.array([each.norm() for each in embeddings]),
+    }
+
+
+_TAXA_DATASET, _TAXA_PREFIX, _RANKS = "cub200", "cub_", ("order", "family")
+
+
+def measure_taxa(tasks: Sequence[TaskInfo]) -> np.ndarray | None:
+    """(tasks, tasks) edges between the closest classes in the tree of birds; NaN where a task is no taxon of it.
+
+    A task is known to be a taxon if it has its name and as many classes as the taxon has species. None if no task is.
+
+    Example:
+        >>> counts = {"cub_Piciformes": 7, "cub_Corvidae": 8, "cub_Parulidae": 31, "dogs_toy": 9}
+        >>> measure_taxa([TaskInfo(name, dataset="cub200", classes=count) for name, count in counts.items()])[1]
+        array([ 6.,  0.,  4., nan])
+    """
+    from task2vec.distance import taxonomic_matrix
+    from task2vec.tasks.taxonomy import Taxonomy
+
+    with resources.files("task2vec.tasks").joinpath("cub200_taxonomy.csv").open(encoding="utf-8") as file:
+        lineages = {row["class_dir"]: tuple(row[rank] for rank in _RANKS) for row in csv.DictReader(file)}
+    classes = []
+    for task in tasks:
+        taxon = task.name.removeprefix(_TAXA_PREFIX)
+        species = [name for name, taxa in lineages.items() if taxon in taxa or task.name == _TAXA_DATASET]
+        classes.append(species if task.dataset == _TAXA_DATASET and len(species) == task.classes else [])
+    known = np.flatnonzero([bool(each) for each in classes])
+    if not len(known):
+        return None
+    found = np.full((len(tasks), len(tasks)), np.nan)
+    found[np.ix_(known, known)] = taxonomic_matrix([classes[row] for row in known], Taxonomy(_RANKS, lineages))
+    return found

@@ -1,0 +1,161 @@
+"""Meta-tasks selected, read from a library, and merged: rows are never taken for others."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from task2vec.distance import symmetric
+from task2vec.embedding import trivial
+from task2vec.errors import NotInLibraryError, UsageError
+from task2vec.library import Expert, MeasuredError
+from task2vec.metatask import DOMAIN, SYMMETRIC, TAXONOMIC, choose_shots, metatask_from_library
+from task2vec.metatask.merge import merge
+from tests.failures import refuse
+from tests.oracles.selection import slow_symmetric
+from tests.select.material import FIVE, HALF, embed, fingerprint, make_whole, make_world
+
+# --- one protocol, one space -----------------------------------------------------------------------------------------
+
+
+def test_a_selection_has_all_that_was_measured_by_one_protocol():
+    whole = make_whole()
+    found, kept = whole.select("half"), [0, 1, 2, 3]  # repeats are left out
+    assert [model.name for model in found.models] == [whole.models[at].name for at in kept] and found.generic == 0
+    assert np.array_equal(found.errors, whole.errors[:, kept, 1]) and found.protocol == HALF
+    assert np.array_equal(found.scores["logme"], whole.scores["logme"][:, kept, 1])
+    assert np.array_equal(found.halves, whole.halves[:, kept, 1])
+    assert found.datasets == ("cub", "dogs", "cub") and found.space == "net robust"
+    for name in (FIVE, 5):
+        assert np.array_equal(whole.select(name).errors, whole.errors[:, :4, 0])
+    for option, choices in (("shots", "train half"), ("probe", "net robust"), ("family", "taxa, labels")):
+        refuse(UsageError, f"Choose one of: .*{choices}", whole.select, **{option: "none such"})
+
+
+def test_source_tasks_are_found_by_fingerprint_and_never_by_name():
+    whole = make_whole()
+    found, every = whole.select(), whole.embeddings["net robust"]
+    assert found.source_rows.tolist() == [-1, 0, 3, 1]
+    simplicity = found.pick_sources(found.trivial_distances)
+    for column, row in ((1, 0), (2, 3), (3, 1)):
+        wanted = [symmetric(every[task], every[row]) for task in range(3)]
+        np.testing.assert_allclose(found.to_sources(SYMMETRIC)[:, column], wanted, atol=1e-6)
+        assert np.array_equal(found.pick_sources(found.vectors)[column], every[row].vector)
+        assert np.array_equal(found.pick_sources(found.trivial_vectors)[column], every[row].prior)
+        assert simplicity[column] == pytest.approx(symmetric(every[row], trivial(every[row])))
+    assert np.isnan(found.to_sources(SYMMETRIC)[:, 0]).all() and np.isnan(simplicity[0])
+    unknown = make_whole(has_source=False).select()
+    assert np.isnan(unknown.to_sources(SYMMETRIC)[:, 2]).all() and unknown.models[2].source_task == "hue"
+    # A task that is left out stays as the source task of a model.
+    for dropped in (found.only([2]), whole.select(family="labels")):
+        assert np.array_equal(dropped.to_sources(SYMMETRIC)[0], found.to_sources(SYMMETRIC)[2], equal_nan=True)
+    turned = found.only([2, 0], [3, 1])
+    assert np.array_equal(turned.to_sources(SYMMETRIC)[0], found.to_sources(SYMMETRIC)[2, [3, 1]])
+    assert np.array_equal(turned.halves, found.halves[[2, 0]][:, [3, 1]])
+
+
+def test_distances_are_those_that_are_stored_or_of_domains_and_taxa():
+    table, rows = np.arange(16.0).reshape(4, 4), {"other direct": np.arange(4.0)}
+    known = replace(make_whole(), distances={"other direct": table}, trivial_distances=rows, norms=rows)
+    found = known.select(probe="other", method="direct")
+    assert np.array_equal(found.between(SYMMETRIC), table[:3, :3])
+    assert found.to_sources(SYMMETRIC)[1].tolist()[1:] == [4, 7, 5]
+    assert found.vectors is None and DOMAIN not in found.distances
+    whole = make_whole()
+    means, found = whole.domains["net"], whole.select()
+    cosine = 1 - means[0] @ means[3] / np.linalg.norm(means[0]) / np.linalg.norm(means[3])
+    assert found.to_sources(DOMAIN)[0, 2] == pytest.approx(cosine) and found.between(DOMAIN)[1, 1] == 0
+    assert TAXONOMIC not in found.distances
+    counts = {"cub_Parulidae": 31, "cub_Corvidae": 8, "cub_Piciformes": 7}
+    pairs = zip(whole.tasks, counts.items(), strict=True)
+    birds = [replace(task, name=name, dataset="cub200", classes=count) for task, (name, count) in pairs]
+    found = replace(whole, tasks=tuple(birds)).select()
+    assert found.between(TAXONOMIC).tolist() == [[0, 4, 6], [4, 0, 6], [6, 6, 0]]
+    assert found.to_sources(TAXONOMIC)[2, [1, 3]].tolist() == [6, 6]
+    assert np.isnan(found.to_sources(TAXONOMIC)[:, [0, 2]]).all()
+
+
+def test_a_new_task_is_asked_for_as_a_known_one_would_be():
+    view = make_whole().select()
+    query, asked = view.query(1), view.ask(view.embeddings[1])
+    np.testing.assert_allclose(asked.distances[SYMMETRIC], query.distances[SYMMETRIC], atol=1e-6)
+    np.testing.assert_allclose(asked.to_sources[SYMMETRIC], query.to_sources[SYMMETRIC], atol=1e-6)
+    assert np.array_equal(asked.vector, query.vector) and asked.is_candidate.all() and asked.measured is None
+    few = replace(view, embeddings=()).ask(view.embeddings[1], is_candidate=view.is_candidate[1])
+    assert np.isnan(few.distances[SYMMETRIC]).all() and np.isnan(few.to_sources[SYMMETRIC]).all()
+    assert np.array_equal(few.is_candidate, view.is_candidate[1]) and not few.is_candidate.all()
+
+
+# --- a library -------------------------------------------------------------------------------------------------------
+
+
+def names_of(metatask):
+    return [task.name for task in metatask.tasks], [model.name for model in metatask.models]
+
+
+def fill(library):
+    """Three tasks, each with an embedding, and models of which the last was fine-tuned on the second task."""
+    for seed in range(3):
+        library.add(embed(f"task {seed}", seed), source=f"folder {seed // 2}")
+    for column, source in enumerate((None, None, fingerprint(1))):
+        library.add(Expert(f"model {column}", "timm", f"net{column}", task=source, parameters=10 + column))
+    for seed, column, split in np.ndindex(3, 3, 2):
+        error = 0.1 + 0.1 * seed + 0.05 * column + 0.01 * split
+        library.add(MeasuredError(fingerprint(seed), f"model {column}", error, HALF, split))
+
+
+def test_a_library_is_a_meta_task_and_tasks_of_other_spaces_are_at_no_known_distance(library):
+    fill(library)
+    whole = metatask_from_library(library)
+    found = whole.select()
+    assert whole.protocols == (HALF,)
+    assert names_of(found)[0] == ["task 0", "task 1", "task 2"] and found.errors.shape == (3, 3, 2)
+    assert found.errors[2, 1, 1] == pytest.approx(0.36)
+    assert found.datasets == ("folder 0", "folder 0", "folder 1")
+    assert [(one.source_task, one.source_dataset) for one in found.models[1:]] == [(None, None), ("task 1", "folder 0")]
+    assert found.is_candidate.tolist() == [[True, True, True], [True, True, False], [True, True, True]]
+    vectors = [embed("", seed).vector for seed in range(3)]
+    assert found.between(SYMMETRIC)[0, 2] == pytest.approx(slow_symmetric(vectors[0], vectors[2]), abs=1e-6)
+    assert found.to_sources(SYMMETRIC)[0, 2] == pytest.approx(slow_symmetric(vectors[0], vectors[1]), abs=1e-6)
+    library.add(embed("task 3", 3, probe="other", weights="cd"), embed("task 4", 4, method="direct"))
+    for seed in (3, 4):
+        library.add(MeasuredError(fingerprint(seed), "model 0", 0.5, HALF, 0))
+    found = metatask_from_library(library).select()
+    assert np.isnan(found.between(SYMMETRIC)[3:]).all() and np.isfinite(found.between(SYMMETRIC)[:3, :3]).all()
+    only = metatask_from_library(library, probe="other").select()
+    assert np.isfinite(only.between(SYMMETRIC)[3, 3]) and np.isnan(only.between(SYMMETRIC)[0]).all()
+    with pytest.raises(NotInLibraryError, match=r"'vgg'.*embedded by: net robust; other robust"):
+        metatask_from_library(library, probe="vgg")
+    like = metatask_from_library(library, like=embed("", 9))
+    assert len(like.tasks) == 3 and like.info["other_spaces"] == 2
+
+
+# --- merging ---------------------------------------------------------------------------------------------------------
+
+
+def test_merged_meta_tasks_keep_what_is_theirs_and_measure_the_rest(library):
+    fill(library)
+    one, other = make_world().select("half"), metatask_from_library(library).select()
+    found = merge(one, other)
+    assert len(found.tasks) == 15 and len(found.models) == 9
+    assert np.array_equal(found.mean[:12, :6], one.mean) and np.array_equal(found.mean[12:, 6:], other.mean)
+    assert np.isnan(found.mean[:12, 6:]).all() and np.isnan(found.mean[12:, :6]).all()
+    assert found.tasks[12].name == "task 0 (2)"
+    every = found.embeddings
+    for row, column in ((0, 13), (14, 2), (12, 13)):
+        assert found.between(SYMMETRIC)[row, column] == pytest.approx(symmetric(every[row], every[column]), abs=1e-6)
+    assert np.array_equal(found.is_candidate[12:, 6:], other.is_candidate)
+
+
+def test_shots_go_by_the_median_class_among_several_sizes():
+    sizes = ("2", "5", "10", "20", "half")
+    keys = [f"linear-2, train {size}, logistic, usual" for size in sizes]
+    wanted = {1: "2", 3: "2", 4: "2", 9: "2", 10: "5", 11: "half", 40: "half"}  # half of the class is for testing
+    for median, shots in wanted.items():
+        assert choose_shots([1, median, 500], keys) == shots == choose_shots([1, median, 500], keys[::-1])
+    assert choose_shots([], keys) == "half" == choose_shots([], [])
+    assert choose_shots([4], keys[1:]) == "5" and choose_shots([4], keys[4:]) == "half"  # the fewest, or all there is
+    assert choose_shots([40], keys[:3]) == "10" and choose_shots([7], keys[3:4]) == "20"
+    for size in sizes:
+        assert choose_shots([3], keys, size) == size
+    refuse(UsageError, r"shots=7 .* Choose one of: 2, 5, 10, 20, half", choose_shots, [3], keys, 7)
