@@ -21,8 +21,11 @@ def silent(_: str, __: int) -> Callable[[int], None]:
 
 
 @contextmanager
-def show_progress(show: bool | Report) -> Iterator[Report]:
-    """A function that opens a bar for a stage of so many steps and returns what advances it; a given one as it is."""
+def show_progress(show: bool | Report, *, pause: float = PAUSE) -> Iterator[Report]:
+    """A function that opens a bar for a stage of so many steps and returns what advances it; a given one as it is.
+
+    Where there is no terminal, a line shows how far it is, `pause` seconds after the last one.
+    """
     if callable(show) or not show:
         yield show if callable(show) else silent
         return
@@ -40,7 +43,7 @@ def show_progress(show: bool | Report) -> Iterator[Report]:
         nonlocal printed
         bars.advance(known[stage], done)
         now = time.monotonic()
-        if not is_drawn and now - printed >= PAUSE:
+        if not is_drawn and now - printed >= pause:
             printed = now
             stages = ", ".join(f"{bar.description} {bar.completed:.0f} of {bar.total:.0f}" for bar in bars.tasks)
             with suppress(BrokenPipeError):  # a closed pipe is no reason to stop working

@@ -14,6 +14,7 @@ from torchvision import models
 from task2vec.errors import ProbeError, WeightsError
 from task2vec.probe import weights as sources
 from task2vec.probe.probe import INTERPOLATIONS, CustomPreprocess, Preprocess, Probe, check_transform, make_probe
+from task2vec.progress import Report
 
 DEFAULT_PROBE = "tf_efficientnet_lite0"
 # What torchvision changes about a network that is built with its trained weights.
@@ -35,6 +36,7 @@ def load_probe(
     transform: Callable[[Any], Any] | None = None,
     size: int | None = None,
     download: bool = False,
+    progress: bool | Report = False,
 ) -> Probe:
     """A frozen probe, with the preprocessing its weights were trained with.
 
@@ -53,6 +55,7 @@ def load_probe(
             networks of torchvision that were trained in several ways.
         size: side of the square images, if not the model's own (smaller is faster).
         download: allow downloading weights that are not on this machine.
+        progress: show the megabytes of a download on standard error, or report them to a function.
 
     Example:
         >>> probe = load_probe(size=64)
@@ -84,7 +87,7 @@ def load_probe(
     else:
         raise _unknown_model(library, name)
     given = (sources.read_weights(weights), f"file {Path(weights).name}") if weights else None
-    module, heads, preprocess, source = load(name, given, size, download)
+    module, heads, preprocess, source = load(name, given, size, {"download": download, "progress": progress})
     heads = (head,) if head else heads
     return make_probe(name, module, heads, check_transform(transform) if transform else preprocess, source=source)
 
@@ -180,7 +183,7 @@ def _unknown_model(library: str, name: str) -> ProbeError:
     )
 
 
-def _from_timm(name: str, given: _Weights | None, size: int | None, download: bool) -> _Loaded:
+def _from_timm(name: str, given: _Weights | None, size: int | None, options: dict[str, Any]) -> _Loaded:
     import timm
     from timm.data.config import resolve_model_data_config
 
@@ -188,7 +191,7 @@ def _from_timm(name: str, given: _Weights | None, size: int | None, download: bo
         model = timm.create_model(name, img_size=size).eval()
     except TypeError:
         model = timm.create_model(name).eval()
-    tensors, source = given or sources.find_timm_weights(model, download=download)
+    tensors, source = given or sources.find_timm_weights(model, **options)
     heads = _find_timm_heads(model)
     _assign_weights(model, tensors, heads, name)
     return model, heads, _timm_preprocess(resolve_model_data_config(model), size), source
@@ -213,13 +216,13 @@ def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | Cust
     return Preprocess(size=shape, resize=min(whole), **look, squash=squash)  # type: ignore[arg-type]
 
 
-def _from_torchvision(name: str, given: _Weights | None, size: int | None, download: bool) -> _Loaded:
+def _from_torchvision(name: str, given: _Weights | None, size: int | None, options: dict[str, Any]) -> _Loaded:
     enum = find_torchvision_enum(name)
     network = name.partition(".")[0]
     # A vision transformer is built for one image size, and weights of one network may differ in it.
-    options = {"image_size": enum.transforms().crop_size[0]} if network.startswith("vit_") else {}
-    model = models.get_model(network, weights=None, **options, **_AS_TRAINED.get(network, {})).eval()
-    tensors, source = given or sources.find_torchvision_weights(name, enum, download=download)
+    built = {"image_size": enum.transforms().crop_size[0]} if network.startswith("vit_") else {}
+    model = models.get_model(network, weights=None, **built, **_AS_TRAINED.get(network, {})).eval()
+    tensors, source = given or sources.find_torchvision_weights(name, enum, **options)
     tensors = {_OLD_NAMES.sub(r"\1", key): values for key, values in tensors.items()}
     head = _find_classifier(model)
     _assign_weights(model, tensors, (head,), name)

@@ -46,6 +46,8 @@ INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos")
 # Beyond this ratio of the sides only the middle of an image can be seen through a square crop, so the rest is cut off
 # before resizing: a 10000 x 2 image would otherwise be enlarged to 1,280,000 x 256.
 _WIDEST = 8
+# Side of the images of trial passes that need no more.
+_TRIAL = 64
 # How names of random transforms start: some seldom change an image.
 _RANDOM = ("Random", "AutoAugment", "AugMix", "TrivialAugment", "ColorJitter")
 
@@ -263,8 +265,8 @@ class Probe:
         key = (str(device), dtype, fold, flip)
         if key in self._prepared:
             return self._prepared[key]
-        plain, images = copy.deepcopy(self.network).double(), trial_images(self.size).double()
-        seen = trace(plain, images)
+        plain = copy.deepcopy(self.network).double()
+        images, seen = _trace_small(plain, self.size, torch.float64)
         module, scales = _fold(plain, seen) if fold else (plain, {})
         # One image alone gives the same features as in a batch if folding is exact and no image changes another's.
         alone = trace(module, images[:1])
@@ -310,7 +312,7 @@ def make_probe(
             f"({(str(error) or type(error).__name__).splitlines()[0]}). Its network may be made for one size only: "
             "leave out size= (--size), or check the transform."
         ) from error
-    _check(network, images, seen.features, name)
+    _check(network, preprocess.size, seen.features, name)
     layers = enumerate_filters(network, seen)
     fingerprint = _fingerprint(network, layers, preprocess.description)
     return Probe(name, source, network, preprocess, layers, seen.features.shape[1], fingerprint)
@@ -319,6 +321,23 @@ def make_probe(
 def trial_images(size: tuple[int, int]) -> Tensor:
     """Two fixed noise images for trial passes."""
     return torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, *size))).float()
+
+
+def _trace_small(network: nn.Module, size: tuple[int, int], dtype: torch.dtype) -> tuple[Tensor, "Trace"]:
+    """A trial pass whose numbers are only compared with those of others: on small images, if the network takes them.
+
+    What is compared (a batch-norm before and after it was folded, an image alone and in a batch) does not depend on
+    the size, and at full size these passes would take as long as those of a dozen images.
+    """
+    small = trial_images((min(size[0], _TRIAL), min(size[1], _TRIAL))).to(dtype)
+    try:
+        seen = trace(network, small)
+        if bool(torch.isfinite(seen.features).all()) and bool(seen.features.any()):
+            return small, seen
+    except Exception:  # noqa: S110  # made for one size, which its own code says in its own way
+        pass
+    images = trial_images(size).to(dtype)
+    return images, trace(network, images)
 
 
 class _Pool(nn.Module):
@@ -345,7 +364,8 @@ def find_head_name(network: nn.Module) -> str:
     return next(name for name, module in network.named_modules() if isinstance(module, _Pool))
 
 
-def _check(network: nn.Module, images: Tensor, features: Tensor, name: str) -> None:
+def _check(network: nn.Module, size: tuple[int, int], features: Tensor, name: str) -> None:
+    """Refuses numbers that are not finite (`features` are of full images), mixed images, and randomness."""
     for key, tensor in {**network.state_dict(), "features of noise images": features}.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise NotFiniteError(
@@ -353,6 +373,8 @@ def _check(network: nn.Module, images: Tensor, features: Tensor, name: str) -> N
                 "again, or check its transform."
             )
     with torch.no_grad():
+        images, small = _trace_small(network, size, torch.float32)
+        features = small.features
         if not torch.allclose(network(images[:1])[0], features[0], rtol=1e-2, atol=1e-3 * float(features.abs().max())):
             raise ProbeError(
                 f"with probe '{name}', the features of an image depend on the others in its batch (batch-norm without "

