@@ -31,21 +31,22 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers (PEP 484)
     from task2vec.embedding import trivial as trivial
     from task2vec.experts import ErrorProtocol as ErrorProtocol
     from task2vec.experts import ExpertResult as ExpertResult
-    from task2vec.experts import MetaTask as MetaTask
-    from task2vec.experts import ModelInfo as ModelInfo
     from task2vec.experts import Recipe as Recipe
-    from task2vec.experts import TaskInfo as TaskInfo
     from task2vec.experts import TrainedExpert as TrainedExpert
-    from task2vec.experts import bundled_metatask as bundled_metatask
     from task2vec.experts import linear_error as linear_error
     from task2vec.experts import load_expert as load_expert
-    from task2vec.experts import load_metatask as load_metatask
     from task2vec.experts import train_expert as train_expert
     from task2vec.experts import train_experts as train_experts
     from task2vec.experts.error_matrix import error_matrix as error_matrix
     from task2vec.library import Expert as Expert
     from task2vec.library import Library as Library
     from task2vec.library import MeasuredError as MeasuredError
+    from task2vec.metatask import MetaTask as MetaTask
+    from task2vec.metatask import ModelInfo as ModelInfo
+    from task2vec.metatask import TaskInfo as TaskInfo
+    from task2vec.metatask import bundled_metatask as bundled_metatask
+    from task2vec.metatask import load_metatask as load_metatask
+    from task2vec.metatask import metatask_from_library as metatask_from_library
     from task2vec.parallel import open_backend as open_backend
     from task2vec.probe import Probe as Probe
     from task2vec.probe import list_probes as list_probes
@@ -53,12 +54,10 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers (PEP 484)
     from task2vec.select import Evaluation as Evaluation
     from task2vec.select import Recommendation as Recommendation
     from task2vec.select import fit_model_space as fit_model_space
-    from task2vec.select import metatask_from_csv as metatask_from_csv
-    from task2vec.select import metatask_from_library as metatask_from_library
     from task2vec.select import score_features as score_features
     from task2vec.select.evaluate import evaluate as evaluate
+    from task2vec.select.evaluate_proposals import evaluate_proposals as evaluate_proposals
     from task2vec.select.recommend import recommend as recommend
-    from task2vec.select.zoo import load_zoo as load_zoo
     from task2vec.tasks import BadImage as BadImage
     from task2vec.tasks import Catalog as Catalog
     from task2vec.tasks import Task as Task

@@ -117,62 +117,11 @@ def leep(theta, y):
     return np.mean(logs)
 
 
-def nce(theta, y):
-    n = len(y)
-    z = [int(row.argmax()) for row in theta]
-    pairs, marginal = Counter(zip(y, z, strict=True)), Counter(z)
-    return sum(count / n * math.log(count / marginal[source]) for (_, source), count in pairs.items())
-
-
 def between_covariance(x, y):
     means = {label: x[y == label].mean(0) for label in np.unique(y)}
     return np.cov(np.stack([means[label] for label in y]), rowvar=False, ddof=0).reshape(x.shape[1], -1)
 
 
-def h_score(x, y):
-    covariance = np.cov(x, rowvar=False, ddof=0).reshape(x.shape[1], -1)
-    return np.trace(np.linalg.pinv(covariance, rcond=1e-10) @ between_covariance(x, y))
-
-
 def h_score_shrunk(x, y):
     fitted = LedoitWolf().fit(x)
     return np.trace(np.linalg.inv(fitted.covariance_) @ ((1 - fitted.shrinkage_) * between_covariance(x, y)))
-
-
-def transrate(x, y):
-    z = x - x.mean(0)
-    z = z / np.sqrt(np.mean(np.sum(z**2, 1)))
-
-    def rate(part):
-        return np.linalg.slogdet(np.eye(part.shape[1]) + part.T @ part / len(part))[1] / 2
-
-    return rate(z) - sum(np.mean(y == label) * rate(z[y == label]) for label in np.unique(y))
-
-
-def gbc(x, y, directions=64):
-    """With full matrices in the textbook's distance between Gaussians; each a multiple of the identity."""
-    z = (x - x.mean(0))[:, x.std(0) > 1e-9]
-    z = z @ np.linalg.svd(z, full_matrices=False)[2][: min(directions, np.linalg.matrix_rank(z))].T
-    width, labels = z.shape[1], np.unique(y)
-    pooled = sum(np.sum((z[y == a] - z[y == a].mean(0)) ** 2) for a in labels) / (len(z) - len(labels)) / width
-    means = {a: z[y == a].mean(0) for a in labels}
-    matrices = {a: np.eye(width) * (np.mean(z[y == a].var(0)) if np.sum(y == a) > 1 else pooled) for a in labels}
-    total = 0.0
-    for a in labels:
-        for b in labels:
-            if a != b:
-                middle, gap = (matrices[a] + matrices[b]) / 2, means[a] - means[b]
-                logs = [np.linalg.slogdet(matrix)[1] for matrix in (middle, matrices[a], matrices[b])]
-                distance = gap @ np.linalg.inv(middle) @ gap / 8 + (logs[0] - (logs[1] + logs[2]) / 2) / 2
-                total += math.exp(-distance)
-    return -total
-
-
-def parc(x, y):
-    x = x[:, x.std(0) > 1e-12]
-    standard = (x - x.mean(0)) / x.std(0)
-    onehot = (y[:, None] == np.unique(y)).astype(float)
-    pairs = np.triu_indices(len(x), 1)
-    # Rounded, because pairs whose labels are equally far apart are ties.
-    distances = [np.round(1 - np.corrcoef(rows)[pairs], 12) for rows in (standard, onehot)]
-    return scipy.stats.spearmanr(*distances).statistic

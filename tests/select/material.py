@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from task2vec.distance import pairwise_from_logs
-from task2vec.experts import MetaTask, ModelInfo, TaskInfo
-from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC
 from task2vec.library import Expert, MeasuredError
+from task2vec.metatask import DOMAIN, SYMMETRIC, TAXONOMIC, MetaTask, ModelInfo, TaskInfo, View
 from task2vec.select import SCORE_NAMES
 from tests.cli.material import make as embed
 
@@ -16,34 +15,28 @@ HALF, FIVE = "linear-2, train half, logistic, usual", "linear-2, train 5, logist
 
 
 def build(errors, *, datasets=None, classes=None, seen=None, models=None, source_tasks=(), **more):
-    """A selected meta-task of (T, M, S) errors; `task 0`, `model 0` and so on."""
+    """A view of (T, M, S) errors; `task 0`, `model 0` and so on."""
     tasks, count, seeds = errors.shape
-    nothing = np.full((tasks, count, 1, seeds), np.nan)
     names = datasets or [f"task {row}" for row in range(tasks)]
     numbers = [0] * tasks if classes is None else [int(one) for one in classes]
     rows = zip(range(tasks), names, numbers, strict=True)
-    return MetaTask(
+    return View(
         "small",
         tuple(TaskInfo(f"task {row}", "", name, f"task {row}", 100 + row, number) for row, name, number in rows),
         models or tuple(ModelInfo(f"model {column}") for column in range(count)),
-        (HALF,),
+        HALF,
         tuple(range(seeds)),
-        errors[:, :, None],
-        nothing,
-        nothing,
-        np.zeros((tasks, count)),
-        np.zeros((tasks, count), dtype=bool) if seen is None else seen,
+        errors,
+        shares_images=np.zeros((tasks, count)),
+        shares_labels=np.zeros((tasks, count), dtype=bool) if seen is None else seen,
         source_tasks=tuple(source_tasks),
-        space="",
         **more,
     )
 
 
-def with_errors(metatask, errors):
-    """The meta-task with other (T, M, S) errors."""
-    seeds = tuple(range(errors.shape[2]))
-    blank = np.full((*errors.shape[:2], 1, errors.shape[2]), np.nan)
-    return replace(metatask, errors=errors[:, :, None], low=blank, high=blank, seeds=seeds, halves=None)
+def with_errors(view, errors):
+    """The view with other (T, M, S) errors."""
+    return replace(view, errors=errors, seeds=tuple(range(errors.shape[2])), halves=None)
 
 
 def make_metatask(seed=0, *, tasks=9, models=6, filters=40, seeds=3, missing=0.0, unknown=1, datasets=3):
@@ -76,12 +69,12 @@ def make_metatask(seed=0, *, tasks=9, models=6, filters=40, seeds=3, missing=0.0
         models=tuple(described),
         source_tasks=[TaskInfo(f"source {n}", fingerprint=f"source {n}") for n in range(unknown, models)],
         distances={SYMMETRIC: gaps, DOMAIN: (domain + domain.T) * (1 - np.eye(rows)), TAXONOMIC: taxa},
-        trivial_distances={SYMMETRIC: simplicity[:, 0]},
-        norms={SYMMETRIC: vectors.sum(1)},
-        scores={name: rng.normal(size=(tasks, models, 1)) for name in SCORE_NAMES},
+        trivial_distances=simplicity[:, 0],
+        norms=vectors.sum(1),
+        scores={name: rng.normal(size=(tasks, models)) for name in SCORE_NAMES},
         vectors=vectors,
         trivial_vectors=trivials,
-        halves=(errors[:, :, :, None] + rng.normal(scale=0.01, size=(tasks, models, seeds, 2)))[:, :, None],
+        halves=errors[:, :, :, None] + rng.normal(scale=0.01, size=(tasks, models, seeds, 2)),
     )
 
 
@@ -121,8 +114,8 @@ def make_world() -> MetaTask:
     embeddings = [embed(f"task {number}", number, kind=number % 2) for number in range(TASKS)]
     shares = np.zeros((TASKS, len(MODELS)))
     models = tuple(replace(model, size=112) for model in MODELS)
-    whole = (errors, (errors - 0.05), errors + 0.05, shares, shares.astype(bool))
-    return MetaTask("world", tasks, models, (FIVE, HALF), (0, 1, 2), *whole, embeddings={"net robust": embeddings})
+    more = {"shares_images": shares, "shares_labels": shares.astype(bool), "embeddings": {"net robust": embeddings}}
+    return MetaTask("world", tasks, models, (FIVE, HALF), (0, 1, 2), errors, errors - 0.05, errors + 0.05, **more)
 
 
 def make_whole(*, has_source=True):
@@ -142,8 +135,9 @@ def make_whole(*, has_source=True):
     shares = np.zeros((3, 5))
     shares[0, 1] = shares[1, 3] = shares[1, 4] = 1
     rows = 3 + len(sources)
-    cells = (errors, errors * 0.9, errors * 0.9 + 0.1, shares, np.eye(3, 5, 2, dtype=bool))
-    more = {"scores": {"logme": rng.normal(size=(3, 5, 2))}, "halves": rng.uniform(size=(3, 5, 2, 3, 2))}
+    cells = (errors, errors * 0.9, errors * 0.9 + 0.1)
+    more = {"shares_images": shares, "shares_labels": np.eye(3, 5, 2, dtype=bool)}
+    more |= {"scores": {"logme": rng.normal(size=(3, 5, 2))}, "halves": rng.uniform(size=(3, 5, 2, 3, 2))}
     more |= {"embeddings": {"net robust": [embed(f"e{row}", row) for row in range(rows)]}, "source_tasks": sources}
     more |= {"domains": {"net": np.abs(rng.normal(size=(rows, 6)))}}
     return MetaTask("small", tasks, models, (FIVE, HALF), (0, 1, 2), *cells, **more)

@@ -9,16 +9,14 @@ from scipy import stats
 
 import task2vec as t2v
 from task2vec.errors import UsageError
-from task2vec.experts import ModelInfo
+from task2vec.metatask import ModelInfo
 from task2vec.select import Prediction
 from task2vec.select import evaluate as room
-from task2vec.select.combined import predict_conditioned
 from task2vec.select.evaluate import compare_paired, draw_weights, evaluate, find_interval, unbiased_optimum
 from tests.failures import refuse
 from tests.select.material import build, make_metatask, make_world, with_errors
 
 NAMES = ["chance", "average_best", "symmetric", "kernel symmetric"]
-MEASURING = ["measured", "logme + 3 measured", "combined + 3 measured"]
 
 
 def names_of(metatask):
@@ -38,13 +36,11 @@ class Watching:
         return self.predict
 
     def predict(self, query):
-        assert not query.measured
+        assert query.measured is None
         self.asked.append((query.name, self.fits[-1], tuple(query.is_candidate), query.distances))
         numbers = np.arange(len(query.is_candidate))
-        ends, first = numbers / 10, int(query.name.split()[1])
-        return Prediction(
-            (numbers - first) % len(ends), low=ends, high=ends + 0.3, p_best=np.full(len(ends), 1 / len(ends))
-        )
+        first = int(query.name.split()[1])
+        return Prediction((numbers - first) % len(numbers))
 
 
 @pytest.mark.parametrize("leave", ["task", "dataset", "domain"])
@@ -87,11 +83,11 @@ def test_a_family_of_one_dataset_learns_from_the_others_when_it_is_left_out():
 
 
 def test_strategies_that_cannot_be_fitted_are_left_out_with_their_reason():
-    metatask = replace(make_metatask(), trivial_distances={}, scores={}, distances={})
+    metatask = replace(make_metatask(), trivial_distances=None, scores={}, distances={})
     found = evaluate(metatask, ["average_best", "asymmetric"])
     assert list(found.outcomes) == ["average_best"] and "symmetric distance" in found.left_out["asymmetric"]
     assert "Left out: asymmetric (no symmetric distance" in str(found)
-    many = str(evaluate(metatask, ["average_best", "logme", "combined domain", "combined + logme"], resamples=9))
+    many = str(evaluate(metatask, ["average_best", "logme", "domain", "leep"], resamples=9))
     assert "Left out: 3 strategies, 'logme' and others, because the meta-task lacks what they need" in many
 
 
@@ -116,52 +112,29 @@ def make_halved_world():
     return replace(world, halves=(world.errors[..., None] + noise).clip(0, 1), scores=scores).select("half")
 
 
-def slow_choice(name, metatask, row, half):
-    """The model that is chosen for a task, all others known, with errors measured on one half of its test images."""
-    others = [other for other in range(len(metatask.tasks)) if other != row]
-    query, allowed = metatask.query(row, known=others, half=half), metatask.is_candidate[row]
-    means = metatask.halves[row, :, 0, :3, half].mean(1)
-    if name != "combined + 3 measured":
-        scores, top = metatask.scores["logme"][row, :, 0], None if name == "measured" else 3
-        best = sorted(np.flatnonzero(allowed), key=lambda model: -scores[model])[:top]
-        return min(best, key=lambda model: means[model])
-    known, embedding = metatask.only(others), metatask.embeddings[metatask.space][row]
-    unscored = replace(query, scores={})
-    first = predict_conditioned(known, embedding, unscored, {}).order(allowed)[:3]
-    measured = {metatask.models[one].name: query.measured[metatask.models[one].name] for one in first}
-    return predict_conditioned(known, embedding, unscored, measured).order(allowed)[0]
-
-
-@pytest.mark.parametrize("name", MEASURING)
-def test_measured_on_one_half_is_judged_on_the_other(name):
-    metatask = make_halved_world()
-    found = evaluate(metatask, ["average_best", name], resamples=20)
-    outcome, wanted, both = found.outcomes[name], [], []
-    for row in range(len(metatask.tasks)):
-        chosen = [slow_choice(name, metatask, row, half) for half in (0, 1)]
-        splits = slice(0, 1) if "logme" in name else slice(None)  # which the scores have not seen
-        apart = metatask.halves[row, :, 0, splits]
-        wanted.append(np.mean([apart[one, :, 1 - half].mean() for half, one in enumerate(chosen)]))
+def test_measured_on_one_half_is_judged_on_the_other():
+    view = make_halved_world()
+    found = evaluate(view, ["average_best", "measured"], resamples=20)
+    outcome, wanted, both = found.outcomes["measured"], [], []
+    for row in range(len(view.tasks)):
+        chosen = [int(np.argmin(view.halves[row, :, :3, half].mean(1))) for half in (0, 1)]
+        wanted.append(np.mean([view.halves[row, one, :, 1 - half].mean() for half, one in enumerate(chosen)]))
         both.append(chosen)
     np.testing.assert_allclose(outcome.errors, wanted, rtol=1e-12)
     assert outcome.chosen.tolist() == [first for first, _ in both] and any(first != other for first, other in both)
-    count = len(metatask.models) if name == "measured" else 3
-    assert found.rows[1]["measured"] == count and found.rows[0]["measured"] == 0
-    assert f"Models measured per task: {name} {count}. They are measured on one half" in str(found)
-    assert outcome.covered is None
+    assert found.rows[1]["measured"] == len(view.models) and found.rows[0]["measured"] == 0
+    assert f"Models measured per task: measured {len(view.models)}. They are measured on one half" in str(found)
 
 
 def test_without_halves_nothing_is_measured():
-    metatask = make_halved_world()
-    for halves in (None, metatask.halves.copy()):
+    view = make_halved_world()
+    for halves in (None, view.halves.copy()):
         if halves is not None:
-            halves[4, 2, 0, :, 1] = np.nan  # of one model on one half
-        found = evaluate(replace(metatask, halves=halves), ["average_best", *MEASURING], resamples=5)
-        assert list(found.outcomes) == ["average_best"] and list(found.left_out) == MEASURING
-        assert all("on two halves of the test images" in reason for reason in found.left_out.values())
+            halves[4, 2, :, 1] = np.nan  # of one model on one half
+        found = evaluate(replace(view, halves=halves), ["average_best", "measured"], resamples=5)
+        assert list(found.outcomes) == ["average_best"] and list(found.left_out) == ["measured"]
+        assert "on two halves of the test images" in found.left_out["measured"]
     assert "'tf_efficientnet_lite1' on two halves of the test images of 'task 4'" in found.left_out["measured"]
-    bare = evaluate(make_metatask(), ["average_best", "combined + 3 measured"], resamples=5)
-    assert "no embedding of the tasks is known" in bare.left_out["combined + 3 measured"]
 
 
 def slow_optimum(halves, allowed):
@@ -184,7 +157,7 @@ def slow_optimum_by_seeds(errors, allowed):
 
 def test_the_optimum_is_selected_on_halves_or_on_other_seeds():
     metatask = make_metatask()
-    halves, errors, allowed = metatask.halves[:, :, 0], metatask.errors[:, :, 0], metatask.is_candidate
+    halves, errors, allowed = metatask.halves, metatask.errors, metatask.is_candidate
     for known, chosen_on, wanted in (
         (metatask, "halves", slow_optimum(halves, allowed)),
         (replace(metatask, halves=None), "seeds", slow_optimum_by_seeds(errors, allowed)),
@@ -193,7 +166,7 @@ def test_the_optimum_is_selected_on_halves_or_on_other_seeds():
         assert found.chosen_on == chosen_on
         np.testing.assert_allclose(found.optimum, wanted.mean(1))
         np.testing.assert_allclose(found.first.optimum, wanted[:, 0])
-    single = evaluate(with_errors(metatask, metatask.errors[:, :, 0, :1]), ["average_best"])
+    single = evaluate(with_errors(metatask, metatask.errors[:, :, :1]), ["average_best"])
     assert single.optimum is None and single.chosen_on is None and "biased low" in str(single)
 
 
@@ -218,14 +191,14 @@ def test_strategies_that_use_scores_are_judged_and_compared_on_the_split_that_th
     shifted[..., 1:] -= 0.1  # the first split is the hardest for all
     metatask = replace(metatask, errors=shifted.clip(0, 1))
     rng, allowed = np.random.default_rng(2), metatask.is_candidate
-    leaky = -shifted[:, :, :, 1:].mean(3) + 0.03 * rng.normal(size=shifted.shape[:3])  # of test images of the others
-    names = ["average_best", "logme", "logme + 3 measured", "combined + logme", "generic"]
+    leaky = -shifted[:, :, 1:].mean(2) + 0.03 * rng.normal(size=shifted.shape[:2])  # of test images of the others
+    names = ["average_best", "logme", "generic"]
     found = evaluate(replace(metatask, scores={"logme": leaky}), names, resamples=50)
     rows, every = {row["strategy"]: row for row in found.rows}, range(len(metatask.tasks))
-    assert [rows[name]["splits"] for name in names] == [3, 1, 1, 1, 3]
-    first, means = metatask.errors[:, :, 0, 0], metatask.mean
+    assert [rows[name]["splits"] for name in names] == [3, 1, 3]
+    first, means = metatask.errors[:, :, 0], metatask.mean
     logme, average = found.outcomes["logme"], found.outcomes["average_best"]
-    chosen = np.where(allowed, leaky[:, :, 0], -np.inf).argmax(1)
+    chosen = np.where(allowed, leaky, -np.inf).argmax(1)
     np.testing.assert_allclose(logme.errors, first[every, chosen])
     np.testing.assert_allclose(average.errors, means[every, average.chosen])
     gaps = first[every, chosen] - first[every, average.chosen]  # the baseline on the same errors
@@ -233,26 +206,17 @@ def test_strategies_that_use_scores_are_judged_and_compared_on_the_split_that_th
     np.testing.assert_allclose(found.find_gaps("average_best", "logme"), -gaps)
     np.testing.assert_allclose(found.find_gaps("generic", "average_best"), means[:, 0] - average.errors)
     assert rows["logme"]["gap"] == pytest.approx(100 * gaps.mean()) and rows["logme"]["p"] == compare_paired(gaps)
-    optimum = slow_optimum(metatask.halves[:, :, 0], allowed)
+    optimum = slow_optimum(metatask.halves, allowed)
     assert rows["logme"]["regret"] == pytest.approx(100 * (logme.errors - optimum[:, 0]).mean())
     assert rows["generic"]["regret"] == pytest.approx(100 * (means[:, 0] - optimum.mean(1)).mean())
     smallest = np.where(allowed, first, np.inf).min(1)
     assert rows["logme"]["smallest_regret"] == pytest.approx(100 * (logme.errors - smallest).mean())
     fixed = [model.name for model in metatask.models].index(found.fixed_model)
     assert rows["logme"]["fixed_gap"] == pytest.approx(100 * (logme.errors - first[:, fixed]).mean())
-    measured = found.outcomes["logme + 3 measured"]
-    wanted = []
-    for row in every:
-        picked = [slow_choice("logme + 3 measured", replace(metatask, scores={"logme": leaky}), row, h) for h in (0, 1)]
-        wanted.append(np.mean([metatask.halves[row, one, 0, 0, 1 - half] for half, one in enumerate(picked)]))
-    np.testing.assert_allclose(measured.errors, wanted)
-    line = (
-        "Judged and compared on the first of 3 splits only: logme, logme + 3 measured, combined + logme. Their scores"
-    )
-    assert line in str(found)
+    assert "Judged and compared on the first of 3 splits only: logme. Their scores" in str(found)
     assert "Judged and compared" not in str(evaluate(metatask, ["average_best", "generic"], resamples=5))
     blank = metatask.errors.copy()
-    blank[4, :, 0, 0] = np.nan
+    blank[4, :, 0] = np.nan
     found = evaluate(replace(metatask, errors=blank), names[:2], resamples=5)
     assert "no error on 'task 4' by the first split" in found.left_out["logme"]
 
@@ -279,7 +243,6 @@ def test_numbers_of_one_ranking():
     gaps = np.array([[loss[i] - loss[j], errors[i] - errors[j]] for i in range(4) for j in range(4)])
     assert room.find_fidelity(loss, errors) == pytest.approx(np.corrcoef(gaps.T)[0, 1])
     assert room.find_fidelity(np.array([np.nan, 0.1, np.nan, np.nan]), errors) == 0
-    assert [room.find_brier(p_best, errors) for p_best in np.eye(4)] == [2, 0, 2, 2]
 
 
 def test_intervals_come_from_samples_of_tasks_or_of_datasets():
@@ -330,18 +293,14 @@ def test_rows_are_the_formulas():
     weights = draw_weights(np.array(found.datasets), 200, 0)
     ends = (row["gap_group_low"], row["gap_group_high"])
     assert ends == pytest.approx(find_interval(weights, gaps, np.ones(len(gaps))))
-    assert row["increase_low"] <= row["increase"] <= row["increase_high"] and row["coverage"] is None
-    means, low = np.where(metatask.is_candidate, metatask.mean, np.nan), np.arange(6) / 10
-    inside = [np.nanmean(np.where(np.isnan(r), np.nan, (low <= r) & (r <= low + 0.3))) for r in means]
-    assert rows["watching"]["coverage"] == pytest.approx(100 * np.mean(inside))
-    assert rows["watching"]["width"] == pytest.approx(30) and rows["watching"]["brier"] > 0
+    assert row["increase_low"] <= row["increase"] <= row["increase_high"]
     assert repr(found) == "Evaluation(5 strategies, 9 tasks, leave one task out)"
     assert "p is two-sided, from flipping the signs of gaps" in str(found) and str(found).count("two-sided") == 1
     assert "each of the 3 datasets once and cannot be below 0.25" in str(found)
     assert "p datasets" in str(found).splitlines()[0]
     again = evaluate(metatask, [*NAMES, Watching()], resamples=200).rows
     assert [{**one, "seconds": 0} for one in again] == [{**one, "seconds": 0} for one in found.rows]
-    errors = metatask.errors[:, :, 0].copy()
+    errors = metatask.errors.copy()
     errors[3] = 0.0  # a task without any error breaks no ratio
     found, kept = evaluate(with_errors(metatask, errors), ["chance"], resamples=50), np.arange(9) != 3
     ratios = (found.outcomes["chance"].errors / np.where(kept, found.optimum, 1))[kept]

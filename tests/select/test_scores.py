@@ -6,16 +6,15 @@ import re
 import numpy as np
 import pytest
 import torch
-from sklearn.mixture import GaussianMixture
 
 from task2vec.errors import DataError, NotFiniteError, UsageError
 from task2vec.select import SCORES, SOURCE_SCORES, score_features
-from task2vec.select.scores import Features, Labels, knn, leep, logme, nce
+from task2vec.select.scores import Features, Labels, knn, leep, logme
 from tests.failures import refuse
 from tests.oracles import selection as slow_scores
 
-# How far a score may be from its definition: two of a few hundred pairs in one bin show in the fourth digit of PARC.
-NEAR = {"knn": 1e-12, "h_score": 1e-8, "h_score_shrunk": 1e-8, "transrate": 1e-8, "gbc": 1e-8, "parc": 2e-4}
+# How far a score may be from its definition.
+NEAR = {"knn": 1e-12, "h_score_shrunk": 1e-8}
 ON_FEATURES = [name for name in SCORES if name not in SOURCE_SCORES]
 
 
@@ -107,11 +106,10 @@ def test_logme_is_the_largest_evidence(case):
 
 
 @pytest.mark.parametrize(("sources", "sure"), [(60, 1.0), (2, 20.0)])
-def test_leep_and_nce_equal_their_definitions(sources, sure):
+def test_leep_equals_its_definition(sources, sure):
     theta, y = draw_probabilities(sources=sources, sure=sure)
     given = torch.from_numpy(theta), Labels(torch.from_numpy(y))
     assert leep(*given) == pytest.approx(slow_scores.leep(theta, y), abs=1e-12)
-    assert nce(*given) == pytest.approx(slow_scores.nce(theta, y), abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
@@ -128,20 +126,6 @@ def test_odd_features_are_borne(name):
     x, y = draw()
     for factor in (1e-30, 1e30):
         assert score(*prepare(x * factor, y)) == pytest.approx(score(*prepare(x, y)), abs=2e-4)
-
-
-@pytest.mark.parametrize(("images", "components"), [(100, 15), (40, 8)])  # five per class, at most one per five images
-def test_nleep_is_leep_on_the_components_and_the_seed_decides(images, components):
-    x, y = draw(images, 12, 3, apart=2.0)
-    z = x - x.mean(0)
-    _, singular, right = np.linalg.svd(z, full_matrices=False)
-    kept = int(np.searchsorted(np.cumsum(singular**2) / np.sum(singular**2), 0.8)) + 1
-    points = z @ right[:kept].T
-    options = {"covariance_type": "diag", "reg_covar": 1e-3 * points.var(0).mean(), "tol": 1e-2, "random_state": 0}
-    members = GaussianMixture(components, **options).fit(points).predict_proba(points)
-    given = torch.from_numpy(x), torch.from_numpy(y)
-    found, other = (score_features(*given, classes=3, which=["nleep"], seed=seed)["nleep"] for seed in (0, 1))
-    assert 1 < kept < 12 and found == pytest.approx(slow_scores.leep(members, y), abs=1e-6) != other
 
 
 # --- all at once -----------------------------------------------------------------------------------------------------
@@ -162,14 +146,14 @@ def test_every_score_is_the_one_of_its_function():
         assert found[name] == score(theta if name in SOURCE_SCORES else Features(x), labels)
 
 
-def test_what_is_no_probability_leaves_the_two_scores_undefined_and_the_others_be():
+def test_what_is_no_probability_leaves_leep_undefined_and_the_others_be():
     x, y, theta = make_scored()
     wrong = {"attributes": torch.sigmoid(theta.log() + 2), "sum to 6.*not logits": torch.full((60, 3), 2.0)}
     wrong |= {"below 0": theta * 2 - 1 / 7, "none were given": None}
     without = score_features(x, y, classes=3)
     for reason, given in wrong.items():
         found = score_features(x, y, source_probabilities=given, classes=3)
-        assert set(found.reasons) == {"leep", "nce"} and re.search(reason, found.reasons["nce"])
+        assert set(found.reasons) == {"leep"} and re.search(reason, found.reasons["leep"])
         np.testing.assert_equal(dict(found), dict(without))
 
 
@@ -191,8 +175,7 @@ def test_nothing_to_distinguish():
     same = score_features(x, torch.ones(60, 2), classes=2, is_multilabel=True)
     assert all(math.isnan(value) for value in same.values()) and same.left_out == (0, 1)
     alone = score_features(x[:3], torch.arange(3), classes=3)
-    assert "no two of the 3 images" in alone.reasons["parc"] and alone["knn"] == 0
-    assert {name for name, value in alone.items() if math.isnan(value)} == {"leep", "nce", "parc"}
+    assert alone["knn"] == 0 and {name for name, value in alone.items() if math.isnan(value)} == {"leep"}
 
 
 def test_bad_input_is_refused():

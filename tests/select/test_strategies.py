@@ -7,8 +7,8 @@ import pytest
 
 from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError
-from task2vec.experts import wilson_interval
-from task2vec.experts.metatask import SPLITS, SYMMETRIC
+from task2vec.metatask import SYMMETRIC
+from task2vec.metatask.view import SPLITS
 from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy, strategies
 from task2vec.select.model_space import fit_model_space
 from task2vec.select.strategies import fit_asymmetric, fit_average_best, fit_effects
@@ -57,24 +57,19 @@ def test_average_best_is_the_best_mean_of_what_may_be_learned():
     metatask = make_metatask()
     prediction = fit_average_best(metatask)(metatask.query(0))
     np.testing.assert_allclose(prediction.loss, slow_effects(learned(metatask))[1], atol=1e-10)
-    errors = metatask.errors[:, :, 0].copy()
+    errors = metatask.errors.copy()
     errors[1, 1] = 0.0  # where the model has seen the task
     assert np.array_equal(fit_average_best(with_errors(metatask, errors))(metatask.query(0)).loss, prediction.loss)
     with pytest.raises(UndefinedScoreError, match="no error is known"):
         fit_average_best(with_errors(metatask, np.full((9, 6, 3), np.nan)))
 
 
-def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others():
-    everybody, only = np.ones(3, dtype=bool), np.arange(3) == 2
-    for count, best in ((5, 0), (6, 2)):
-        errors = np.tile([[[0.2], [0.3], [0.01]]], (12, 1, 1))
-        errors[count:, 2] = np.nan
-        assert strategies.find_average_best(build(errors), everybody) == best
-    # On tasks that no other model was measured on, nothing links it with them: easy tasks, or a good model?
+def test_models_that_nothing_links_with_the_others_have_no_average():
+    errors = np.tile([[[0.2], [0.3], [0.01]]], (12, 1, 1))
     errors[:6, :2] = np.nan
+    errors[6:, 2] = np.nan  # easy tasks, or a good model?
     alone = build(errors)
-    assert strategies.find_average_best(alone, everybody) == 0 and strategies.find_average_best(alone, only) == 2
-    assert np.isnan(find_strategy("average_best").fit(alone)(alone.query(0)).loss).tolist() == only.tolist()
+    assert np.isnan(find_strategy("average_best").fit(alone)(alone.query(0)).loss).tolist() == [False, False, True]
 
 
 def test_baselines_fall_back_on_the_average():
@@ -90,7 +85,7 @@ def test_baselines_fall_back_on_the_average():
     scores = metatask.scores["logme"].copy()
     scores[0, 2] = np.nan
     order = leave_out(find_strategy("logme"), replace(metatask, scores={"logme": scores})).order(EVERYBODY)
-    assert order[-1] == 2 and (np.diff(scores[0, order[:-1], 0]) <= 0).all()
+    assert order[-1] == 2 and (np.diff(scores[0, order[:-1]]) <= 0).all()
 
 
 def test_nearest_ranks_by_distance_less_complexity_and_the_unknown_by_the_average():
@@ -99,7 +94,7 @@ def test_nearest_ranks_by_distance_less_complexity_and_the_unknown_by_the_averag
     average, gaps = leave_out(fit_average_best, metatask).loss, metatask.to_sources(SYMMETRIC)[0]
     assert order == [*sorted((3, 4, 5), key=lambda n: gaps[n]), *sorted((0, 1, 2), key=lambda n: average[n])]
     loss = leave_out(lambda known: fit_asymmetric(known, 0.3), metatask).loss
-    simplicity = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
+    simplicity = metatask.pick_sources(metatask.trivial_distances)
     np.testing.assert_allclose(loss, gaps - 0.3 * simplicity)
 
 
@@ -107,7 +102,7 @@ def test_alpha_is_the_best_for_the_others():
     known = make_metatask(4, tasks=12, models=8).only(range(1, 12))
     errors = strategies.find_errors(known) - fit_effects(strategies.find_errors(known)).tasks[:, None]
     distances = known.to_sources(SYMMETRIC)
-    simplicity = known.pick_sources(known.trivial_distances[SYMMETRIC])
+    simplicity = known.pick_sources(known.trivial_distances)
     losses = []
     for alpha in strategies.ALPHAS:
         far = np.where(np.isfinite(errors), distances - alpha * simplicity, np.nan)
@@ -116,7 +111,7 @@ def test_alpha_is_the_best_for_the_others():
     chosen = (query.to_sources[SYMMETRIC] - fit_asymmetric(known, None)(query).loss)[1] / simplicity[1]
     assert losses[int(np.argmin(np.abs(np.array(strategies.ALPHAS) - chosen)))] == pytest.approx(min(losses))
     assert min(losses) < max(losses)
-    unknown = replace(known, trivial_distances={SYMMETRIC: np.full(18, np.nan)})
+    unknown = replace(known, trivial_distances=np.full(18, np.nan))
     both = [fit_asymmetric(unknown, alpha)(query).loss for alpha in (None, ALPHA)]
     np.testing.assert_array_equal(*both)
 
@@ -124,7 +119,7 @@ def test_alpha_is_the_best_for_the_others():
 def test_average_with_distance_is_the_joint_fit():
     metatask = make_metatask(2, unknown=0)
     gaps = metatask.to_sources(SYMMETRIC)
-    metatask = with_errors(metatask, metatask.errors[:, :, 0] / 3 + 0.8 * (metatask.is_candidate * gaps)[:, :, None])
+    metatask = with_errors(metatask, metatask.errors / 3 + 0.8 * (metatask.is_candidate * gaps)[:, :, None])
     weight, models = slow_adjusted(learned(metatask), gaps)
     assert weight > 0.3
     loss = strategies.fit_adjusted(metatask)(metatask.query(3)).loss
@@ -133,7 +128,7 @@ def test_average_with_distance_is_the_joint_fit():
     far = replace(metatask.query(3), to_sources={SYMMETRIC: gaps[3] + 5})  # far from all source tasks alike
     np.testing.assert_allclose(strategies.fit_adjusted(metatask)(far).loss, loss, atol=1e-12)
     # A negative weight of the distance is noise.
-    worse = with_errors(metatask, (metatask.errors[:, :, 0] - 1.2 * gaps[:, :, None]).clip(0, 1))
+    worse = with_errors(metatask, (metatask.errors - 1.2 * gaps[:, :, None]).clip(0, 1))
     np.testing.assert_allclose(
         strategies.fit_adjusted(worse)(worse.query(0)).loss, fit_effects(strategies.find_errors(worse)).models
     )
@@ -180,36 +175,31 @@ def test_no_strategy_sees_the_errors_of_the_task_that_it_predicts(name):
     metatask = make_metatask()
     named = replace(metatask.models[0], location="timm:tf_efficientnet_lite0")
     metatask = replace(metatask, models=(named, *metatask.models[1:]))
-    errors = metatask.errors[:, :, 0].copy()
+    errors = metatask.errors.copy()
     errors[0] = errors[0, ::-1] * 0.5
     one, other = (leave_out(find_quick(name), each) for each in (metatask, with_errors(metatask, errors)))
-    for part in ("loss", "errors", "low", "high", "p_best", "fallback"):
+    for part in ("loss", "fallback"):
         assert (getattr(one, part) is None) == (getattr(other, part) is None)
         if getattr(one, part) is not None:
             assert getattr(one, part).tobytes() == getattr(other, part).tobytes()
 
 
-def test_only_the_models_that_are_ranked_first_are_measured():
+def test_measured_is_the_mean_over_the_first_splits_on_one_half():
     metatask = make_metatask(seeds=5)
     query = metatask.query(0, half=1)
-    assert [len(own) for own in query.measured.values()] == [SPLITS] * 6 and not metatask.query(0).measured
-    for split, one in enumerate(query.measured["model 4"]):
-        wrong = metatask.halves[0, 4, 0, split, 1]
-        score = wilson_interval(25 * wrong, 25)  # a half of the half of 100 images that is tested
-        assert (one.error, one.low, one.high, one.seed) == pytest.approx((wrong, score.low, score.high, split))
-    asked = []
-    ranking = Prediction(np.array([5.0, 4, 3, 2, 1, 0]))
-
-    def rank(query):
-        asked.append(set(query.measured))
-        return ranking
-
-    found = strategies.fit_measured(metatask, rank, 2)(query)
-    means = [np.mean([one.error for one in query.measured[f"model {number}"]]) for number in (4, 5)]
-    assert found.loss[4:].tolist() == means and np.isnan(found.loss[:4]).all()
-    assert found.order(EVERYBODY)[2:].tolist() == [3, 2, 1, 0]  # the others as they were ranked
-    assert strategies.fit_measured(metatask, rank, 2, decide=rank)(query) is ranking
-    assert asked == [set(), set(), {"model 4", "model 5"}]
+    np.testing.assert_allclose(query.measured, metatask.halves[0, :, :SPLITS, 1].mean(1))
+    assert metatask.query(0).measured is None
+    found = find_strategy("measured").fit(metatask)(query)
+    assert found.order(EVERYBODY).tolist() == np.argsort(query.measured).tolist()
+    halves = metatask.halves.copy()
+    halves[0, 4, 0, 0] = np.nan  # a split that is known on one half only counts on neither
+    again = replace(metatask, halves=halves).query(0, half=1).measured
+    assert again[4] == pytest.approx(halves[0, 4, 1 : SPLITS + 1, 1].mean())
+    assert np.array_equal(np.delete(again, 4), np.delete(query.measured, 4))
+    halves[0, 4] = np.nan
+    lacking = replace(metatask, halves=halves)
+    with pytest.raises(UndefinedScoreError, match="'model 4' on two halves of the test images of 'task 0'"):
+        find_strategy("measured").fit(lacking)(lacking.query(0, half=1))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

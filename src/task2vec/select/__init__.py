@@ -1,7 +1,8 @@
-"""Model selection: which network suits a task, predicted from the errors of others on known tasks.
+"""Model selection: which network suits a task.
 
-Names are imported on first use: predictions from known errors need no torch, scores of features do. The functions
-`recommend` and `evaluate` have the names of their files: import them from there, or as `task2vec.recommend`.
+Names are imported on first use: strategies need no torch, scores of features do. The functions `recommend`, `evaluate`,
+`evaluate_proposals` and `propose` have the names of their files: import them from there, all but the last also from
+`task2vec`.
 """
 # ruff: noqa: F401
 
@@ -10,15 +11,39 @@ from typing import TYPE_CHECKING
 from task2vec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from task2vec.select.combined import fit_combined
-    from task2vec.select.evaluate import Evaluation, compare_paired, draw_weights, find_interval, unbiased_optimum
-    from task2vec.select.evidence import find_embedding, image_size, metatask_from_csv, metatask_from_library
+    from task2vec.select.candidates import (
+        PERMISSIVE,
+        Candidate,
+        find_model,
+        list_candidates,
+        load_candidate,
+        read_models,
+    )
+    from task2vec.select.decide import Decision, Judgement
+    from task2vec.select.evaluate import (
+        STRATEGIES,
+        Evaluation,
+        compare_paired,
+        draw_weights,
+        find_interval,
+        find_strategy,
+        unbiased_optimum,
+    )
+    from task2vec.select.evaluate_proposals import (
+        ALL,
+        AVERAGE_BEST,
+        COUNTS,
+        ORDERS,
+        RULE,
+        Known,
+        ProposalEvaluation,
+    )
+    from task2vec.select.learning_curve import LearningCurve
+    from task2vec.select.measure import Measurements, measure_models
     from task2vec.select.model_space import fit_model_space
-    from task2vec.select.recommend import choose_space, find_metatask, learn_bundled_scales
-    from task2vec.select.report import Recommendation, Row
+    from task2vec.select.propose import Proposal, order_candidates
+    from task2vec.select.recommendation import Recommendation, Row
     from task2vec.select.scores import SCORES, SOURCE_SCORES, score_features
-    from task2vec.select.strategies import SCORE_NAMES, STRATEGIES, Prediction, Strategy, find_strategy, fit_effects
-    from task2vec.select.suggestions import Suggestion, suggest_models
-    from task2vec.select.zoo import CELL_COLUMNS, MODEL_COLUMNS, UNKNOWN, VARIANCES, Posterior, Variances, Zoo, read_zoo
+    from task2vec.select.strategies import SCORE_NAMES, Prediction, Strategy, fit_effects
 
 __getattr__ = lazy_names(__name__)

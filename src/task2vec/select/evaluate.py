@@ -11,7 +11,6 @@ The columns of `Evaluation.rows`; errors and what is derived from them in percen
 * ..._low, ..._high: 95% of samples of tasks; ..._group_low, ..._group_high: of samples of whole datasets, where there
   are several.
 * tau, top1, top3, fidelity: see `Outcome`.
-* coverage, width, brier: of strategies that give intervals or probabilities.
 * gap, gap_low, gap_high, p: points above the average-best model, an interval over samples of tasks, and the two-sided
   p of flipping the signs of the tasks' gaps, see `compare_paired`, as are all p here.
 * gap_group_low, gap_group_high, p_group: the same over whole datasets, which is fairer and shows less: the interval
@@ -29,19 +28,40 @@ The columns of `Evaluation.rows`; errors and what is derived from them in percen
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import comb
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy import stats
 
 from task2vec.errors import UndefinedScoreError, UsageError
-from task2vec.experts.metatask import MetaTask
+from task2vec.metatask.metatask import MetaTask
+from task2vec.metatask.table import average_known
+from task2vec.metatask.view import DOMAIN, SYMMETRIC, TAXONOMIC, View
 from task2vec.progress import Report, silent
-from task2vec.select.strategies import AVERAGE_BEST, STRATEGIES, Prediction, Strategy, average_known, find_strategy
+from task2vec.select.strategies import (
+    AVERAGE_BEST,
+    DATASET,
+    SCORE_NAMES,
+    Predict,
+    Prediction,
+    Strategy,
+    fit_adjusted,
+    fit_asymmetric,
+    fit_average_best,
+    fit_chance,
+    fit_generic,
+    fit_imagenet,
+    fit_kernel,
+    fit_measured,
+    fit_nearest,
+    fit_score,
+    fit_size,
+)
 from task2vec.storage import write_csv
 from task2vec.text import format_table, pluralize
 
@@ -64,7 +84,6 @@ _COLUMNS = (
     ("top-1", "top1", "{:.2f}"),
     ("top-3", "top3", "{:.2f}"),
     ("fidelity", "fidelity", "{:.2f}"),
-    ("coverage", "coverage", "{:.0f}%"),
     ("over average-best", "gap", "{:+.1f}"),
     ("p", "p", "{:.2g}"),
     ("p datasets", "p_group", "{:.2g}"),
@@ -72,6 +91,53 @@ _COLUMNS = (
     ("p fixed", "p_fixed_group", "{:.2g}"),
     ("ms", "ms", "{:.1f}"),
 )
+
+
+# --- the strategies by name ------------------------------------------------------------------------------------------
+
+
+def _fit_model_space(view: View, *, as_published: bool = False) -> Predict:
+    from task2vec.select.model_space import fit_model_space
+
+    return fit_model_space(view, as_published=as_published).predict
+
+
+_ALL = (
+    Strategy("chance", fit_chance),
+    Strategy("generic", fit_generic),
+    Strategy(AVERAGE_BEST, fit_average_best),
+    Strategy("size", fit_size),
+    Strategy("imagenet", fit_imagenet),
+    Strategy(SYMMETRIC, fit_nearest),
+    Strategy("asymmetric", fit_asymmetric),
+    Strategy("asymmetric fitted", partial(fit_asymmetric, alpha=None)),
+    Strategy(DOMAIN, partial(fit_nearest, kind=DOMAIN)),
+    Strategy(TAXONOMIC, partial(fit_nearest, kind=TAXONOMIC)),
+    Strategy(f"{AVERAGE_BEST} + {SYMMETRIC}", fit_adjusted),
+    Strategy(f"kernel {SYMMETRIC}", fit_kernel),
+    Strategy(f"kernel {DOMAIN}", partial(fit_kernel, kind=DOMAIN)),
+    Strategy(f"kernel {DATASET}", partial(fit_kernel, kind=DATASET)),
+    Strategy("model space published", partial(_fit_model_space, as_published=True)),
+    Strategy("model space", _fit_model_space),
+    *(Strategy(name, partial(fit_score, score=name), uses_scores=True) for name in SCORE_NAMES),
+    Strategy("measured", fit_measured, np.inf),
+)
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType({strategy.name: strategy for strategy in _ALL})
+
+
+def find_strategy(name: str) -> Strategy:
+    """The strategy of that name.
+
+    Example:
+        >>> find_strategy("asymmetric").name
+        'asymmetric'
+    """
+    if name not in STRATEGIES:
+        raise UsageError(f"there is no strategy called '{name}'. Choose one of: {'; '.join(STRATEGIES)}")
+    return STRATEGIES[name]
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,9 +155,6 @@ class Outcome:
         top1: probability that its choice is a best model.
         top3: probability that a best model is among its first three.
         fidelity: correlation of gaps in its ranking's numbers and gaps in errors.
-        covered: share of the candidates whose error is in its interval; None if it gives none.
-        widths: mean width of those intervals.
-        brier: Brier score of its probabilities; None if it gives none.
         measured: how many models it measures on each task.
         first_errors: of its choice on the first split alone, to be compared with strategies that use scores.
         uses_scores: whether it does so itself: all of the above is of the first split then.
@@ -105,9 +168,6 @@ class Outcome:
     top1: np.ndarray
     top3: np.ndarray
     fidelity: np.ndarray
-    covered: np.ndarray | None
-    widths: np.ndarray | None
-    brier: np.ndarray | None
     measured: np.ndarray
     first_errors: np.ndarray
     uses_scores: bool
@@ -198,12 +258,10 @@ class Evaluation:
         best = unknown if references.optimum is None else references.optimum
         for prefix, optimum in (("", best), ("smallest_", references.smallest)):
             ratios = np.divide(errors, optimum, out=unknown.copy(), where=optimum > 0)
-            row |= _compare(f"{prefix}increase", errors, optimum, draws, less=1)
-            row |= _compare(f"{prefix}mean_increase", ratios, ones, draws, less=1)
-            row |= _compare(f"{prefix}regret", errors - optimum, ones, draws)
+            row |= compare_sums(f"{prefix}increase", errors, optimum, draws, less=1)
+            row |= compare_sums(f"{prefix}mean_increase", ratios, ones, draws, less=1)
+            row |= compare_sums(f"{prefix}regret", errors - optimum, ones, draws)
         row |= {name: float(getattr(outcome, name).mean()) for name in ("tau", "top1", "top3", "fidelity")}
-        means = {"coverage": (100, outcome.covered), "width": (100, outcome.widths), "brier": (1, outcome.brier)}
-        row |= {name: None if each is None else factor * float(each.mean()) for name, (factor, each) in means.items()}
         is_compared = AVERAGE_BEST in self.outcomes and outcome.name != AVERAGE_BEST
         differences = {
             "": self.find_gaps(outcome.name, AVERAGE_BEST) if is_compared else None,
@@ -215,7 +273,7 @@ class Evaluation:
             p = f"p_{prefix}".rstrip("_")
             row |= {p: None, f"{p}_group": None}
             if gaps is not None:
-                row |= _compare(f"{prefix}gap", gaps, ones, draws) | {p: compare_paired(gaps)}
+                row |= compare_sums(f"{prefix}gap", gaps, ones, draws) | {p: compare_paired(gaps)}
                 row[f"{p}_group"] = compare_paired(gaps, np.array(self.datasets)) if "_group" in draws else None
         row |= {"splits": 1 if outcome.uses_scores else self.splits, "measured": float(outcome.measured.mean())}
         return row | {"seconds": outcome.seconds}
@@ -288,7 +346,7 @@ class Evaluation:
 
 
 def evaluate(
-    metatask: MetaTask,
+    metatask: MetaTask | View,
     strategies: str | Sequence[str | Strategy] | None = None,
     *,
     shots: str | int | None = None,
@@ -308,7 +366,7 @@ def evaluate(
     nor are those whose error on it is not known.
 
     Args:
-        metatask: tasks, models and errors; of several protocols and spaces, one is selected.
+        metatask: tasks, models and errors; of several protocols and spaces, one is selected, unless it is a view.
         strategies: names from `STRATEGIES` or your own; None takes all for which the meta-task has the data.
         shots: see `MetaTask.select`, as are `probe` and `method`.
         probe: that tasks were embedded with.
@@ -326,7 +384,7 @@ def evaluate(
         UsageError: There is no such strategy, nothing is left to learn from, or no task to predict.
 
     Example:
-        >>> from task2vec.experts import bundled_metatask
+        >>> from task2vec.metatask import bundled_metatask
         >>> found = evaluate(bundled_metatask(), ["chance", "average_best"], family="labels")
         >>> bool(found.outcomes["average_best"].errors.mean() < found.outcomes["chance"].errors.mean())
         True
@@ -339,7 +397,8 @@ def evaluate(
     chosen = [find_strategy(one) if isinstance(one, str) else one for one in strategies]
     measures = {strategy.name: getattr(strategy, "measures", 0) for strategy in chosen}  # your own may have none
     uses_scores = {strategy.name: getattr(strategy, "uses_scores", False) for strategy in chosen}
-    whole = metatask.select(shots, probe=probe, method=method)
+    is_view = isinstance(metatask, View)
+    whole = metatask if is_view else metatask.select(shots, probe=probe, method=method)
     selected = whole if family is None else whole.subset(family=family)
     if family is not None and leave != "task" and len(set(selected.datasets)) == 1:
         tasks = [task.name for task in selected.tasks] if tasks is None else tasks
@@ -396,17 +455,17 @@ def evaluate(
             step(1)
     # By whether it is the first split alone, and the half of the test images that was measured on.
     judged: dict[tuple[bool, int | None], np.ndarray] = {
-        (is_first, None): _mask(selected.errors[:, :, 0], allowed, is_first) for is_first in (False, True)
+        (is_first, None): _mask(selected.errors, allowed, is_first) for is_first in (False, True)
     }
     if selected.halves is not None:  # what was measured on one half is judged on the other
         for is_first, half in product((False, True), (0, 1)):
-            judged[is_first, half] = _mask(selected.halves[:, :, 0, :, 1 - half], allowed, is_first)
+            judged[is_first, half] = _mask(selected.halves[..., 1 - half], allowed, is_first)
     if blank := [names[row] for row in rows if not np.isfinite(judged[True, None][row]).any()]:
         why = f"no error on '{blank[0]}' by the first split is known, and scores have seen test images of the others"
         left_out |= {name: why for name in found if uses_scores[name]}
     errors = judged[False, None][rows]
-    apart = None if selected.halves is None else selected.halves[rows, :, 0]
-    optimum, chosen_on = unbiased_optimum(selected.errors[rows, :, 0], allowed[rows], apart)
+    apart = None if selected.halves is None else selected.halves[rows]
+    optimum, chosen_on = unbiased_optimum(selected.errors[rows], allowed[rows], apart)
     means = np.array([errors[datasets[rows] == one].mean(0) for one in np.unique(datasets[rows])]).mean(0)
     fixed = int(np.nanargmin(means)) if np.isfinite(means).any() else None
     outcomes = {}
@@ -460,23 +519,17 @@ def _score(prediction: Prediction, errors: np.ndarray) -> dict[str, float]:
     """How good the prediction for a task is, as `Outcome` names it; `errors` are NaN for models that do not count."""
     allowed = np.isfinite(errors)
     places, row = prediction.places()[allowed], errors[allowed]
-    scores = {
+    return {
         "chosen": int(prediction.order(allowed)[0]),
         "errors": _average_first(prediction, errors),
         "tau": weigh_tau(places, row),
         "top1": hit(places, row, 1),
         "top3": hit(places, row, 3),
         "fidelity": find_fidelity(prediction.loss[allowed], row),
-    } | dict.fromkeys(("covered", "widths", "brier"), np.nan)
-    if prediction.low is not None and prediction.high is not None:
-        low, high = prediction.low[allowed], prediction.high[allowed]
-        scores |= {"covered": float(((low <= row) & (row <= high)).mean()), "widths": float((high - low).mean())}
-    if prediction.p_best is not None:
-        scores["brier"] = find_brier(np.nan_to_num(prediction.p_best[allowed]), row)
-    return scores
+    }
 
 
-def _compare(
+def compare_sums(
     name: str, above: np.ndarray, below: np.ndarray, draws: Mapping[str, np.ndarray], *, less: float = 0
 ) -> dict[str, float | None]:
     """100 (sum(above) / sum(below) - less) over the tasks where it is known, with its intervals."""
@@ -569,13 +622,6 @@ def find_fidelity(loss: np.ndarray, errors: np.ndarray) -> float:
     if len(a) < 2 or np.ptp(a) <= 1e-12 * np.abs(a).max() or np.ptp(b) == 0:
         return 0.0
     return float(np.corrcoef(a, b)[0, 1])
-
-
-def find_brier(p_best: np.ndarray, errors: np.ndarray) -> float:
-    """Brier score of the probabilities of being best: 0 if certain and right, 2 if certain and wrong."""
-    is_best = errors <= errors.min() + _TIE
-    total = p_best.sum()
-    return float(np.square(p_best / (total if total > 0 else 1) - is_best / is_best.sum()).sum())
 
 
 def draw_weights(groups: np.ndarray, resamples: int, seed: int) -> np.ndarray:

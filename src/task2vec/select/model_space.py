@@ -47,7 +47,7 @@ from torch import Tensor
 
 from task2vec.distance import ALPHA, pairwise_from_logs
 from task2vec.errors import UndefinedScoreError
-from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
+from task2vec.metatask.view import SYMMETRIC, Query, View
 from task2vec.select.strategies import Prediction, find_errors, order_on_average
 
 # The paper's: of the soft labels, of Adam, of b per step and learning rate.
@@ -94,18 +94,14 @@ class ModelSpace:
         if known is not None:
             distances = distances + np.nan_to_num(known - _measure(self.start, log_task)[:, 0])
         loss = distances - ALPHA * self.simplicity
-        exponents = np.where(query.is_candidate, -self.gamma * loss, -np.inf)
-        p_best = np.exp(exponents - exponents.max()) if query.is_candidate.any() else np.zeros(len(loss))
-        return Prediction(loss, p_best=p_best / max(p_best.sum(), 1e-300), fallback=self.on_average)
+        return Prediction(loss, fallback=self.on_average)
 
 
-def fit_model_space(
-    metatask: MetaTask, *, epochs: int = 81, filters: int = 512, as_published: bool = False
-) -> ModelSpace:
+def fit_model_space(view: View, *, epochs: int = 81, filters: int = 512, as_published: bool = False) -> ModelSpace:
     """Places models among tasks so that the near ones are those of small error (the paper's model2vec).
 
     Args:
-        metatask: selected, with embeddings of the tasks, and of source tasks where they are known.
+        view: with embeddings of the tasks, and of source tasks where they are known.
         epochs: steps of Adam on all tasks.
         filters: how many are fitted at most.
         as_published: with the paper's weight decay, in the gradient of Adam, and F = 0 for unknown source tasks. Ours
@@ -115,41 +111,40 @@ def fit_model_space(
         UndefinedScoreError: No task has an embedding, or no error is known.
 
     Example:
-        >>> from task2vec.experts import bundled_metatask
-        >>> metatask = bundled_metatask().select(family="labels")
-        >>> fit_model_space(metatask, epochs=2, filters=64)
+        >>> from task2vec.metatask import bundled_metatask
+        >>> fit_model_space(bundled_metatask().select(family="labels"), epochs=2, filters=64)
         ModelSpace(7 models, 64 filters, loss ...)
     """
-    tasks = len(metatask.tasks)
-    if metatask.vectors is None or not np.isfinite(metatask.vectors[:tasks]).all():
+    tasks = len(view.tasks)
+    if view.vectors is None or not np.isfinite(view.vectors[:tasks]).all():
         raise UndefinedScoreError(
             "not every task of the meta-task has an embedding, so models cannot be placed among them. Give embeddings, "
             "or leave the model space out."
         )
-    errors, count = find_errors(metatask), metatask.vectors.shape[1]
+    errors, count = find_errors(view), view.vectors.shape[1]
     columns = np.linspace(0, count - 1, min(filters, count)).round().astype(int)
-    log_tasks = np.log(metatask.vectors[:tasks, columns])
-    sources = np.log(metatask.pick_sources(metatask.vectors[:, columns]))
+    log_tasks = np.log(view.vectors[:tasks, columns])
+    sources = np.log(view.pick_sources(view.vectors[:, columns]))
     trivials, unknown = None, log_tasks.mean(0)
-    if metatask.trivial_vectors is not None:
-        log_trivials = np.log(metatask.trivial_vectors[:, columns])
+    if view.trivial_vectors is not None:
+        log_trivials = np.log(view.trivial_vectors[:, columns])
         unknown = log_trivials[:tasks].mean(0) if as_published else unknown
-        trivials = metatask.pick_sources(log_trivials)
+        trivials = view.pick_sources(log_trivials)
         is_known = np.all(np.isfinite(trivials), axis=1)
         trivials = np.where(is_known[:, None], trivials, trivials[is_known].mean(0)) if is_known.any() else None
     start = np.where(np.isfinite(sources).all(1, keepdims=True), sources, unknown)
     # What distances on all filters are more than on these; unknown is none.
     near = _measure(log_tasks, start)
-    known = metatask.to_sources(SYMMETRIC) if SYMMETRIC in metatask.distances else near
+    known = view.to_sources(SYMMETRIC) if SYMMETRIC in view.distances else near
     optimiser = torch.optim.Adam if as_published else torch.optim.AdamW
     places, gamma, loss = _train(log_tasks, start, errors, np.nan_to_num(known - near), trivials, epochs, optimiser)
     simplicity = np.zeros(len(places))
     if trivials is not None:
         before, simplicity = (np.diagonal(_measure(rows, trivials)).copy() for rows in (start, places))
-        if SYMMETRIC in metatask.trivial_distances:
-            wanted = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
+        if view.trivial_distances is not None:
+            wanted = view.pick_sources(view.trivial_distances)
             simplicity = simplicity + np.where(np.isfinite(wanted), wanted - before, 0)
-    return ModelSpace(places, start, columns, simplicity, gamma, loss, order_on_average(metatask))
+    return ModelSpace(places, start, columns, simplicity, gamma, loss, order_on_average(view))
 
 
 def _measure(rows: np.ndarray, others: np.ndarray) -> np.ndarray:

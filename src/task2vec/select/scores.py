@@ -1,16 +1,15 @@
 """Transferability scores: features and labels become one number, higher for a network that suits the task better.
 
 `score_features` computes all of them; each one is a function of `Features`, or of (n, s) probabilities of source
-classes, and `Labels`. What several scores need (spectra, neighbours, mixtures) is computed once per `Features`. The
+classes, and `Labels`. What several scores need (spectra, neighbours) is computed once per `Features`. The
 arithmetic is in float64, on the device of the features: squares of singular values span a range of 10^12, which float32
 cannot hold. Where only an order of distances is wanted float32 is enough, and on a CPU twice as fast; not on a GPU,
 which may round products to ten bits.
 """
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 
 import torch
@@ -18,7 +17,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from task2vec.errors import NotFiniteError, UndefinedScoreError, UsageError
-from task2vec.select.strategies import SCORE_NAMES
 from task2vec.tasks.task import check_labels
 
 # Deviations from the mean below this part of the largest value of a column are rounding.
@@ -27,7 +25,6 @@ _EPSILON = torch.finfo(torch.float64).eps
 _ROWS = 512  # rows of an (n, n) table that are made at a time
 _MOST_NEIGHBOURS = 16
 _SPARE = 16  # neighbours beyond these, among which ties are found
-_BINS = 2**17  # of correlations
 _SMALLEST, _TINY = 1e-150, 1e-300
 
 
@@ -82,9 +79,9 @@ def _lower_precision(values: Tensor) -> Tensor:
 
 
 class Features:
-    """(n, d) features, checked and in float64; what scores need of them is computed once, mixtures from the `seed`."""
+    """(n, d) features, checked and in float64; what scores need of them is computed once."""
 
-    def __init__(self, features: Tensor, *, seed: int = 0):
+    def __init__(self, features: Tensor):
         if features.ndim != 2 or 0 in features.shape:
             raise UsageError(
                 f"features of shape {tuple(features.shape)} are not one row per image, so they cannot be scored. Pass "
@@ -97,7 +94,7 @@ class Features:
                 f"the features of image {int(is_bad.nonzero()[0])} are not finite ({int(is_bad.sum())} such images), "
                 "so a score of them would mean nothing. Look for infinities in the network, or leave the images out."
             )
-        self.values, self.seed, self._mixtures = values, seed, dict[int, Tensor]()
+        self.values = values
 
     def __len__(self) -> int:
         """Number of images."""
@@ -144,52 +141,6 @@ class Features:
             near, order = (exact[start : start + _ROWS, None] - exact[which]).square().sum(2).sort(stable=True)
             found.append((near, which.gather(1, order)))
         return torch.cat([near for near, _ in found]), torch.cat([which for _, which in found])
-
-    def memberships(self, components: int) -> Tensor:
-        """(n, components) probabilities of the components of a mixture, fitted on 80% of the variance."""
-        if components not in self._mixtures:
-            sums = self.spectrum.squares.cumsum(0)
-            points = self.spectrum.principal(int((sums < 0.8 * sums[-1:]).sum()) + 1)
-            self._mixtures[components] = _fit_mixture(points, components, self.seed)
-        return self._mixtures[components]
-
-    @cached_property
-    def correlations(self) -> list[tuple[int, Tensor]]:
-        """Correlations between images on standardised features, as bins from -1 to 1 in whole numbers.
-
-        In blocks (b, n - start) of the rows from `start` on, without the pairs of earlier blocks.
-        """
-        spread = self.centred.square().mean(0).sqrt()
-        rows = self.centred[:, spread > 0] / spread[spread > 0]
-        rows = rows - rows.mean(1, keepdim=True)
-        # An image whose features are all alike correlates with nothing.
-        rows = _lower_precision(rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12))
-        blocks = []
-        for start in range(0, len(rows), _ROWS):
-            products = rows[start : start + _ROWS] @ rows[start:].T
-            bins = products.add_(1).mul_((_BINS - 1) / 2).round_().clamp_(0, _BINS - 1)
-            blocks.append((start, bins.int()))
-        return blocks
-
-
-def _fit_mixture(points: Tensor, components: int, seed: int) -> Tensor:
-    """(n, components) memberships of scikit-learn's mixture of Gaussians with diagonal covariances.
-
-    Variances have a floor of 0.1% of the mean variance, so that a component of a single point keeps a width.
-    """
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.mixture import GaussianMixture
-
-    if not points.shape[1]:
-        return points.new_full((len(points), components), 1 / components)
-    values = points.cpu().numpy()
-    floor = max(1e-3 * float(values.var(0).mean()), _TINY)
-    # What is left at this tolerance of the log-likelihood moves N-LEEP by a hundredth of what another seed does.
-    options = {"covariance_type": "diag", "reg_covar": floor, "tol": 1e-2, "max_iter": 100, "random_state": seed}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        members = GaussianMixture(components, **options).fit(values).predict_proba(values)
-    return torch.from_numpy(members).to(points)
 
 
 class Labels:
@@ -306,7 +257,7 @@ def _maximise_evidence(squares: Tensor, energy: Tensor, lengths: Tensor, *, imag
     return constant + best.maximum(refined)
 
 
-# --- LEEP, NCE and N-LEEP --------------------------------------------------------------------------------------------
+# --- LEEP ------------------------------------------------------------------------------------------------------------
 
 _SUM_TOLERANCE = 1e-2  # probabilities in half precision add up no better
 
@@ -335,65 +286,7 @@ def leep(theta: Tensor, y: Labels) -> float:
     return float(likelihood.clamp(_TINY, 1.0).log().mean())
 
 
-def nce(theta: Tensor, y: Labels) -> float:
-    """NCE (Tran 2019): minus the conditional entropy of the labels given the network's source classes, in nats.
-
-    With z the source class that the network finds most probable for an image, and P(y, z) the shares of images,
-
-        NCE = -H(Y | Z) = sum_yz P(y, z) log P(y | z)
-
-    between minus the entropy of the labels and 0. It is LEEP for a network whose probabilities are 0 and 1. With as
-    many source classes as images it is 0 for every network. Of equally probable source classes the first one counts.
-
-    Example:
-        >>> sure = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])
-        >>> [round(nce(sure, Labels(torch.tensor(labels))), 4) for labels in ([0, 0, 1, 1], [0, 1, 0, 1])]
-        [0.0, -0.6931]
-    """
-    cells, classes = y.index * theta.shape[1] + theta.argmax(1), len(y.counts)
-    table = torch.bincount(cells, minlength=classes * theta.shape[1]).view(classes, -1).double()
-    # xlogy(0, 0) = 0: pairs that do not occur add nothing.
-    joint, marginal = torch.special.xlogy(table, table).sum(), table.sum(0)
-    return float((joint - torch.special.xlogy(marginal, marginal).sum()) / len(theta))
-
-
-def nleep(x: Features, y: Labels) -> float:
-    """N-LEEP (Li 2021): LEEP with the components of a Gaussian mixture on the features in place of source classes.
-
-    The features are reduced to the principal directions that hold 80% of their variance, a mixture with five
-    components per class is fitted to them without labels, and LEEP is computed from the memberships. So it needs no
-    head. What the paper leaves open: covariances are diagonal; at least five images per component on average, so small
-    tasks get fewer components; the start is k-means from a seed. Between seeds the score moves by some hundredths.
-    Invariant to rotation, shift and a common scale, but for rounding.
-
-    Example:
-        >>> labels = torch.arange(200) % 2
-        >>> features = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
-        >>> apart = Features(features + 3 * labels[:, None])
-        >>> nleep(apart, Labels(labels)) > nleep(Features(features), Labels(labels))
-        True
-    """
-    components = max(1, min(5 * len(y.counts), len(x) // 5))
-    return leep(x.memberships(components), y)
-
-
 # --- H-score ---------------------------------------------------------------------------------------------------------
-
-
-def h_score(x: Features, y: Labels) -> float:
-    """H-score (Bao 2019): tr(cov(f)^-1 cov(E[f | y])), from 0 to the number of classes less one.
-
-    It is the sum of the squared correlations between the best linear functions of the features and of the class. With
-    f = U S V^T centred, it is the sum over classes of n_c |mean of U's rows|^2, where directions without variance are
-    left out (a pseudo-inverse, as in the authors' code). With at least as many independent features as images less one
-    it is the number of classes less one *whatever the labels are*. Invariant to every invertible linear map.
-
-    Example:
-        >>> features = Features(torch.tensor([[0.0], [0.0], [1.0], [1.0]]))
-        >>> [round(h_score(features, Labels(torch.tensor(labels))), 6) for labels in ([0, 0, 1, 1], [0, 1, 0, 1])]
-        [1.0, 0.0]
-    """
-    return float(_correlate_directions(x, y).sum())
 
 
 def h_score_shrunk(x: Features, y: Labels) -> float:
@@ -424,136 +317,14 @@ def _correlate_directions(x: Features, y: Labels) -> Tensor:
     return (x.spectrum.project(y.onehot).square() / y.counts).sum(1)
 
 
-# --- TransRate -------------------------------------------------------------------------------------------------------
-
-
-def transrate(x: Features, y: Labels) -> float:
-    """TransRate (Huang 2022): how many nats per image shorter the features are coded when the classes are known.
-
-        TrR = R(Z) - sum_c n_c / n R(Z_c),   R(Z) = 1/2 log det(I + Z^T Z / (n eps^2))
-
-    with Z the features from their common mean and Z_c those of one class (from the same mean): an estimate of mutual
-    information between features and labels. What the paper leaves open: classes are weighted by their share of the
-    images; eps^2 is the mean squared length of the features. With the listing's eps^2 = 10^-4 the score counts
-    directions, and noise has most of them: on 600 textures of 10 kinds it gives 1777 to EfficientNet-lite0 and 2534 to
-    noise of as many features. Ours puts the network before noise with 50, 120 and 600 images; it was chosen on these
-    very images. Invariant to rotation, shift and a common scale. Two classes of equal size lie opposite each other
-    about the common mean, so the score is near 0 however far apart they are.
-
-    Example:
-        >>> labels = torch.arange(200) % 4
-        >>> features = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
-        >>> apart = Features(features + 3 * torch.nn.functional.one_hot(labels, 5))
-        >>> transrate(apart, Labels(labels)) > transrate(Features(features), Labels(labels))
-        True
-    """
-    squares = x.spectrum.squares
-    if not len(squares):
-        return 0.0
-    unit = squares.sum() / len(x)
-    whole = (squares / unit / len(x)).log1p().sum() / 2
-    rows, rates = x.compact / unit.sqrt(), 0.0
-    for part in rows[y.index.argsort(stable=True)].split(y.counts.long().tolist()):
-        product = _multiply(part) / len(part)
-        product.diagonal().add_(1)
-        rates += len(part) * float(torch.linalg.cholesky(product).diagonal().log().sum())
-    return float(whole - rates / len(x))
-
-
-# --- GBC -------------------------------------------------------------------------------------------------------------
-
-
-def gbc(x: Features, y: Labels) -> float:
-    """GBC (Pandy 2022): minus the overlap of all ordered pairs of classes, each taken as a Gaussian; 0 at best.
-
-        GBC = - sum over ordered pairs of classes of exp(-D(a, b))
-
-    with the Bhattacharyya distance D of spherical Gaussians, the default of the authors' code: one variance v_c per
-    class, the mean over the p features,
-
-        D(a, b) = |m_a - m_b|^2 / (4 (v_a + v_b)) + p/2 log((v_a + v_b) / (2 sqrt(v_a v_b)))
-
-    on the first 64 principal directions, as in the paper. What it leaves open: variances are those of the maximum of
-    likelihood; a class of one image takes the pooled variance; all are at least 10^-6 of the total variance. Features
-    that never vary overlap fully: -c (c - 1). Invariant to rotation, shift and a common scale. It compares networks on
-    one task, not tasks.
-
-    Example:
-        >>> features = torch.tensor([[0.0], [2.0], [4.0], [6.0]])  # means 1 and 5, variances 1: D = 16 / 8
-        >>> round(gbc(Features(features), Labels(torch.tensor([0, 0, 1, 1]))), 6)  # -2 exp(-2)
-        -0.270671
-    """
-    points, classes = x.spectrum.principal(64), len(y.counts)
-    width = points.shape[1]
-    if not width:
-        return -float(classes * (classes - 1))
-    means = y.onehot.T @ points / y.counts[:, None]
-    within = (points - means[y.index]).square().sum(1)
-    variances = (y.onehot.T @ within) / y.counts / width
-    pooled = (within.sum() / (len(x) - classes) / width) if len(x) > classes else within.sum()
-    variances = variances.where(y.counts > 1, pooled)
-    variances = variances.maximum(1e-6 * points.square().mean())
-
-    lengths = means.square().sum(1)
-    gaps = (lengths[:, None] + lengths - 2 * means @ means.T).clamp_min(0)
-    sums = variances[:, None] + variances
-    logs = sums.log() - (2 * variances.sqrt()[:, None] * variances.sqrt()).log()
-    overlaps = (-gaps / (4 * sums) - width / 2 * logs.clamp_min(0)).exp()
-    return -float(overlaps.fill_diagonal_(0).sum())
-
-
-# --- PARC ------------------------------------------------------------------------------------------------------------
-
-
-def parc(x: Features, y: Labels) -> float:
-    """PARC (Bolya 2021): do pairs of images whose features are similar have the same label?
-
-        PARC = Spearman's rank correlation, over all pairs of images, of 1 - Pearson(f_i, f_j) and 1 - Pearson(y_i, y_j)
-
-    with y one-hot. The features are standardised column by column first, as in the authors' code; those that never vary
-    are left out. Label distances have two values, so only the ranks of the pairs of one class among all pairs count:
-    two histograms of the correlations in 2^17 bins, each bin a tie. So nothing is sorted and no image is left out (the
-    paper scores a draw of 500); the value is right to four digits. From -1 to 1, without the authors' factor of 100 and
-    without their bonus for deep networks. Invariant to shift and scale of each feature, not to rotation. It compares
-    networks on one task, not tasks.
-
-    Example:
-        >>> labels = torch.arange(60) % 3
-        >>> features = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
-        >>> features[:, :3] += 3 * torch.nn.functional.one_hot(labels, 3)
-        >>> found = [parc(Features(features), Labels(each)) for each in (labels, labels.sort().values)]
-        >>> found[0] > 0.3 > found[1]
-        True
-    """
-    counts = torch.zeros(2 * _BINS, dtype=torch.long, device=x.values.device)
-    for start, bins in x.correlations:
-        is_same = y.index[start : start + len(bins), None] == y.index[start:]
-        is_pair = torch.ones_like(is_same).triu_(1)
-        counts += torch.bincount((bins + _BINS * is_same)[is_pair], minlength=2 * _BINS)
-    different, same = counts.double().split(_BINS)
-    pairs = different + same
-    total, alike = pairs.sum(), same.sum()
-    if not alike:
-        raise UndefinedScoreError(
-            f"no two of the {len(x)} images are of the same class, but PARC compares pairs of one class with others. "
-            "Give each class at least two images."
-        )
-    # Ranks from the middle, so that sums of squares stay small; images of one bin share the mean of their ranks.
-    ranks = pairs.cumsum(0) - pairs / 2 - total / 2
-    spread = (pairs * ranks.square()).sum() / total
-    if not spread:
-        return 0.0
-    share = alike / total
-    return float((same * ranks).sum() / total / (spread * share * (1 - share)).sqrt())
-
-
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
-_FUNCTIONS = (knn, partial(knn, k=5), logme, leep, nce, nleep, h_score, h_score_shrunk, transrate, gbc, parc)
-SCORES: Mapping[str, Callable[..., float]] = MappingProxyType(dict(zip(SCORE_NAMES, _FUNCTIONS, strict=True)))
+SCORES: Mapping[str, Callable[..., float]] = MappingProxyType(
+    {"knn": knn, "logme": logme, "leep": leep, "h_score_shrunk": h_score_shrunk}
+)
 # Scores of the network's probabilities over its source classes; all others are scores of its features.
-SOURCE_SCORES = ("leep", "nce")
+SOURCE_SCORES = ("leep",)
 
 
 class FeatureScores(dict[str, float]):
@@ -578,7 +349,6 @@ def score_features(
     source_probabilities: Tensor | None = None,
     is_multilabel: bool = False,
     which: Sequence[str] | None = None,
-    seed: int = 0,
 ) -> FeatureScores:
     """Every score of (n, d) features for (n,) class indices, or for (n, classes) zeros and ones.
 
@@ -589,11 +359,10 @@ def score_features(
         features: pooled features of the task's images in the network; a GPU's stay there.
         targets: class indices below `classes`, or attributes with `is_multilabel`.
         classes: how many classes or attributes the task has; a class without images is left out.
-        source_probabilities: (n, s) softmax output of the network's own head, which LEEP and NCE need. Anything else
-            (logits, separate probabilities of attributes) leaves these two undefined.
+        source_probabilities: (n, s) softmax output of the network's own head, which LEEP needs. Anything else
+            (logits, separate probabilities of attributes) leaves it undefined.
         is_multilabel: whether the targets are independent attributes.
         which: names from `SCORES`; all by default.
-        seed: of the mixture of N-LEEP, the only thing drawn.
 
     Example:
         >>> labels = torch.arange(60) % 3
@@ -618,7 +387,7 @@ def score_features(
                 f"{len(features)} rows of features and {len(value)} of {name} cannot belong to the same images. Pass "
                 "one row per image in both."
             )
-    prepared, result = Features(features, seed=seed), FeatureScores()
+    prepared, result = Features(features), FeatureScores()
     if targets.ndim != 1 + is_multilabel:
         raise UsageError(
             f"targets of shape {tuple(targets.shape)} do not fit. Pass (n,) class indices for one class per image, or "

@@ -1,32 +1,30 @@
 """Strategies of model selection: each is fitted on the errors of known tasks and predicts for a new one.
 
-A strategy's `fit` takes a selected `MetaTask` and returns a function from a `Query` to a `Prediction`. The combined
-strategy, which predicts errors with intervals, is in `combined`; the model space in `model_space`.
+A strategy's `fit` takes the `View` of a meta-task and returns a function from a `Query` to a `Prediction`. The model
+space is in `model_space`; `STRATEGIES`, all of them by name, in `evaluate`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
-from types import MappingProxyType
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import bmat
 from scipy.sparse.csgraph import connected_components
 
 from task2vec.distance import ALPHA
-from task2vec.errors import UndefinedScoreError, UsageError
-from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC, MetaTask, Query
+from task2vec.errors import UndefinedScoreError
+from task2vec.metatask.table import average_known
+from task2vec.metatask.view import DOMAIN, SYMMETRIC, TAXONOMIC, Query, View
+from task2vec.select.candidates import find_model
 
 # Weights of the source task's complexity in the asymmetric distance that are tried; the paper's is 0.15.
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 # Kernel widths that are tried, in parts of the median distance.
 WIDTHS = tuple(2.0**power for power in range(-6, 3))
-# So many of the models that a strategy ranks first are measured.
-TOP = 3
 AVERAGE_BEST, DATASET = "average_best", "dataset"
 _TO_SOURCES = "a task and the source task of a model"
 # The names of `task2vec.select.SCORES`, which itself imports torch.
-SCORE_NAMES = ("knn", "knn5", "logme", "leep", "nce", "nleep", "h_score", "h_score_shrunk", "transrate", "gbc", "parc")
+SCORE_NAMES = ("knn", "logme", "leep", "h_score_shrunk")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,27 +33,11 @@ class Prediction:
 
     Attributes:
         loss: (M) smaller for better models; NaN for those that it knows nothing of, which come last.
-        errors: (M) predicted errors, from strategies that predict them.
-        low: (M) lower ends of 90% intervals.
-        high: (M) upper ends.
-        p_best: (M) probability of being the best of the candidates.
         fallback: (M) smaller for better models: orders those that `loss` does not.
-        average_best: number of the candidate that is best on average, from strategies that compare with it.
-        p_better: probability that the model with the smallest predicted error is better than that one; 0.5 if it is it.
-        abstains: whether the evidence does not beat the average-best model, which then is ranked first.
-        gains: (M) by how much measuring a model on the task is expected to lower the error of the one chosen.
     """
 
     loss: np.ndarray
-    errors: np.ndarray | None = None
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
-    p_best: np.ndarray | None = None
     fallback: np.ndarray | None = None
-    average_best: int | None = None
-    p_better: float | None = None
-    abstains: bool | None = None
-    gains: np.ndarray | None = None
 
     def order(self, is_candidate: np.ndarray) -> np.ndarray:
         """Numbers of the candidates, the best first; of equals the one that is listed first."""
@@ -85,7 +67,7 @@ class Strategy:
     """
 
     name: str
-    fit: Callable[[MetaTask], Predict]
+    fit: Callable[[View], Predict]
     measures: float = 0
     uses_scores: bool = False
 
@@ -111,10 +93,6 @@ class Effects:
     models: np.ndarray
     rest: np.ndarray
 
-    def predict(self, loss: np.ndarray) -> Prediction:
-        """Models ranked by (M) effects, with the errors that they have on a task of mean difficulty."""
-        return Prediction(loss, errors=np.clip(float(np.nanmean(self.tasks)) + loss, 0, 1))
-
     def leave_one_out(self) -> np.ndarray:
         """(T, M) the models' effects as they would be without the errors on one task; NaN where nothing is left.
 
@@ -126,16 +104,16 @@ class Effects:
         return np.divide(values.sum(0) - values, counts, out=np.full(own.shape, np.nan), where=counts > 0)
 
 
-def find_errors(metatask: MetaTask) -> np.ndarray:
+def find_errors(view: View) -> np.ndarray:
     """(T, M) errors that can be learned from: mean over seeds, NaN where the model has seen the task.
 
     Raises:
         UndefinedScoreError: There is none.
     """
-    errors = np.where(metatask.is_candidate, metatask.mean, np.nan)
+    errors = np.where(view.is_candidate, view.mean, np.nan)
     if not np.isfinite(errors).any():
         raise UndefinedScoreError(
-            f"no error is known for {len(metatask.models)} models on {len(metatask.tasks)} tasks that they have not "
+            f"no error is known for {len(view.models)} models on {len(view.tasks)} tasks that they have not "
             "seen, so there is nothing to learn from. Measure some: task2vec error-matrix"
         )
     return errors
@@ -163,20 +141,11 @@ def fit_effects(errors: np.ndarray) -> Effects:
     return Effects(tasks, models, errors - tasks[:, None] - models)
 
 
-def average_known(values: np.ndarray, axis: int) -> np.ndarray:
-    """The means along an axis over what is known; NaN where nothing is."""
-    return np.ma.masked_invalid(values).mean(axis).filled(np.nan)
-
-
-def find_comparable(known: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+def find_comparable(known: np.ndarray) -> np.ndarray:
     """(M) whether a model can be compared with most: they share tasks, or others link them.
 
     Effects of models that nothing links cannot be compared, for which of their tasks are harder is not known. Of
     several such groups, the one with the most errors counts.
-
-    Args:
-        known: (T, M) whether there is an error.
-        among: (M) models whose errors are counted; all by default.
 
     Example:
         >>> find_comparable(np.array([[True, True, False], [True, True, False], [False, False, True]]))
@@ -184,93 +153,79 @@ def find_comparable(known: np.ndarray, among: np.ndarray | None = None) -> np.nd
     """
     graph = bmat([[None, known], [known.T, None]], format="csr", dtype=np.int8)
     models = connected_components(graph, directed=False)[1][len(known) :]
-    counts = known.sum(0) * (1 if among is None else among)
-    return models == np.bincount(models, counts).argmax()
+    return models == np.bincount(models, known.sum(0)).argmax()
 
 
 # --- baselines that ignore the task ----------------------------------------------------------------------------------
 
 
-def fit_chance(metatask: MetaTask) -> Predict:
+def fit_chance(view: View) -> Predict:
     """Any candidate: all are equal, so that what is measured is the expectation and not a draw."""
-    prediction = Prediction(np.zeros(len(metatask.models)))
+    prediction = Prediction(np.zeros(len(view.models)))
     return lambda query: prediction
 
 
-def fit_generic(metatask: MetaTask) -> Predict:
+def fit_generic(view: View) -> Predict:
     """The generic model; the others in the order of their mean errors, where it may not be selected."""
-    numbers = np.arange(len(metatask.models))
-    loss = np.where(numbers == metatask.generic, 0, 1 if metatask.generic is not None else np.nan)
-    return _rank_always(metatask, loss, "none is the generic one: give one the kind 'generic'")
+    numbers = np.arange(len(view.models))
+    loss = np.where(numbers == view.generic, 0, 1 if view.generic is not None else np.nan)
+    return _rank_always(view, loss, "none is the generic one: give one the kind 'generic'")
 
 
-def fit_average_best(metatask: MetaTask) -> Predict:
+def fit_average_best(view: View) -> Predict:
     """The model that is best on average over the known tasks: the baseline that everything else has to beat.
 
     Errors are compared with how hard each task is (see `Effects`), so that missing cells favour no model; cells whose
     model has seen the task do not count, nor do models that nothing links with the others.
     """
-    prediction = fit_effects(find_errors(metatask)).predict(order_on_average(metatask))
+    prediction = Prediction(_average_linked(find_errors(view)))
     return lambda query: prediction
 
 
-def fit_size(metatask: MetaTask) -> Predict:
+def fit_size(view: View) -> Predict:
     """The model with the most parameters; equals in the order of their mean errors."""
-    params = np.array([model.params or np.nan for model in metatask.models], dtype=np.float64)
-    return _rank_always(metatask, -params, "their numbers of parameters are not known: give `params`")
+    params = np.array([model.params or np.nan for model in view.models], dtype=np.float64)
+    return _rank_always(view, -params, "their numbers of parameters are not known: give `params`")
 
 
-def fit_imagenet(metatask: MetaTask) -> Predict:
-    """The model with the best ImageNet accuracy in the zoo; equals and others in the order of their mean errors."""
-    from task2vec.select.zoo import look_up
+def fit_imagenet(view: View) -> Predict:
+    """The model with the best ImageNet accuracy that timm states; equals in the order of their mean errors."""
+    known = [find_model(model.location) if model.location else None for model in view.models]
+    top1 = np.array([model and model.imagenet for model in known], dtype=np.float64)  # None is NaN
+    return _rank_always(view, -top1, "no ImageNet accuracy of any is known: give their `location`")
 
-    top1 = np.array([look_up(model.location).imagenet for model in metatask.models], dtype=np.float64)  # None is NaN
-    return _rank_always(metatask, -top1, "the zoo has no ImageNet accuracy of any: give their `location`")
 
-
-def _rank_always(metatask: MetaTask, loss: np.ndarray, lacking: str) -> Predict:
+def _rank_always(view: View, loss: np.ndarray, lacking: str) -> Predict:
     """Models by what is known of them, whatever the task is; refuses models of which nothing is known."""
     if not np.isfinite(loss).any():
         raise UndefinedScoreError(
-            f"this strategy cannot rank the {len(metatask.models)} models, because {lacking}, or leave it out."
+            f"this strategy cannot rank the {len(view.models)} models, because {lacking}, or leave it out."
         )
-    prediction = Prediction(loss, fallback=order_on_average(metatask))
+    prediction = Prediction(loss, fallback=order_on_average(view))
     return lambda query: prediction
 
 
-def order_on_average(metatask: MetaTask) -> np.ndarray:
+def order_on_average(view: View) -> np.ndarray:
     """(M) effects of the models, to order those that a strategy does not; NaN where no error is known."""
-    errors = np.where(metatask.is_candidate, metatask.mean, np.nan)
+    return _average_linked(np.where(view.is_candidate, view.mean, np.nan))
+
+
+def _average_linked(errors: np.ndarray) -> np.ndarray:
     return np.where(find_comparable(np.isfinite(errors)), fit_effects(errors).models, np.nan)
-
-
-def find_average_best(metatask: MetaTask, is_candidate: np.ndarray) -> int | None:
-    """The number of the candidate that is the best on average over the known tasks; None if nothing is known.
-
-    An average over few tasks is luck: a candidate counts if it is known on half as many as the one known on the most.
-    """
-    errors = np.where(metatask.is_candidate, metatask.mean, np.nan)
-    known = np.isfinite(errors)
-    allowed = is_candidate & known.any(0) & find_comparable(known, among=is_candidate)
-    if not allowed.any():
-        return None
-    counts = known.sum(0)
-    allowed &= counts >= counts[allowed].max() / 2
-    return int(np.argmin(np.where(allowed, fit_effects(errors).models, np.inf)))
 
 
 # --- distance from the source task -----------------------------------------------------------------------------------
 
 
-def fit_nearest(metatask: MetaTask, kind: str = SYMMETRIC, *, bonus: np.ndarray | None = None) -> Predict:
+def fit_nearest(view: View, kind: str = SYMMETRIC, *, bonus: np.ndarray | None = None) -> Predict:
     """The model whose source task is nearest by one kind of distance, less a bonus of each model.
 
     Models of unknown source task come last, in the order of their mean errors on other tasks, which also orders those
     at the same distance.
     """
-    check_kind(metatask, kind, _TO_SOURCES, metatask.to_sources)
-    on_average = order_on_average(metatask)
-    bonus = np.zeros(len(metatask.models)) if bonus is None else bonus
+    check_kind(view, kind, _TO_SOURCES, view.to_sources)
+    on_average = order_on_average(view)
+    bonus = np.zeros(len(view.models)) if bonus is None else bonus
 
     def predict(query: Query) -> Prediction:
         distances = query.to_sources.get(kind, np.full(len(on_average), np.nan))
@@ -279,26 +234,26 @@ def fit_nearest(metatask: MetaTask, kind: str = SYMMETRIC, *, bonus: np.ndarray 
     return predict
 
 
-def fit_asymmetric(metatask: MetaTask, alpha: float | None = ALPHA) -> Predict:
+def fit_asymmetric(view: View, alpha: float | None = ALPHA) -> Predict:
     """The paper's choice: d_sym(source, task) - alpha d_sym(source, trivial), so that complex source tasks come nearer.
 
     Without an `alpha` it is chosen on the known tasks, among `ALPHAS`: the one whose choices have the smallest mean
     error there, and of equals the nearest to the paper's 0.15.
     """
-    check_kind(metatask, SYMMETRIC, _TO_SOURCES, metatask.to_sources)
-    if SYMMETRIC not in metatask.trivial_distances:
+    check_kind(view, SYMMETRIC, _TO_SOURCES, view.to_sources)
+    if view.trivial_distances is None:
         raise UndefinedScoreError(
             "the distances of source tasks from the trivial task are not known, so neither is their complexity. Give "
             "embeddings, or use the symmetric distance."
         )
-    simplicity = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
-    alpha = _choose_alpha(metatask, simplicity) if alpha is None else alpha
-    return fit_nearest(metatask, bonus=alpha * simplicity)
+    simplicity = view.pick_sources(view.trivial_distances)
+    alpha = _choose_alpha(view, simplicity) if alpha is None else alpha
+    return fit_nearest(view, bonus=alpha * simplicity)
 
 
-def _choose_alpha(metatask: MetaTask, simplicity: np.ndarray) -> float:
+def _choose_alpha(view: View, simplicity: np.ndarray) -> float:
     """The best for the known tasks: distances know nothing of errors, so none has to be left out for that."""
-    errors, distances = find_errors(metatask), metatask.to_sources(SYMMETRIC)
+    errors, distances = find_errors(view), view.to_sources(SYMMETRIC)
     effects = fit_effects(errors)
     known = np.isfinite(errors) & np.isfinite(distances - simplicity)
     rows = np.flatnonzero(known.any(1))
@@ -312,7 +267,7 @@ def _choose_alpha(metatask: MetaTask, simplicity: np.ndarray) -> float:
     return min((ALPHAS[place] for place in near), key=lambda alpha: abs(alpha - ALPHA))
 
 
-def fit_adjusted(metatask: MetaTask, kind: str = SYMMETRIC) -> Predict:
+def fit_adjusted(view: View, kind: str = SYMMETRIC) -> Predict:
     """The average error corrected by the distance from the source task: error_ij = task_i + model_j + weight * d_ij.
 
     The asymmetric distance takes an amount from the distance that belongs to the model, alpha times the complexity of
@@ -320,10 +275,10 @@ def fit_adjusted(metatask: MetaTask, kind: str = SYMMETRIC) -> Predict:
     guessed. The weight is by least squares on the known tasks; distances are freed of both effects first (Frisch and
     Waugh), so a model of unknown source task keeps its average. A weight below zero is noise, and set to zero.
     """
-    check_kind(metatask, kind, _TO_SOURCES, metatask.to_sources)
-    errors = find_errors(metatask)
-    effects, weight, centres = fit_effects(errors), 0.0, np.full(len(metatask.models), np.nan)
-    distances = np.where(np.isfinite(errors), metatask.to_sources(kind), np.nan)
+    check_kind(view, kind, _TO_SOURCES, view.to_sources)
+    errors = find_errors(view)
+    effects, weight, centres = fit_effects(errors), 0.0, np.full(len(view.models), np.nan)
+    distances = np.where(np.isfinite(errors), view.to_sources(kind), np.nan)
     if np.isfinite(distances).any():
         shape = fit_effects(distances)
         size, centres = float(np.nansum(np.square(shape.rest))), shape.models
@@ -333,52 +288,52 @@ def fit_adjusted(metatask: MetaTask, kind: str = SYMMETRIC) -> Predict:
         gaps = query.to_sources.get(kind, np.full(len(centres), np.nan)) - centres
         counted = np.isfinite(gaps) & query.is_candidate
         gaps = np.nan_to_num(gaps - gaps[counted].mean()) if counted.any() else np.zeros(len(gaps))
-        return effects.predict(effects.models + weight * gaps)
+        return Prediction(effects.models + weight * gaps)
 
     return predict
 
 
-def check_kind(metatask: MetaTask, kind: str, what: str, read: Callable[[str], np.ndarray]) -> None:
+def check_kind(view: View, kind: str, what: str, read: Callable[[str], np.ndarray]) -> None:
     """Refuses a meta-task without any distance of this kind that `read` finds, which is between `what`."""
-    if kind not in metatask.distances or not np.isfinite(read(kind)).any():
+    if kind not in view.distances or not np.isfinite(read(kind)).any():
         needed = {DOMAIN: "domain embeddings", TAXONOMIC: "a taxonomy of their classes"}.get(kind, "embeddings")
-        others = "" if kind in metatask.distances else f" (known kinds: {', '.join(metatask.distances) or 'none'})"
+        others = "" if kind in view.distances else f" (known kinds: {', '.join(view.distances) or 'none'})"
         raise UndefinedScoreError(
             f"no {kind} distance between {what} is known{others}. "
             f"Give {needed} of tasks and source tasks, or leave this strategy out."
         )
 
 
-def check_score(metatask: MetaTask, score: str) -> None:
+def check_score(view: View, score: str) -> None:
     """Refuses a meta-task without a transferability score."""
-    if not np.isfinite(metatask.scores.get(score, np.nan)).any():
+    if not np.isfinite(view.scores.get(score, np.nan)).any():
         raise UndefinedScoreError(
             f"the score '{score}' of these tasks and models is not known (known: "
-            f"{', '.join(metatask.scores) or 'none'}). Compute it with score_features, or leave this strategy out."
+            f"{', '.join(view.scores) or 'none'}). Compute it with score_features, or leave this strategy out."
         )
 
 
 # --- errors of similar tasks -----------------------------------------------------------------------------------------
 
 
-def fit_kernel(metatask: MetaTask, kind: str = SYMMETRIC, *, width: float | None = None) -> Predict:
+def fit_kernel(view: View, kind: str = SYMMETRIC, *, width: float | None = None) -> Predict:
     """Errors of similar tasks over the average: model_j + sum_k w_k rest_kj / sum_k w_k, w = exp(-distance / width).
 
     The simplest way to learn from similar tasks. Nothing holds it back where none is known: the nearest count, however
     far they are. Of the kind "dataset", tasks of the same dataset count alike and others not at all. Without a `width`
     it is chosen on the known tasks, each predicted from the others, by the mean square of what is left.
     """
-    effects = fit_effects(find_errors(metatask))
+    effects = fit_effects(find_errors(view))
     if kind != DATASET:
-        check_kind(metatask, kind, "tasks", metatask.between)
-        width = _choose_width(effects, metatask.between(kind)) if width is None else width
+        check_kind(view, kind, "tasks", view.between)
+        width = _choose_width(effects, view.between(kind)) if width is None else width
 
     def predict(query: Query) -> Prediction:
-        distances = query.distances.get(kind, np.full(len(metatask.tasks), np.nan))
+        distances = query.distances.get(kind, np.full(len(view.tasks), np.nan))
         if kind == DATASET:
-            distances = np.where(np.array(metatask.datasets) == query.dataset, 0.0, np.nan)
-        found = _average_near(distances[None], width or 1.0, effects.rest, np.zeros((1, len(effects.models))))
-        return effects.predict(effects.models + found[0])
+            distances = np.where(np.array(view.datasets) == query.dataset, 0.0, np.nan)
+        near = _average_near(distances[None], width or 1.0, effects.rest, np.zeros((1, len(effects.models))))
+        return Prediction(effects.models + near[0])
 
     return predict
 
@@ -408,10 +363,10 @@ def _choose_width(effects: Effects, distances: np.ndarray) -> float:
     return min(losses, key=lambda width: losses[width])
 
 
-def fit_score(metatask: MetaTask, score: str) -> Predict:
+def fit_score(view: View, score: str) -> Predict:
     """The model with the highest transferability score, which every candidate gets on the task's own images."""
-    check_score(metatask, score)
-    on_average = order_on_average(metatask)
+    check_score(view, score)
+    on_average = order_on_average(view)
 
     def predict(query: Query) -> Prediction:
         scores = query.scores.get(score, np.full(len(on_average), np.nan))
@@ -423,104 +378,18 @@ def fit_score(metatask: MetaTask, score: str) -> Predict:
 # --- errors measured on the task itself ------------------------------------------------------------------------------
 
 
-def fit_measured(metatask: MetaTask, rank: Predict, top: int | None, *, decide: Predict | None = None) -> Predict:
-    """The best of the `top` models that a strategy ranks first, or of all, once these were measured on the task.
-
-    It is the one with the smallest measured error, or what `decide` ranks first, which sees those errors and no others.
-    """
-    names = np.array([model.name for model in metatask.models])
+def fit_measured(view: View) -> Predict:
+    """The model with the smallest error, once all candidates were measured on the task itself."""
+    names = [model.name for model in view.models]
 
     def predict(query: Query) -> Prediction:
-        if lacking := set(names[query.is_candidate]) - set(query.measured):
+        measured = np.full(len(names), np.nan) if query.measured is None else query.measured
+        if len(lacking := np.flatnonzero(query.is_candidate & np.isnan(measured))):
             raise UndefinedScoreError(
-                f"the errors of '{min(lacking)}' on two halves of the test images of '{query.name}' are not known, so "
-                "it cannot be measured on one and evaluated on the other. Give them as `error_a` and `error_b` of a "
-                "CSV table, or leave this strategy out."
+                f"the errors of '{names[lacking[0]]}' on two halves of the test images of '{query.name}' are not "
+                "known, so it cannot be measured on one and evaluated on the other. Measure them (`halves`), or leave "
+                "this strategy out."
             )
-        before = rank(replace(query, measured={}))
-        tried = before.order(query.is_candidate)[:top]
-        measured = {name: query.measured[name] for name in names[tried].tolist()}
-        if decide is not None:
-            return decide(replace(query, measured=measured))
-        loss = np.full(len(names), np.nan)
-        loss[tried] = [np.mean([one.error for one in own]) for own in measured.values()]
-        return Prediction(loss, fallback=before.places())
+        return Prediction(np.where(query.is_candidate, measured, np.nan))
 
     return predict
-
-
-# --- the table -------------------------------------------------------------------------------------------------------
-
-
-def _fit_combined(metatask: MetaTask, kind: str = SYMMETRIC, score: str | None = None) -> Predict:
-    from task2vec.select.combined import fit_combined
-
-    return fit_combined(metatask, kind, score=score).predict
-
-
-def _fit_conditioned(metatask: MetaTask) -> Predict:
-    """The combined strategy as `recommend(measure_top=...)` has it, with the error of the task's own head.
-
-    `recommend` uses scores once every candidate was measured. Intervals are for errors on many new images, and do not
-    hold the noise of those that it is judged on.
-    """
-    from task2vec.select.combined import predict_conditioned
-
-    if not metatask.embeddings.get(metatask.space or ""):
-        raise UndefinedScoreError(
-            "no embedding of the tasks is known, so neither are the errors of their heads, which this strategy uses. "
-            "Give a meta-task with embeddings, or leave it out."
-        )
-
-    def predict(query: Query) -> Prediction:
-        assert query.embedding is not None
-        found = predict_conditioned(metatask, query.embedding, replace(query, scores={}), query.measured)
-        return replace(found, low=None, high=None)
-
-    return fit_measured(metatask, predict, TOP, decide=predict)
-
-
-def _fit_model_space(metatask: MetaTask, *, as_published: bool = False) -> Predict:
-    from task2vec.select.model_space import fit_model_space
-
-    return fit_model_space(metatask, as_published=as_published).predict
-
-
-_ALL = (
-    Strategy("chance", fit_chance),
-    Strategy("generic", fit_generic),
-    Strategy(AVERAGE_BEST, fit_average_best),
-    Strategy("size", fit_size),
-    Strategy("imagenet", fit_imagenet),
-    Strategy(SYMMETRIC, fit_nearest),
-    Strategy("asymmetric", fit_asymmetric),
-    Strategy("asymmetric fitted", lambda metatask: fit_asymmetric(metatask, None)),
-    Strategy(DOMAIN, lambda metatask: fit_nearest(metatask, DOMAIN)),
-    Strategy(TAXONOMIC, lambda metatask: fit_nearest(metatask, TAXONOMIC)),
-    Strategy(f"{AVERAGE_BEST} + {SYMMETRIC}", fit_adjusted),
-    Strategy(f"kernel {SYMMETRIC}", fit_kernel),
-    Strategy(f"kernel {DOMAIN}", lambda metatask: fit_kernel(metatask, DOMAIN)),
-    Strategy(f"kernel {DATASET}", lambda metatask: fit_kernel(metatask, DATASET)),
-    Strategy("model space published", partial(_fit_model_space, as_published=True)),
-    Strategy("model space", _fit_model_space),
-    *(Strategy(name, partial(fit_score, score=name), uses_scores=True) for name in SCORE_NAMES),
-    Strategy("combined", _fit_combined),
-    Strategy(f"combined {DOMAIN}", lambda metatask: _fit_combined(metatask, DOMAIN)),
-    Strategy("combined + logme", partial(_fit_combined, score="logme"), uses_scores=True),
-    Strategy("measured", lambda metatask: fit_measured(metatask, fit_average_best(metatask), None), np.inf),
-    Strategy(f"logme + {TOP} measured", lambda known: fit_measured(known, fit_score(known, "logme"), TOP), TOP, True),
-    Strategy(f"combined + {TOP} measured", _fit_conditioned, TOP),
-)
-STRATEGIES: Mapping[str, Strategy] = MappingProxyType({strategy.name: strategy for strategy in _ALL})
-
-
-def find_strategy(name: str) -> Strategy:
-    """The strategy of that name.
-
-    Example:
-        >>> find_strategy("asymmetric").name
-        'asymmetric'
-    """
-    if name not in STRATEGIES:
-        raise UsageError(f"there is no strategy called '{name}'. Choose one of: {'; '.join(STRATEGIES)}")
-    return STRATEGIES[name]
