@@ -1,172 +1,168 @@
-"""`task2vec recommend` and `task2vec evaluate`."""
+"""`task2vec recommend`: what is measured and printed, what is written, and what is refused."""
 
-import json
+import resource
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import task2vec
-from task2vec.experts.metatask import CellFailure
-from task2vec.select import STRATEGIES
-from task2vec.select.zoo import PERMISSIVE
-from tests.cli.material import call, make, make_known, read, read_csv, refuse
+from task2vec.errors import WeightsNotFoundError
+from task2vec.select import Candidate, evidence
+from task2vec.select import candidates as listing
+from task2vec.select import recommend as room
+from tests.cli.material import call, make, read, read_csv, refuse
+from tests.command import run_command
+from tests.tiny_probe import make_tiny
 
-
-@pytest.fixture(scope="module")
-def known():
-    """An embedding in a space that the bundled errors are known for."""
-    return task2vec.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
+LITE0 = "tf_efficientnet_lite0.in1k"
 
 
 @pytest.fixture
-def saved(known, tmp_path, monkeypatch):
+def known(monkeypatch):
+    """Three candidates, the last of which is not on this machine, with small networks behind them."""
+    listed = [
+        Candidate("small", "timm:test_resnet", 1000, 0.1, "mit", is_here=True),
+        Candidate("large", "timm:test_vit", 9000, 0.9, "apache-2.0", is_here=True),
+        Candidate("far", "timm:test_convnext", 5000, 0.5, megabytes=321.0),
+    ]
+
+    def load(candidate, *, download=False, **_):
+        if candidate.name == "far" and not download:
+            raise WeightsNotFoundError("the weights of 'far' are not on this machine.")
+        return replace(make_tiny(len(candidate.name)), name=candidate.name)
+
+    def list_known(models=None, *, library=None, **_):
+        return tuple(each for each in listed if models is None or each.name in models)
+
+    for place in (room, listing):
+        monkeypatch.setattr(place, "list_candidates", list_known)
+    monkeypatch.setattr(room, "load_candidate", load)
+    return listed
+
+
+def test_a_folder_is_measured_and_the_errors_are_saved(photos, known, own_library, tmp_path):
+    out = tmp_path / "models.csv"
+    shown = call("recommend", photos, "--out", out)
+    assert shown.exit_code == 0, shown.stderr
+    assert "Start from small" in shown.stdout and "measured: 2 of 2 models" in shown.stdout
+    assert "1 candidate not on this machine (far)" in shown.stdout and "321 MB" in shown.stdout
+    assert f"written: {out}" in shown.stdout and [row["model"] for row in read_csv(out)] == ["small", "large"]
+    refuse("--force", "recommend", photos, "--out", out)
+    report = read("recommend", photos)
+    assert report["choice"] == "small" and report["library"] == own_library and report["measured_images"] == 16
+    assert all(row["seconds"] is None and 0 <= row["low"] <= row["error"] for row in report["rows"])
+    with task2vec.Library.open(own_library) as library:
+        assert {error.expert for error in library.errors()} == {"small", "large"}
+    assert "2 of them before" in call("recommend", photos).stdout
+
+
+def test_the_name_of_a_task_in_the_library_measures_its_images(photos, known, own_library, monkeypatch, tmp_path):
+    assert call("recommend", photos).exit_code == 0
     monkeypatch.chdir(tmp_path)
-    return known.save(tmp_path / "known.t2v.safetensors")
-
-
-def test_a_saved_embedding_gets_a_recommendation(saved, own_library, tmp_path):
-    report = read("recommend", saved, "--no-library")
-    assert report["choice"] in {row["model"] for row in report["rows"]} and report["library"] is None
-    assert all(0 <= row["low"] <= row["error"] <= row["high"] <= 1 for row in report["rows"])
-    args = ("recommend", saved, "--no-library", "-k", 2, "--out", tmp_path / "rows.csv")
-    shown = call(*args)
-    assert shown.exit_code == 0 and report["choice"] in shown.stdout
-    assert len(read_csv(tmp_path / "rows.csv")) > 3
-    refuse("--force", *args)
-    assert call(*args, "--force").exit_code == 0
-    assert not Path(own_library).exists()
-
-
-def test_a_name_of_the_library_and_few_models(opened):
-    opened.add(make_known("mine"))
-    few = read("recommend", "mine", "--model", "resnet18, mobilenet_v2", "--max-params", "10M")
-    assert [row["model"] for row in few["rows"]] == ["mobilenet_v2"] and few["library"] == str(opened.folder)
-
-
-def test_only_weights_of_some_licenses(saved):
-    free = read("recommend", saved, "--no-library", "--license", "permissive")
-    assert "mobilenet_v2" not in {row["model"] for row in free["rows"]}  # of torchvision, which states no licence
-    assert any(note.startswith("Left out: 1 candidate whose weights are not known to have") for note in free["notes"])
-    assert free["zoo"] and all(one["license"] in PERMISSIVE for one in free["zoo"])
-    for name, words in {"cc-by-nc-4.0": "cc-by-nc-4.0 (--license), so none", "free": "'free' (--lic"}.items():
-        refuse(words, "recommend", saved, "--no-library", "--license", name)
-
-
-@pytest.fixture
-def advise(known, monkeypatch):
-    """Let `recommend` return this without work; what it is given is collected."""
-    given, done = [], task2vec.recommend(known)
-
-    def patch(**changes):
-        monkeypatch.setattr(task2vec, "recommend", lambda what, **how: given.append(what) or replace(done, **changes))
-        return given
-
-    return patch
-
-
-def test_measuring_takes_the_folder_that_has_the_name_of_a_task(photos, advise, opened, monkeypatch):
-    monkeypatch.chdir(photos.parent)
-    given = advise()
-    opened.add(make("photos", 1))  # by another probe: the folder is embedded
-    assert call("recommend", "photos").exit_code == 0
-    opened.remove("photos")
-    opened.add(make_known("photos"))
-    for options in ((), ("--measure-top", 1), ("--budget", "60s")):
-        assert call("recommend", "photos", *options).exit_code == 0
-    tasks = [len(one) for one in given if isinstance(one, task2vec.Task) and one.name == "photos"]
-    assert tasks == [16, 16, 16] and isinstance(given[1], task2vec.Embedding)
-
-
-def test_mistakes_are_reported(saved, tmp_path):
-    refuse("many", "recommend", saved, "--no-library", "--max-params", "many")
-    refuse("most", "recommend", saved, "--no-library", "--shots", "most")
-    refuse("(--measure-top) measures errors on images", "recommend", saved, "--no-library", "--measure-top", "2")
-    refuse("(--budget) measures errors on images", "recommend", saved, "--no-library", "--budget", "60s")
-    refuse("-k", "recommend", saved, "--no-library", "-k", "0")
-    refuse("net", "recommend", make("other", 1).save(tmp_path / "other.t2v.safetensors"), "--no-library")
+    assert read("recommend", "photos")["choice"] == "small"
+    (tmp_path / "photos").symlink_to(photos)  # a folder of that name is taken, for it has the images
+    assert read("recommend", "photos", "--model", "small")["rows"][0]["seconds"] is None
+    refuse("no folder or file 'nothing'", "recommend", "nothing")
     refuse("no folder or file 'nothing'", "recommend", "nothing", "--no-library")
 
 
-def test_a_budget_is_spent_on_measuring(photos, own_library):
-    args = ("recommend", photos, "--model", "tf_efficientnet_lite0", "--budget")
-    report = read(*args, "5m")
-    (row,) = report["rows"]
-    assert row["model"] == report["choice"] == "tf_efficientnet_lite0" and row["measured"] is not None
-    assert report["budget"] == 300 and 0 < report["spent"]["measuring"] < 300 and report["spent"]["embedding"] == 0
-    assert report["measured_images"] == 16 and report["is_embedded"] is False and report["library"] == own_library
-    shown = call(*args, "90")
-    assert shown.exit_code == 0 and "on 16 of 16 images) of 90 s" in shown.stdout
-    refuse("is not a time above 0", *args, "soon")
+def test_nothing_is_kept_without_a_library(photos, known, own_library):
+    report = read("recommend", photos, "--no-library", "--prefer", "error")
+    assert report["library"] is None and report["prefer"] == "error" and not Path(own_library).exists()
+    assert report["choice"] == report["rows"][0]["model"]
 
 
-FAILED = [CellFailure("mine", "", name, "ResourceError", "no network", code) for name, code in (("a", 3), ("b", 5))]
+def test_weights_are_downloaded_if_that_is_asked_for(photos, known):
+    shown = call("recommend", photos, "--download")
+    assert shown.exit_code == 0 and "downloading what is not on this machine of 1 model: 321 MB at most" in shown.stderr
+    assert "measured: 3 of 3 models" in shown.stdout
+    assert "downloading" not in call("recommend", photos, "--offline").stderr
+    refuse("contradict each other", "recommend", photos, "--download", "--offline")
 
 
-@pytest.mark.parametrize(
-    ("changes", "code", "words"),
-    [
-        ({"is_interrupted": True}, 130, "Run the same command again"),
-        ({"failures": tuple(FAILED)}, 5, "2 models could not be measured"),
-    ],
-)
-def test_an_interrupt_and_failures_print_what_is_known_and_have_their_codes(photos, advise, changes, code, words):
-    advise(**changes)
-    report = read("recommend", photos, "--budget", "9s", code=code)
-    result = call("recommend", photos, "--measure-top", 3)
-    assert result.exit_code == code and words in result.stderr and report["choice"] in result.stdout
-    assert [one["model"] for one in report["failures"]] == [one.model for one in changes.get("failures", ())]
+def test_a_model_that_fails_is_a_row_and_the_exit_code_tells_whether_any_was_measured(photos, known):
+    report = read("recommend", photos, "--model", "small, far")
+    assert [row["failure"] != "" for row in report["rows"]] == [False, True]
+    only = call("recommend", photos, "--model", "far")
+    assert only.exit_code == 5 and "far could not be measured" in only.stdout and "no model could be" in only.stderr
 
 
-@pytest.fixture
-def errors(tmp_path):
-    """Six tasks of two datasets with four models, and distances."""
-    rng = np.random.default_rng(0)
-    rows = ["task,dataset,generic,a,b,c"]
-    rows += [f"t{i},d{i % 2}," + ",".join(f"{e:.3f}" for e in rng.uniform(0.1, 0.6, 4)) for i in range(6)]
-    path = tmp_path / "errors.csv"
-    path.write_text("\n".join(rows))
-    apart = np.abs(np.subtract.outer(np.arange(6), np.arange(6))) / 10
-    lines = ["task,t0,t1,t2,t3,t4,t5"] + [f"t{i}," + ",".join(map(str, row)) for i, row in enumerate(apart)]
-    (tmp_path / "distances.csv").write_text("\n".join(lines))
-    return path
+def test_an_interrupt_prints_what_is_known_and_has_its_code(photos, known, monkeypatch):
+    load = room.load_candidate
+
+    def stop(candidate, **options):
+        if candidate.name == "large":
+            raise KeyboardInterrupt
+        return load(candidate, **options)
+
+    order = [row["model"] for row in read("recommend", photos, "--no-measure", "--no-library")["rows"]]
+    monkeypatch.setattr(room, "load_candidate", stop)
+    result = call("recommend", photos)
+    assert result.exit_code == 130 and "interrupted" in result.stderr
+    if order.index("small") < order.index("large"):
+        assert "Start from small" in result.stdout and "saved. Run the same command again" in result.stderr
 
 
-def test_tables_of_your_own_are_evaluated(errors, tmp_path):
-    out = tmp_path / "rows.csv"
-    result = call("evaluate", "--evidence", errors, "--distances", tmp_path / "distances.csv", "--out", out)
-    assert result.exit_code == 0, result.stderr
-    lines = result.stdout.splitlines()
-    assert lines[0].startswith("strategy") and any(line.startswith("average_best") for line in lines)
-    assert any(line.startswith("kernel symmetric") for line in lines) and "6 tasks" in result.stdout
-    assert "average_best" in [row["strategy"] for row in read_csv(out)]
-    report = read("evaluate", "--evidence", errors, "--strategy", "chance", "--leave", "dataset")
-    assert report["leave"] == "dataset" and [row["strategy"] for row in report["rows"]] == ["average_best", "chance"]
-    assert len(report["choices"]["average_best"]) == 6
+def test_no_measure_lists_the_order_with_reasons_and_no_error(photos, known, tmp_path, monkeypatch):
+    monkeypatch.setattr(evidence, "embed_like", lambda *_, **__: pytest.fail("nothing is known of these candidates"))
+    report = read("recommend", photos, "--no-measure")
+    assert report["choice"] is None and report["strategy"] == "proposals" and len(report["rows"]) == 3
+    assert all(row["error"] is None and row["reason"] for row in report["rows"])
+    assert any(f"task2vec recommend {photos}" in note for note in report["notes"])
+    saved = (
+        task2vec.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0].save(tmp_path / "one.t2v.safetensors")
+    )
+    for options in ((), ("--no-measure",)):
+        assert len(read("recommend", saved, "--no-library", *options)["neighbours"]) == 3
+    other = make("other", 1).save(tmp_path / "other.t2v.safetensors")
+    assert "All known tasks count alike" in read("recommend", other, "--no-library")["notes"][0]
 
 
-def test_slow_strategies_run_if_asked_for_or_with_few_tasks(errors, monkeypatch):
-    found, chosen = task2vec.evaluate(task2vec.metatask_from_csv(errors), ["chance"]), []
-    monkeypatch.setattr(task2vec, "evaluate", lambda metatask, names, **how: chosen.append(names) or found)
-    quick = call("evaluate")
-    assert "model space" not in chosen[0] and {"combined", "average_best", "logme"} <= set(chosen[0])
-    assert "without 'model space published', 'model space'" in quick.stderr and "--strategy all" in quick.stderr
-    slow = ["model space published", "model space", "combined domain", "combined + logme"]
-    assert read("evaluate")["slow"] == slow
-    for words in (("--strategy", "all"), ("--evidence", errors)):
-        assert read("evaluate", *words)["slow"] == [] and chosen[-1] == list(STRATEGIES)
+def test_tables_and_splits_are_read_as_they_are_named(photos, known, tmp_path):
+    rows = ["picture,kind,other"] + [f"{file},{file.parent.name},x" for file in sorted(photos.rglob("*.*"))]
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(rows))
+    report = read(
+        "recommend", table, "--path-column", "picture", "--label-columns", "kind", "--root", "/", "--no-library"
+    )
+    assert report["task"] == "table" and report["images"] == 16
+    for split in ("train", "val"):
+        shutil.copytree(photos, tmp_path / "splits" / split)
+    shown = call("recommend", tmp_path / "splits", "--no-library")
+    assert "has splits (train, val): train is used" in shown.stderr and "(train)" in shown.stdout
+    named = call("recommend", tmp_path / "splits", "--split", "val", "--no-library")
+    assert "splits" not in named.stderr and "(val)" in named.stdout
 
 
-def test_mistakes_in_evaluating_are_reported(errors, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    own = ("evaluate", "--evidence", "errors.csv")
-    refuse("--evidence FILE.csv", "evaluate", "--distances", "distances.csv")
-    refuse("--kind", *own, "--kind", "taxa")
-    refuse("astrology", *own, "--strategy", "astrology")
-    refuse("--force", *own, "--out", "errors.csv")
+def test_the_script_of_the_choice_is_written(photos, known, tmp_path):
+    script = tmp_path / "train.py"
+    report = read("recommend", photos, "--script", script)
+    assert report["script"] == str(script) and 'create_model("test_resnet"' in script.read_text()
+    assert "OneCycleLR" not in script.read_text()
+    refuse("--force", "recommend", photos, "--script", script)
+    assert call("recommend", photos, "--script", script, "--force", "--whole-network").exit_code == 0
+    assert "OneCycleLR" in script.read_text()
+    refuse("Add --script FILE", "recommend", photos, "--whole-network")
 
 
-def test_json_of_the_bundled_errors_is_plain():
-    result = call("evaluate", "--strategy", "chance", "--kind", "taxa", "--json")
-    assert result.exit_code == 0 and "NaN" not in result.stdout and json.loads(result.stdout)["tasks"]
+def test_mistakes_are_reported(photos, tmp_path):
+    refuse("is not a time", "recommend", photos, "--budget", "soon")
+    refuse("not a number of parameters", "recommend", photos, "--max-params", "many")
+    refuse("is not a licence of any model", "recommend", photos, "--license", "free")
+    refuse("both say which models", "recommend", photos, "--model", LITE0, "--pool", "timm")
+    refuse("Add --no-measure", "recommend", photos, "--strategy", "asymmetric")
+    refuse("no strategy called 'magic'", "recommend", photos, "--no-measure", "--strategy", "magic", "--model", LITE0)
+    refuse("-k", "recommend", photos, "-k", "0")
+    refuse("Did you mean resnet50.a1_in1k", "recommend", photos, "--model", "resnet5O.a1_in1k")
+
+
+def test_an_unknown_model_is_refused_before_torch_is_imported(tmp_path):
+    code = "import sys; from task2vec.cli import main\ntry: main()\n"
+    code += "finally: print(sorted({'torch', 'timm'} & {*sys.modules}))"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    done = run_command("recommend", ".", "--model", "resnet5O", python=code, cwd=tmp_path)
+    seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    assert done.returncode == 2 and "Did you mean" in done.stderr and done.stdout == "[]\n"
+    assert seconds < 1.5

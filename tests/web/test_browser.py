@@ -4,7 +4,6 @@ import re
 import sys
 import time
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 import task2vec.audit.report, task2vec.library, task2vec.probe, task2vec.web.jobs
-from task2vec.experts import bundled_metatask
+from task2vec.metatask import bundled_metatask
 from task2vec.storage import write_file
 
 def report(task, probe, *, library, settings, progress):
@@ -175,53 +174,35 @@ def test_a_click_shows_a_task_its_neighbours_and_models(reader):
     assert reader.run("location.hash").startswith(f"#task={point['id']}")
     apart = [float(text) for text in reader.texts("#nearest .number")]
     assert apart == sorted(apart) and apart[0] > 0 and reader.count("#nearest li") == 10
-    assert len(reader.text("#recommendation .sentence")) > 20 and reader.count("#recommendation .interval") >= 3
+    assert len(reader.text("#recommendation .sentence")) > 20 and reader.count("#recommendation .models li") >= 5
     assert "bundled with task2vecembedded by the authors" in reader.text("#panel .meaning")
     assert "t-SNE is a method that" in reader.text("#legend details")
     assert "perplexity" not in reader.run("document.body.innerText"), "explanations are folded"
 
 
-def test_the_zoo_is_listed_and_errors_are_drawn_against_parameters(reader):
+def test_models_are_proposed_with_reasons_and_the_command_that_measures_them(reader):
     point = open_task(reader, 3)
     answer = reader.run(f"fetch('api/v1/tasks/{point['id']}/recommendation').then((one) => one.json())")
-    rows, zoo = answer["rows"], answer["zoo"]
-    assert reader.texts("#recommendation .curve") == answer["curves"] and "Fine-tuning" in answer["curves"][0]
-    assert reader.texts("#recommendation .zoo .word") == [one["model"] for one in zoo] and len(zoo) >= 3
-    assert "\n".join(one["load"] for one in zoo) in reader.texts("#recommendation pre")
-    marks = "[...document.querySelectorAll('.scatter g')]"
-    found = reader.run(f"{marks}.map((one) => ['title', 'text'].map((part) => one.querySelector(part).textContent))")
-    named = {title.split(": ")[0]: key for title, key in found}
-    parts = "one.querySelector('.word').firstChild.textContent, one.querySelector('.mark').textContent"
-    listed = reader.run(f"[...document.querySelectorAll('#recommendation .models li')].map((one) => [{parts}])")
-    assert named == dict(listed), "a mark has another key than its list"
-    assert len(named) == len(found) == len(rows) + len(zoo)
-    boxes = reader.run(f"{marks}.map((one) => one.querySelector('rect').getBoundingClientRect().toJSON())")
-    assert all(one["right"] <= other["left"] + 1.5 for one, other in pairwise(boxes)), "marks cover each other"
-    known = {one["model"]: one for one in (*rows, *zoo)}
-    drawn = [known[title.split(": ")[0]] for title, _ in found]
-    assert [one["params"] for one in drawn] == sorted(one["params"] for one in drawn)
-    by_error, by_height = np.argsort([one["error"] for one in drawn]), np.argsort([-one["top"] for one in boxes])
-    assert [drawn[n]["error"] for n in by_height] == pytest.approx([drawn[n]["error"] for n in by_error], abs=1e-3)
-    reader.run("document.querySelector('#recommendation table').closest('details').open = true")
-    table = reader.texts("#recommendation tbody tr")
-    assert len(table) == len(found) and all(any(name in row for row in table) for name in known)
+    assert not answer["is_measured"] and reader.count("#recommendation .interval") == 0
+    shown = reader.texts("#recommendation .models .word")
+    assert shown == [row["model"] for row in answer["rows"]][: len(shown)] and len(shown) >= 5
+    assert reader.texts("#recommendation .models .why")[0] == answer["rows"][0]["reason"]
+    assert answer["command"] in reader.texts("#recommendation pre")
 
 
-def test_hostile_models_are_text_and_unknown_sizes_leave_no_figure(reader, monkeypatch):
+def test_measured_models_have_intervals_and_hostile_names_are_text(reader, monkeypatch):
     def recommend(*given, **options):
         advice = task2vec.recommend(*given, **options)
-        rows = tuple(replace(row, model=f"{row.rank} {WICKED}", params=None, load=SCRIPT) for row in advice.rows)
-        zoo = tuple(replace(one, model=WICKED, load=SCRIPT) for one in advice.zoo) if options["shots"] else ()
-        return replace(advice, rows=rows, zoo=zoo)
+        found = {"error": 0.1, "low": 0.05, "high": 0.2, "gap": 0.0, "is_tied": True}
+        rows = [replace(row, model=f"{row.rank} {WICKED}", load=SCRIPT, **found) for row in advice.rows[:3]]
+        rows = (replace(rows[0], is_choice=True), *rows[1:], *advice.rows[3:])
+        return replace(advice, rows=rows, choice=rows[0].model)
 
     monkeypatch.setattr("task2vec.web.routes.recommend", recommend)
     open_task(reader, 7)
-    assert reader.count("#recommendation .scatter, #recommendation .zoo, #recommendation table") == 0
-    reader.click_on("#recommendation .switch button")
-    reader.wait_until("document.querySelector('#recommendation .scatter')")
-    assert WICKED in reader.text(".scatter title") and SCRIPT in reader.text("#recommendation pre")
-    assert reader.texts("#recommendation p.quiet .mark") == ["a"], "candidates without a size have no mark"
-    assert reader.count("img, main script, .scatter img") == 0
+    assert reader.count("#recommendation .models li") == reader.count("#recommendation .models .interval") == 3
+    assert WICKED in reader.text("#recommendation .models") and SCRIPT in reader.text("#recommendation pre")
+    assert "recommended" in reader.text("#recommendation .models li") and reader.count("img, main script") == 0
 
 
 def test_search_works_by_keyboard_and_fits_a_narrow_screen(reader):
@@ -454,7 +435,6 @@ def is_selected(window):
 
 
 def test_a_report_is_a_tab_with_an_address_of_its_own(reader, tmp_path):
-    reader.is_refused = True  # there are no errors in its space to recommend a model by
     folder = paint(tmp_path / "reported", {SCRIPT: 60, "green": 120}, seed=1)
     with Library.open(reader.library) as library:
         task2vec.report(folder, make_tiny(), library=library, settings=EmbedSettings(l2=0.1)).keep(library)

@@ -8,8 +8,7 @@ import pytest
 
 import task2vec
 from task2vec import Library
-from task2vec.experts import bundled_metatask
-from task2vec.select.evidence import is_comparable
+from task2vec.metatask import bundled_metatask, is_comparable
 from task2vec.web import Limits
 from task2vec.web.jobs import Folders, embed_folder, make_id
 from task2vec.web.security import RequestError, hide_paths

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 from task2vec import Library, MeasuredError
 from task2vec.errors import LibraryError
 from task2vec.library import Expert
+from task2vec.select.history import PROTOCOL, RUN, pack
 from task2vec.web import state
 from tests.cli.material import make
 from tests.select.material import TASKS
@@ -102,8 +103,27 @@ def test_errors_of_the_library_count_and_a_model_measured_on_few_tasks_comes_las
     found = [mine[name] for name in ("name", "mean_error", "tasks", "origin", "is_few")]
     assert found == ["mine", pytest.approx(0.002), 1, "library", True]
     assert not any(one["is_few"] for one in others)
-    rows = ask(client, f"/tasks/{text}/recommendation", shots="half")["rows"]
-    assert {one["model"]: one["measured"] for one in rows}["mine"] == pytest.approx(0.002)
+    advice = ask(client, f"/tasks/{text}/recommendation")
+    assert not advice["is_measured"] and all(row["error"] is None and row["reason"] for row in advice["rows"])
+    assert advice["command"] == "task2vec recommend 'own 1'"
+
+
+def test_models_that_were_measured_on_a_task_are_shown_with_their_errors(client, library):
+    with Library.open(library) as opened:
+        task = opened.task("own 1")
+        images = np.arange(task.images)
+        losses = {"tf_efficientnet_lite0.in1k": images % 20 == 0, "resnet50.tv_in1k": images % 4 != 0}
+        errors = [float(values.mean()) for values in losses.values()]
+        for (name, values), error in zip(losses.items(), errors, strict=True):
+            opened.add(Expert(name, "hub", f"timm:{name}"), MeasuredError(task.fingerprint, name, error, PROTOCOL))
+            about = {"task": task.fingerprint, "expert": name, "protocol": PROTOCOL, "groups": pack(images, "<i4")}
+            with opened.record(RUN, about | {"losses": pack(values, "<f4")}):
+                pass
+    advice = ask(client, f"/tasks/{find_id(client, 'own 1')}/recommendation")
+    assert advice["is_measured"] and advice["choice"] == "tf_efficientnet_lite0.in1k"
+    assert [row["error"] for row in advice["rows"]] == pytest.approx(errors)
+    assert [row["is_tied"] for row in advice["rows"]] == [True, False]
+    assert not ask(client, f"/tasks/{find_id(client, 'own 2')}/recommendation")["is_measured"]
 
 
 def test_the_space_of_the_library_is_the_default_if_it_is_elsewhere(tmp_path):

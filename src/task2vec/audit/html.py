@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from task2vec import __version__
 from task2vec.errors import DataError
+from task2vec.select.recommendation import format_curve
 from task2vec.text import format_percent, hide_paths, pluralize, printable
 
 if TYPE_CHECKING:
@@ -38,7 +39,12 @@ def render(report: "TaskReport", *, max_thumbnails: int) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": format_percent, "hide": hide_paths, "pluralize": pluralize}
+    environment.filters |= {
+        "percent": format_percent,
+        "hide": hide_paths,
+        "pluralize": pluralize,
+        "curve": format_curve,
+    }
     environment.filters["number"] = "{:,}".format
     counts, sizes = report.task.counts, report.sizes
     shown = {

@@ -30,16 +30,15 @@ from task2vec.audit.labels import (
 from task2vec.audit.suggestions import Suggestion, format_path, suggest
 from task2vec.distance import with_error
 from task2vec.embedding import Embedding, EmbedSettings
-from task2vec.errors import DataError, LibraryError, ProbeMismatchError, UsageError
-from task2vec.experts.metatask import bundled_metatask, measure_all
+from task2vec.errors import LibraryError
 from task2vec.experts.protocol import Score, score_balanced
 from task2vec.library import Library
+from task2vec.metatask import bundled_metatask, list_bundled, measure_all
 from task2vec.plots.layout import lay_out
 from task2vec.progress import Report as Progress
 from task2vec.progress import show_progress
-from task2vec.select.evidence import list_bundled
 from task2vec.select.recommend import recommend
-from task2vec.select.report import Recommendation
+from task2vec.select.recommendation import Recommendation
 from task2vec.storage import write_csv, write_file
 from task2vec.tasks import BadImage, Images, Task, read_splits, to_task
 from task2vec.tasks.folder import list_splits
@@ -161,7 +160,7 @@ class TaskReport:
         neighbours: nearest known tasks.
         known: the tasks that are compared with: name, dataset, error and norm, and where they lie on the map.
         place: where this task lies on the map.
-        recommendation: which model to start from; None if that is not known.
+        recommendation: which model to start from, if that was measured; else which to measure first.
         suggestions: what to do next.
         notes: remarks on the report itself.
         images: all images that numbers refer to: those of the task, then those of the test splits.
@@ -181,7 +180,7 @@ class TaskReport:
     neighbours: tuple[NearTask, ...]
     known: tuple[dict[str, Any], ...]
     place: tuple[float, float] | None
-    recommendation: Recommendation | None
+    recommendation: Recommendation
     suggestions: tuple[Suggestion, ...]
     notes: tuple[str, ...]
     images: Images
@@ -250,7 +249,7 @@ class TaskReport:
                 for one in self.classes
             ],
             "outliers": self._name_all(self.outliers),
-            "recommendation": None if self.recommendation is None else self.recommendation.to_dict(),
+            "recommendation": self.recommendation.to_dict(),
             "notes": list(self.notes),
             **{name: [_drop_numbers(asdict(one)) for one in getattr(self, name)] for name in plain},
         }
@@ -345,13 +344,7 @@ def report(
         own = replace(task.canonical(), name=task.name)
         images, copies = _find_groups({"": own, **tests}, np.concatenate(signatures))
         found = _Findings(own, images, _hold_out(job, features, copies), features.float().cpu().numpy())
-        try:
-            advice, problem = recommend(embedding, library=library), ()
-        except ProbeMismatchError:
-            what = f"errors are not known for tasks embedded by {embedding.probe} at {job.passes.probe.size[0]} pixels"
-            advice, problem = None, (f"No model is recommended: {what}. Leave out --probe and --size (probe=).",)
-        except (DataError, UsageError) as error:
-            advice, problem = None, (f"No model is recommended: {error}",)
+        advice = recommend(embedding, library=library)
         known, place = _draw_map(embedding)
         made = TaskReport(
             task=own,
@@ -367,7 +360,7 @@ def report(
             place=place,
             recommendation=advice,
             suggestions=(),
-            notes=(*embedding.provenance["warnings"], *problem),
+            notes=tuple(embedding.provenance["warnings"]),
             images=images,
             sizes=watched.sizes[order],
             table=tuple(found.list_rows(copies)),

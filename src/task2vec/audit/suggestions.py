@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from task2vec.select.recommendation import list_names
 from task2vec.text import format_percent, pluralize
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ SUGGESTIONS, FEW, SMALL = 5, 10, 0.25
 HARD, ABOVE = 0.3, 1.5
 # The share of two classes that is confused with each other from which on that is worth a suggestion.
 CONFUSED = 0.1
-# The probability of being the best from which on a model is worth measuring, and how many are measured.
-LIKELY, MEASURED = 0.1, 3
 
 
 @dataclass(frozen=True)
@@ -140,17 +139,12 @@ def _suggest_images(found: "TaskReport", again: str) -> Iterator[Suggestion]:
 
 
 def _suggest_models(found: "TaskReport") -> Iterator[Suggestion]:
-    """Which models are worth measuring on the images themselves."""
-    rows = () if found.recommendation is None else found.recommendation.rows
-    likely = [row for row in rows if (row.p_best or 0) >= LIKELY][:MEASURED]
-    if len(likely) < 2 or any(row.measured is not None for row in likely):
+    """Models are to be measured on the images themselves, unless that was done."""
+    advice, source = found.recommendation, found.task.source
+    if advice.measured or not advice.rows:
         return
-    names = ", ".join(f"{row.model} {100 * (row.p_best or 0):.0f}%" for row in likely)
-    source, more = found.task.source, "" if all(row.is_available for row in likely) else " --download"
     yield Suggestion(
-        f"Measure {pluralize(len(likely), 'model')} on your images before you choose one.",
-        f"Probability of being the best: {names}.",
-        f"task2vec recommend {format_path(source)} --measure-top {len(likely)}{more}"
-        if os.path.isdir(source)
-        else f"t2v.recommend(task, measure_top={len(likely)}{', download=True' * bool(more)})",
+        "Measure pretrained models on your images before you choose one.",
+        f"To be measured first: {list_names([row.model for row in advice.rows], most=3)}.",
+        f"task2vec recommend {format_path(source)}" if os.path.exists(source) else "t2v.recommend(task)",
     )

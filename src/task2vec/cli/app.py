@@ -50,14 +50,14 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "distance": ("compare", "distance", "Compute the distance between two tasks."),
     "diversity": ("compare", "diversity", "Measure how diverse a dataset is."),
     "map": ("compare", "draw_map", "Draw a map of the embedded tasks."),
-    "recommend": ("recommend", "recommend", "Recommend a pretrained model for a task."),
+    "recommend": ("recommend", "recommend", "Measure pretrained models on your images, and recommend one."),
     "evaluate": ("recommend", "evaluate", "Compare model selection strategies."),
     "train-expert": ("experts", "train_expert", "Fine-tune a pretrained model on each task."),
     "error-matrix": ("experts", "error_matrix", "Measure the test error of every expert on every task."),
     "library": ("library", "", "Manage the library: list, edit, verify, share."),
     "serve": ("serve", "serve", "Open the library in the browser."),
     "tasks": ("embed", "tasks", "List the tasks of a dataset."),
-    "models": ("doctor", "models", "List pretrained models: size, speed, accuracy, evidence."),
+    "models": ("doctor", "models", "List pretrained models: size, cost, accuracy, licence."),
     "doctor": ("doctor", "doctor", "Check the installation, devices, folders and library."),
 }
 LIBRARY_COMMANDS: dict[str, tuple[str, str, str]] = {

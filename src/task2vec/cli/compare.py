@@ -63,9 +63,8 @@ def nearest(
     embed` first. Names are looked up in the library first. For a folder of the same name, write a path: ./NAME
     """
     from task2vec.distance.distances import find_kind
-    from task2vec.experts.metatask import measure_all
     from task2vec.library import identify
-    from task2vec.select.evidence import list_bundled
+    from task2vec.metatask import list_bundled, measure_all
 
     measure, is_symmetric = find_kind(kind), kind == "symmetric"
     embedding, about = inputs.load_query(query, library, allow_bad=allow_bad)
@@ -258,7 +257,7 @@ def draw_map(
     import numpy as np
 
     from task2vec import plots
-    from task2vec.select.evidence import list_bundled
+    from task2vec.metatask import list_bundled
 
     plots.import_figure()  # a missing extra is reported now and not after the work
     if files and (given := inputs.list_given({"tag": tag, "probe": probe, "library": library})):

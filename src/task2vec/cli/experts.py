@@ -204,8 +204,7 @@ def find_model(name: str, library: "task2vec.Library", *, size: int | None, down
     """
     from task2vec.experts import load_trained
     from task2vec.experts.error_matrix import describe_model
-    from task2vec.experts.metatask import find_free_name
-    from task2vec.select.evidence import describe_entry
+    from task2vec.metatask import describe_entry, find_free_name
 
     known = {expert.name: expert for expert in library.experts()}
     entry = known.get(name)
@@ -237,7 +236,7 @@ def find_model(name: str, library: "task2vec.Library", *, size: int | None, down
 
 def _describe_matrix(matrix: "task2vec.MetaTask | None", library: "task2vec.Library") -> dict[str, Any]:
     """The matrix as plain values: each error with its record in the library, and whether the model saw the task."""
-    from task2vec.experts.metatask import hide_test
+    from task2vec.metatask import hide_test
 
     if matrix is None:
         return {name: [] for name in ("tasks", "fingerprints", "models", "sizes", "protocols", "seeds", "errors")} | {
@@ -265,7 +264,7 @@ def _print_matrix(matrix: "task2vec.MetaTask", report: dict[str, Any]) -> None:
     """For every task and number of shots the best model that was not trained on the task, and the median of all."""
     import numpy as np
 
-    from task2vec.experts.metatask import find_shots
+    from task2vec.metatask import find_shots
 
     is_measured = np.isfinite(matrix.errors).any(axis=-1)
     means = np.where(matrix.has_seen[:, :, None], np.nan, matrix.errors.mean(axis=-1))  # NaN: a split is missing

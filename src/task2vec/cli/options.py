@@ -41,6 +41,8 @@ AllowBad = Annotated[bool, Option("--allow-bad", help="Continue if over 5% of th
 Offline = Annotated[bool, Option("--offline", help="Only models that are on this machine.")]
 Download = Annotated[bool, Option("--download", help="Download weights that are not on this machine.")]
 
+Device = Annotated[str | None, Option(help="cpu or cuda. Default: cuda if available.")]
+
 # Where results go, and what is shown.
 LibraryFolder = Annotated[Path | None, Option("--library", metavar="DIR", help=LIBRARY, show_default=False)]
 NoLibrary = Annotated[bool, Option("--no-library", help="Do not use the library.")]
@@ -82,7 +84,7 @@ class SettingsOptions:
 class Compute:
     """Where and how the numbers are computed, which does not change them."""
 
-    device: Annotated[str | None, Option(help="cpu or cuda. Default: cuda if available.")] = None
+    device: Device = None
     batch_size: Annotated[int | None, Option(help="Images per batch. Default: chosen for the device.")] = None
     backend: Annotated[Literal["serial", "processes", "ray"], Option(help=BACKEND)] = "serial"
     jobs: Annotated[int | None, Option(help="Number of worker processes. Default: one per core.")] = None

@@ -1,120 +1,163 @@
 """`task2vec recommend` and `task2vec evaluate`: which pretrained model to use, and how well such choices do."""
 
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Option
 
 import task2vec
 from task2vec.cli import app, inputs, options
-from task2vec.errors import AmbiguousNameError, NotInLibraryError, UsageError
+from task2vec.errors import UsageError
 from task2vec.library import find_library
 from task2vec.progress import show_progress
 from task2vec.text import pluralize, printable
 
+if TYPE_CHECKING:
+    from task2vec.metatask import View
+    from task2vec.select.evaluate import Leave
+    from task2vec.select.evaluate_proposals import ProposalEvaluation
+
 # Strategies that take minutes with more tasks than this: `evaluate` runs them if asked to.
-MANY, SLOW = 20, ("model space published", "model space", "combined domain", "combined + logme")
+MANY, SLOW = 20, ("model space published", "model space")
+PROPOSALS = "Instead: the error after 1, 2, ... measured models, in the order of proposals and in others."
 STRATEGY = "Only this strategy and average_best; `all` includes the slow ones."
 
 
 def recommend(
     query: options.Query,
-    models: Annotated[list[str] | None, Option("--model", help="Rank only these models or files: A,B.")] = None,
-    measure_top: Annotated[int, Option(min=0, metavar="K", help="Measure the top K models on your images.")] = 0,
-    budget: Annotated[str | None, Option(metavar="TIME", help="Measure models for this long, e.g. 60s or 2m.")] = None,
-    seeds: options.Seeds = 3,
-    shots: options.Shots = None,
+    models: Annotated[list[str] | None, Option("--model", help="Compare only these models or files: A,B.")] = None,
+    pool: Annotated[Literal["timm"] | None, Option(help="Search all pretrained classifiers of timm.")] = None,
+    budget: Annotated[str | None, Option(metavar="TIME", help="Time for measuring. Default: 60s; GPU: 10m.")] = None,
+    no_measure: Annotated[bool, Option("--no-measure", help="Only propose models, from the embedding.")] = False,
+    strategy: Annotated[str | None, Option(metavar="NAME", help="With --no-measure: a strategy of the paper.")] = None,
+    prefer: Annotated[Literal["cheapest", "error"], Option(help="What decides between models that tie.")] = "cheapest",
     max_params: options.MaxParams = None,
-    max_time: Annotated[float | None, Option(metavar="S", help="At most S seconds for 1,000 images.")] = None,
     license: options.License = None,
-    offline: options.Offline = False,
-    evidence: options.Evidence = None,
-    probe: options.AnyProbe = None,
-    k: options.K = 10,
+    script: Annotated[Path | None, Option(metavar="FILE", help="Write a program that trains the model.")] = None,
+    whole_network: Annotated[bool, Option("--whole-network", help="With --script: fine-tune all weights.")] = False,
+    k: options.K = 20,
     out: options.OutFile = None,
     force: options.Force = False,
+    offline: options.Offline = False,
     download: options.Download = False,
+    device: options.Device = None,
     library: options.LibraryFolder = None,
     no_library: options.NoLibrary = False,
-    allow_bad: options.AllowBad = False,
+    *,
+    reading: Annotated[options.Reading, "path_column label_columns root split allow_bad"],
 ) -> None:
-    """Recommend a pretrained model for a task, with its predicted test error.
+    """Measure pretrained models on your images, and recommend the cheapest of the best.
 
-    The prediction uses errors measured on other tasks: bundled ones, and those of your library. If they do not favour
-    any model over the one that is best on average, the output says so. A folder is embedded first and added to the
-    library. --measure-top K also measures the top K models on your images, and saves their errors to the library. If
-    one of them cannot be measured, the others are used, and the exit code is not 0. --budget 60s measures the most
-    promising models in that time (on a sample, if there are many images), and embeds the folder only if that helps.
+    Every model sees the same images, and a linear classifier on its features is cross-validated. Prints each error with
+    its 95% interval, which models cannot be told apart, and the cheapest of these. By default about 16 modern networks
+    are compared, as far as their weights are on this machine, and the experts of your library; --download fetches
+    weights. Errors are saved to the library and not measured again. --no-measure prints the order in which models would
+    be measured, and why.
     """
-    inputs.check_output(out, is_forced=force)
-    how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "budget": budget}
-    how |= {"seeds": seeds, "shots": shots, "download": download}
-    how |= {"max_params": max_params, "max_time": max_time, "license": license, "offline": offline}
-    how["candidates"] = [one.strip() for text in models or () for one in text.split(",")] or None
+    for path, option in ((out, "--out"), (script, "--script")):
+        inputs.check_output(path, is_forced=force, option=option)
+    if download and offline:
+        raise UsageError("--download and --offline contradict each other. Leave one out.")
+    how = _check_options(models, pool=pool, no_measure=no_measure, strategy=strategy)
+    if whole_network and script is None:
+        raise UsageError("--whole-network says what the script does, but none is written. Add --script FILE.")
+    how |= {"max_params": max_params, "license": license}
     with ExitStack() as stack:
-        opened = None
-        if not no_library:
-            is_kept = measure_top or budget or Path(query).is_dir()
-            opened = stack.enter_context(task2vec.Library.open(library) if is_kept else inputs.open_if_any(library))
-        what = _find_task(query, opened, how, allow_bad=allow_bad)
-        advice = task2vec.recommend(what, library=opened, progress=app.is_watched(), **how)
+        is_kept = not no_library and not no_measure and inputs.find_origin(query, None) == inputs.PATH
+        opened = None if no_library else inputs.open_if_any(library)
+        opened = stack.enter_context(task2vec.Library.open(library) if is_kept else opened or nullcontext())
+        _check_models(how, opened, download=download)
+        given = _find_task(query, opened, reading, is_measured=not no_measure)
+        how |= {"budget": budget, "prefer": prefer, "download": download, "device": device}
+        advice = task2vec.recommend(given, library=opened, progress=not app.wants_json(), **how)
     written = None if out is None else advice.to_csv(out)
-    report = advice.to_dict() | {"library": None if no_library else find_library(library)}
-    if not app.print_json(report | {"written": written, "is_interrupted": advice.is_interrupted}):
-        width = min(app.find_width(), 200)
-        notes = tuple(map(app.name_library, advice.notes))
-        text = replace(advice, notes=notes, verdict=app.name_library(advice.verdict)).to_text(width=width, limit=k)
-        print(printable(text, keep_lines=True), end="")
-        print("" if written is None else f"\nwritten: {printable(written)}\n", end="")
+    program = None if script is None else advice.script(script, whole_network=whole_network)
+    document = advice.to_dict() | {"library": None if no_library else find_library(library)}
+    if not app.print_json(document | {"written": written, "script": program}):
+        _print_advice(advice, limit=k)
+        for path in filter(None, (written, program)):
+            print(f"\nwritten: {printable(path)}")
     if advice.is_interrupted:
-        is_kept = not no_library and advice.measured_images in (None, advice.images)
-        saved = " and saved. Run the same command again to continue." if is_kept else "."
+        is_saved = opened is not None and advice.measured_images == advice.images
+        saved = " and saved. Run the same command again to continue." if is_saved else "."
         app.say(f"interrupted: errors measured so far are used{saved}")
         raise typer.Exit(app.INTERRUPTED)
-    if advice.failures:
-        count = pluralize(len(advice.failures), "model")
-        app.say(f"{count} could not be measured; the notes say why. Run the same command again to continue with them.")
-        raise typer.Exit(max(one.exit_code for one in advice.failures))
+    if advice.failures and not advice.measured and not no_measure:
+        app.say("no model could be measured; the reasons are above")
+        raise typer.Exit(app.ENVIRONMENT)
+
+
+def _check_options(
+    models: list[str] | None, *, pool: str | None, no_measure: bool, strategy: str | None
+) -> dict[str, Any]:
+    """The models and the strategy of the options; combinations that cannot be meant are refused."""
+    if models and pool:
+        raise UsageError(f"--model and --pool {pool} both say which models to compare. Leave one out.")
+    if strategy is not None and not no_measure:
+        raise UsageError(
+            f"--strategy {strategy} selects a model from the embedding alone, and measuring is more reliable. Add "
+            "--no-measure, or leave --strategy out."
+        )
+    names = [name.strip() for text in models or () for name in text.split(",")]
+    return {"models": pool or names or None, "strategy": (strategy or "proposals") if no_measure else None}
+
+
+def _check_models(how: dict[str, Any], library: "task2vec.Library | None", *, download: bool) -> None:
+    """Refuses unknown models before torch is imported and images are read; says how much will be downloaded."""
+    from task2vec.select.candidates import count_download, list_candidates
+
+    filters = {name: how[name] for name in ("max_params", "license")}
+    candidates = list_candidates(how["models"], library=library, **filters)
+    if download and how["strategy"] is None and (megabytes := count_download(candidates)):
+        count = pluralize(sum(not each.is_here for each in candidates), "model")
+        app.say(f"downloading what is not on this machine of {count}: {megabytes:,.0f} MB at most ...")
 
 
 def _find_task(
-    query: str, library: "task2vec.Library | None", how: dict[str, Any], *, allow_bad: bool
-) -> "task2vec.Task | task2vec.Embedding":
-    """The task of a folder or table, or an embedding of the library or a file in a space that errors are known for.
+    query: str, library: "task2vec.Library | None", reading: options.Reading, *, is_measured: bool
+) -> "task2vec.Task | task2vec.Embedding | str":
+    """The task of a folder or table, the embedding of a file, or the name of a task in the library.
 
-    Where a folder and a task of the library have one name, measuring takes the folder, for it needs the images.
+    Where a folder and a task of the library have one name, measuring takes the folder, for it needs the images. Of a
+    folder with splits it takes the first one.
     """
-    from task2vec.select import choose_space, find_embedding
+    from task2vec.tasks.folder import list_splits
 
-    origin = inputs.find_origin(query, library)
-    needs_images = bool(how["budget"] or how["measure_top"])
-    if origin == inputs.PATH or (needs_images and origin == inputs.LIBRARY and Path(query).exists()):
-        return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
+    origin, path = inputs.find_origin(query, library), Path(query)
     if origin == inputs.FILE:
         return task2vec.load_embedding(query)
-    if library is not None:
-        with suppress(NotInLibraryError, AmbiguousNameError):
-            entry = library.task(query)
-            like = choose_space(how["evidence"], library, how["probe"])
-            if (found := find_embedding(library, entry, like)) is not None:
-                return found
-    if Path(query).is_dir():  # its name is in the library, by another probe or size: the folder is embedded
-        return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
-    return inputs.get_named(query, library)
+    if origin == inputs.LIBRARY and not (is_measured and path.exists()):
+        if library is None or not any(query in (task.name, task.fingerprint[: len(query)]) for task in library.tasks()):
+            inputs.get_named(query, library)  # raises an error that says what is there
+        return query
+    if path.is_dir() and reading.split is None and (splits := list_splits(path)):
+        app.say(
+            f"'{printable(query)}' has splits ({', '.join(splits)}): {splits[0]} is used. Another one: --split NAME"
+        )
+        reading = replace(reading, split=splits[0])
+    inputs.import_networks()
+    return inputs.read_own(path, reading)
+
+
+def _print_advice(advice: "task2vec.Recommendation", *, limit: int) -> None:
+    """Prints a recommendation, with the commands in it acting on the library that the user named."""
+    named = {"notes": tuple(map(app.name_library, advice.notes)), "verdict": app.name_library(advice.verdict)}
+    text = replace(advice, **named).to_text(width=min(app.find_width(), 200), limit=limit)
+    print(printable(text, keep_lines=True), end="")
 
 
 def evaluate(
     evidence: options.Evidence = None,
-    distances: Annotated[Path | None, Option(metavar="CSV", help="Distances, for --evidence FILE.csv.")] = None,
     leave: Annotated[Literal["task", "dataset", "domain"], Option(help="What to leave out in turn.")] = "task",
     strategies: Annotated[list[str] | None, Option("--strategy", help=STRATEGY)] = None,
     family: Annotated[str | None, Option("--kind", help="Bundled tasks of one kind: sources, taxa or labels.")] = None,
     shots: options.Shots = None,
     probe: options.AnyProbe = None,
     method: options.Method = None,
+    proposals: Annotated[bool, Option("--proposals", help=PROPOSALS)] = False,
     out: options.OutFile = None,
     force: options.Force = False,
     library: options.LibraryFolder = None,
@@ -126,19 +169,25 @@ def evaluate(
     of the chosen models, its increase over the optimum with a 95% interval over tasks, rank agreement (weighted tau,
     top-1, top-3), and the difference from the average-best model with the two-sided p-value of a sign-flip test. With
     many tasks, strategies that take minutes are left out; --strategy all runs them, too.
+
+    --proposals measures models one after the other instead, in the order that `recommend` proposes and in others, and
+    prints the error of the best so far: chosen on one half of the test images, judged on the other.
     """
-    from task2vec.select import STRATEGIES, find_metatask
+    from task2vec.select import STRATEGIES
 
     inputs.check_output(out, is_forced=force)
-    is_csv = evidence is not None and evidence.lower().endswith(".csv")
-    if distances is not None and not is_csv:
-        raise UsageError("--distances applies only to a CSV file of errors. Name that file: --evidence FILE.csv")
-    if family is not None and (is_csv or evidence == "library"):
-        raise UsageError("--kind selects bundled tasks, but other tables have no kinds. Remove --kind.")
-    metatask = task2vec.metatask_from_csv(str(evidence), distances, shots=shots) if is_csv else find_metatask(evidence)
-    if metatask is None:
+    if proposals and strategies:
+        raise UsageError("--proposals compares orders of measuring, and no strategies. Remove --strategy.")
+    if family is not None and evidence == "library":
+        raise UsageError("--kind selects bundled tasks, but a library has no kinds. Remove --kind.")
+    if evidence == "library":
         with task2vec.Library.open(library, read_only=True) as opened:
             metatask = task2vec.metatask_from_library(opened, probe=probe, method=method)
+    else:
+        metatask = task2vec.bundled_metatask() if evidence in (None, "bundle") else _load_evidence(evidence)
+    if proposals:
+        _evaluate_proposals(metatask.select(shots, probe=probe, method=method), family, leave, out)
+        return
     left_out = SLOW if not strategies and len(metatask.tasks) > MANY else ()
     chosen = [name for name in STRATEGIES if name not in left_out]
     if strategies and "all" not in strategies:
@@ -155,7 +204,29 @@ def evaluate(
         app.say(f"written: {printable(found.to_csv(out))}")
 
 
-def _print_evaluation(found: "task2vec.Evaluation") -> None:
+def _load_evidence(evidence: str) -> "task2vec.MetaTask":
+    """The meta-task in a file."""
+    if not Path(evidence).is_file():
+        raise UsageError(
+            f"there is no file '{evidence}' (--evidence), so no errors are known. Choose 'bundle', 'library', or the "
+            "path of a meta-task that was saved: MetaTask.save(FILE)"
+        )
+    return task2vec.load_metatask(evidence)
+
+
+def _evaluate_proposals(view: "View", family: str | None, leave: "Leave", out: Path | None) -> None:
+    """The error after k measured models, printed and written."""
+    from task2vec.select.evaluate_proposals import evaluate_proposals
+
+    app.say(f"evaluating proposals on up to {pluralize(len(view.tasks), 'task')} ...")
+    with show_progress(app.is_watched()) as report:
+        evaluation = evaluate_proposals(view, family=family, leave=leave, report=report)
+    app.print_report(evaluation.to_dict(), lambda _: _print_evaluation(evaluation))
+    if out is not None:
+        app.say(f"written: {printable(evaluation.to_csv(out))}")
+
+
+def _print_evaluation(found: "task2vec.Evaluation | ProposalEvaluation") -> None:
     rows = found.format_rows()
     heads = list(rows[0]) if rows else []
     app.print_table(rows, ", ".join(heads), drop=", ".join(heads[:2:-1]))

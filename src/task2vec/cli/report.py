@@ -119,7 +119,7 @@ def _print_report(found: "task2vec.TaskReport", named: list[Path]) -> None:
         ("copies", f"{pluralize(found.n_copies, 'image')} in {pluralize(len(found.copies), 'group')}"),
         ("nearest", near or "no known task"),
     ]
-    if found.recommendation is not None:
+    if found.recommendation.choice is not None:
         rows.append(("start from", found.recommendation.choice))
     app.print_facts(rows)
     for number, one in enumerate(found.suggestions, 1):

@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 
 from task2vec import __version__
 from task2vec.errors import Task2VecError
-from task2vec.experts import MetaTask
+from task2vec.metatask import MetaTask
 from task2vec.web.routes import router
 from task2vec.web.schemas import ErrorResponse
 from task2vec.web.security import SecureApp, ServeSettings, respond_to_error

@@ -214,9 +214,8 @@ def embed_folder(request: Mapping[str, Any], send: Callable[[dict[str, Any]], No
     Raises:
         DataError: The folder, or one above it, was replaced by a link since it was offered.
     """
-    from task2vec.experts import bundled_metatask
     from task2vec.library import Library, identify
-    from task2vec.select.evidence import find_method, image_size
+    from task2vec.metatask import bundled_metatask, find_method, image_size
     from task2vec.tasks import read_folder
 
     def show(stage: str, total: int = 0) -> Callable[[int], None]:

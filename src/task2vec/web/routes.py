@@ -1,9 +1,9 @@
 """All routes of the API. Only `POST /jobs` and `DELETE /jobs/{job}` change anything."""
 
 import math
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial, wraps
 from importlib.util import find_spec
 from typing import Annotated, Any, BinaryIO
@@ -16,9 +16,9 @@ from task2vec import __version__
 from task2vec.distance import asymmetric, split_symmetric, symmetric
 from task2vec.distance.noise import find_floor, with_error
 from task2vec.embedding import Embedding
-from task2vec.experts import ModelInfo, find_shots, wilson_interval
+from task2vec.experts import wilson_interval
+from task2vec.metatask import ModelInfo, choose_shots, describe_entry, find_shots, image_size, list_library_errors
 from task2vec.plots.layout import link_tasks, order_leaves
-from task2vec.select.evidence import choose_shots, describe_entry, image_size, list_library_errors
 from task2vec.select.recommend import recommend
 from task2vec.web import schemas
 from task2vec.web.schemas import Job
@@ -250,14 +250,17 @@ def read_matrix(
 
 @router.get("/tasks/{task}/recommendation", summary="Which model to start from")
 @cached(is_slow=True)
-def recommend_model(state: Here, view: Now, task: TaskId, shots: Shots = None) -> schemas.Advice:
-    """Models with their predicted test errors, and whether there is evidence for another than the average-best one."""
-    library = state.open_library() if view.has_errors else None  # without errors it adds nothing
-    found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, shots=shots)
-    changed: dict[str, Any] = {"task": task, "curves": tuple(found.format_curves())}
-    for part in ("rows", "others"):
-        changed[part] = tuple(replace(row, load=hide_paths(row.load)) for row in getattr(found, part))
-    return schemas.Advice(**vars(found) | changed)
+def recommend_model(state: Here, view: Now, task: TaskId) -> schemas.Advice:
+    """The models that were measured on the task, the best first; if none was, those to measure, and why."""
+    entry = view.find_entry(task)
+    advice = recommend(state.load(entry), library=state.open_library() if view.has_errors else None)
+    rows = [
+        schemas.AdviceRow.model_validate(vars(row) | {"load": hide_paths(row.load), "failure": hide_paths(row.failure)})
+        for row in advice.rows
+    ]
+    name = shlex.quote(entry.name) if entry.origin == "library" else "FOLDER"
+    about = {"task": task, "is_measured": bool(advice.measured), "command": f"task2vec recommend {name}", "rows": rows}
+    return schemas.Advice.model_validate(vars(advice) | about)
 
 
 @router.get("/models", summary="Models with measured errors")

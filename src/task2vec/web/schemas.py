@@ -3,12 +3,9 @@
 NaN and infinity become null, which is what JSON has for them.
 """
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-
-from task2vec.select.report import Recommendation
 
 Origin = Literal["library", "bundled"]
 
@@ -183,11 +180,37 @@ class Matrix(BaseModel):
     merges: list[list[float]] = Field(description="The tree in SciPy's format: two clusters, height, size.")
 
 
-@dataclass(frozen=True, repr=False)
-class Advice(Recommendation):
-    """A recommendation; `curves` are the sentences on labels, fine-tuning and LoRA of the command line."""
+class AdviceRow(BaseModel):
+    """A model of a recommendation; errors are null unless they were measured on the task."""
 
-    curves: tuple[str, ...] = ()
+    rank: int
+    model: str
+    error: float | None = Field(description="Cross-validated error of a linear classifier, as a fraction.")
+    low: float | None = Field(description="Lower end of its 95% interval.")
+    high: float | None
+    gap: float | None = Field(description="How much higher it is than the lowest error.")
+    is_tied: bool = Field(description="Whether it cannot be told apart from the model with the lowest error.")
+    is_choice: bool = Field(description="Whether it is the one to start from.")
+    params: int | None
+    gmacs: float | None
+    license: str
+    pretraining: str
+    is_here: bool = Field(description="Whether its weights are on this machine.")
+    load: str = Field(description="The line of Python that loads it.")
+    reason: str = Field(description="Why it is proposed.")
+    failure: str
+
+
+class Advice(BaseModel):
+    """Models for a task: what was measured on it, or what to measure first."""
+
+    task: str
+    is_measured: bool
+    choice: str | None = Field(description="The model to start from; null if none was measured.")
+    verdict: str
+    command: str = Field(description="The command that measures models on the task's images.")
+    rows: list[AdviceRow] = Field(description="Measured models, the best first; or those to measure, in order.")
+    notes: tuple[str, ...]
 
 
 class Model(BaseModel):

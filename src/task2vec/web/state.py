@@ -26,13 +26,12 @@ from starlette.responses import Response
 from task2vec.distance import SCALING, sign_vector, symmetric_to_rows
 from task2vec.embedding import Embedding
 from task2vec.errors import LibraryError, MissingExtraError, Task2VecError
-from task2vec.experts import MetaTask, bundled_metatask
 from task2vec.library import Library, MeasuredError, find_library
 from task2vec.library.database import find_file, stamp
 from task2vec.library.entries import TaskEntry
 from task2vec.library.search import Sketcher, fit_sketcher
+from task2vec.metatask import MetaTask, bundled_metatask, format_space
 from task2vec.plots.layout import TaskMap, lay_out
-from task2vec.select.evidence import format_space
 from task2vec.text import printable
 from task2vec.web.jobs import Folders, Jobs, make_id
 from task2vec.web.schemas import MapProgress, Space, TaskSummary

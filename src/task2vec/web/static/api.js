@@ -46,7 +46,7 @@ export const readStatus = () => read("status");
 export const findTasks = (query, signal) => read("tasks", query, signal);
 export const readTask = (id, signal) => read(`tasks/${part(id)}`, {}, signal);
 export const readNearest = (id, limit, signal) => read(`tasks/${part(id)}/nearest`, { limit }, signal);
-export const readRecommendation = (id, shots, signal) => read(`tasks/${part(id)}/recommendation`, { shots }, signal);
+export const readRecommendation = (id, signal) => read(`tasks/${part(id)}/recommendation`, {}, signal);
 export const reportAddress = (id) => `${BASE}/tasks/${part(id)}/report`;
 export const compareTasks = (first, second, signal) => read("compare", { first, second }, signal);
 export const readMatrix = (query, signal) => read("matrix", query, signal);

@@ -119,8 +119,8 @@ function howToRead() {
       : null,
     make(
       "p",
-      "The authors embedded the bundled tasks and measured the error of each model on them. Recommendations " +
-        "are based on these measurements.",
+      "The authors embedded the bundled tasks and measured the error of each model on them. The order in which " +
+        "models are proposed for a task follows from these measurements.",
     ),
     make(
       "p",

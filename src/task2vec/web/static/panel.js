@@ -3,13 +3,11 @@
 import { readNearest, readRecommendation, readTask, reportAddress } from "./api.js";
 import { showComparison } from "./compare.js";
 import { button, count, distance, facts, get, isNumber, make, millions, percent, plural, range, short } from "./dom.js";
-import { announce, bring, empty, explain, fill, formatOrigin, intervalBar, shareBar, sortable, withCode } from "./parts.js";
-import { scatter } from "./scatter.js";
+import { announce, bring, empty, explain, fill, formatOrigin, intervalBar, shareBar, withCode } from "./parts.js";
 import { TABS, address, go, open, state, watch } from "./state.js";
 
 const CLASSES = 12,
-  MODELS = 6,
-  LETTERS = "abcdefgh";
+  MODELS = 6;
 const SHOTS = ["half", "20", "10", "5", "2"];
 const panel = get("panel");
 let showNeighbours = () => {},
@@ -182,104 +180,45 @@ export function markShots(group, value) {
 
 function recommendation(id) {
   const body = make("div");
-  const show = (answer) => {
-    markShots(choice, answer.shots);
-    return showModels(answer);
-  };
-  const load = () =>
-    fill(body, (signal) => readRecommendation(id, chosenShots.value, signal), show, "Computing a recommendation …");
-  const choice = shotsSwitch(load);
-  load();
+  fill(body, (signal) => readRecommendation(id, signal), showModels, "Looking up models …");
   return make(
     "section",
     { id: "recommendation", "aria-label": "Recommended models" },
     make("h3", "Which model to start from"),
-    choice,
     body,
   );
 }
 
+/** The models that were measured, or those to measure first. */
 function showModels(answer) {
-  const predicted = [...answer.rows, ...answer.others].filter(({ error }) => isNumber(error)),
-    models = predicted.slice(0, MODELS),
-    baseline = predicted.find((one) => one.is_average_best);
-  if (baseline && !models.includes(baseline)) models.push(baseline);
-  const tags = (one) => [
-    ...(one.is_average_best ? ["average best"] : []),
-    ...(isNumber(one.measured) ? ["measured"] : []),
-    ...(answer.others.includes(one) ? ["train it"] : []),
-  ];
-  const key = (one) => String(one.rank + (answer.others.includes(one) ? answer.rows.length : 0));
-  const candidates = models.map((one) => ({ ...one, key: key(one), training: "linear head", tags: tags(one) })),
-    zoo = answer.zoo.map((one, number) => ({ ...one, key: LETTERS[number], training: "fine-tuned", isZoo: true, tags: [] })),
-    all = [...candidates, ...zoo],
-    top = Math.max(...all.map(({ high, error }) => high ?? error)) * 1.02 || 1;
-  const row = (one) => {
-    const interval = range(one.low, one.high);
-    const label = `${one.model}: test error ${percent(one.error)}, ${interval ? `90% interval ${interval}` : "no interval"}`;
-    return make(
+  const models = (answer.is_measured ? answer.rows.filter(({ error }) => isNumber(error)) : answer.rows).slice(0, MODELS),
+    top = Math.max(...models.map(({ high }) => high ?? 0)) * 1.02 || 1;
+  const tags = (one) => [one.is_choice ? "recommended" : null, one.is_tied ? "tie" : null].filter(Boolean);
+  const row = (one) =>
+    make(
       "li",
-      mark(one),
-      make("span.word", one.model, one.tags.map((text) => make("span.tag", text))),
-      make("span.number", { title: interval ?? "" }, percent(one.error)),
-      intervalBar(one, top, label, one.key === "1"),
+      make("span.mark", String(one.rank)),
+      make("span.word", one.model, tags(one).map((text) => make("span.tag", text))),
+      make("span.number", { title: range(one.low, one.high) ?? "" }, isNumber(one.error) ? percent(one.error) : millions(one.params)),
+      isNumber(one.error)
+        ? intervalBar(one, top, `${one.model}: test error ${percent(one.error)}, 95% interval ${range(one.low, one.high)}`, one.is_choice)
+        : make("span.quiet.why", one.reason),
     );
-  };
-  const generic = models.some(({ model }) => model.startsWith("generic")) ? ["generic"] : [],
-    trained = formatShots(answer.shots).replace("per class", "images per class");
-  const code = (title, lines) =>
-    make("details", make("summary", title), make("pre", { tabIndex: 0 }, make("code", lines.join("\n"))));
+  const code = (title, text) => make("details", make("summary", title), make("pre", { tabIndex: 0 }, make("code", text)));
+  const chosen = answer.rows.find(({ is_choice }) => is_choice);
   return [
-    make(answer.is_confident ? "p.sentence" : "p.sentence.is-unsure", withCode(answer.verdict)),
-    ...answer.curves.map((text) => make("p.curve", text)),
-    make("ol.models", candidates.map(row)),
+    make("p.sentence", withCode(answer.verdict)),
+    make("ol.models", models.map(row)),
     make(
       "p.quiet",
-      `Dot: predicted test error; bar: its 90% interval; the scale ends at ${percent(top, 0)}. `,
-      `Based on ${answer.known}: test errors of linear classifiers on ${trained}, predicted by “${answer.strategy}”. `,
-      make("a", { href: address("models") }, `All ${answer.rows.length + answer.others.length} models in a table`),
+      answer.is_measured
+        ? `Dot: measured test error; bar: its 95% interval; the scale ends at ${percent(top, 0)}. `
+        : "In the order in which they should be measured, with their parameters. ",
+      make("a", { href: address("models") }, `All ${answer.rows.length} models in a table`),
     ),
-    explain([...new Set(models.flatMap(tags)), ...generic]),
-    models.length ? code(`How to get ${models[0].model}`, [models[0].load]) : null,
-    ...(zoo.length
-      ? [
-          make("h3", "Models of the zoo to fine-tune"),
-          make("ol.models.zoo", zoo.map(row)),
-          make("p.quiet", `Ranked by published errors, which were not measured on tasks like yours. Predicted with ${trained}.`),
-          code("How to get them", zoo.map(({ load }) => load)),
-        ]
-      : []),
-    ...showSizes(all, top),
+    explain([...new Set(models.flatMap(tags))]),
+    chosen?.load ? code(`How to get ${chosen.model}`, chosen.load) : null,
+    answer.is_measured ? null : code("How to measure them", answer.command),
     answer.notes.length ? make("ul.notes.quiet", answer.notes.map((text) => make("li", withCode(text)))) : null,
-  ];
-}
-
-const mark = ({ key, isZoo }) => make(isZoo ? "span.mark.is-zoo" : "span.mark", key);
-
-/** Errors against parameters as a figure, and the same as a table. */
-function showSizes(all, top) {
-  const sized = all.filter(({ params }) => params > 0),
-    kinds = [sized.find(({ isZoo }) => !isZoo), sized.find(({ isZoo }) => isZoo)].filter(Boolean),
-    numbers = (name, read, show) => ({ name, value: read, cell: (one) => show(read(one)) });
-  if (sized.length < 2) return [];
-  const columns = [
-    { name: "model", value: (one) => one.model, isText: true },
-    numbers("error", (one) => one.error, percent),
-    { name: "90% interval", value: (one) => one.low, cell: (one) => range(one.low, one.high) },
-    numbers("params", (one) => one.params, millions),
-    { name: "training", value: (one) => one.training, isText: true },
-    numbers("pixels", (one) => one.size, count),
-    numbers("images/s", (one) => one.cpu_speed, short),
-  ];
-  const label = `Predicted test errors of ${sized.length} models against their parameters; the table below has the numbers`;
-  return [
-    make("h3", "Error and size"),
-    scatter(sized, top, label),
-    make(
-      "p.quiet",
-      kinds.flatMap((one) => [mark(one), one.isZoo ? " zoo, fine-tuned. " : " candidates, linear head. "]),
-      "Height: predicted test error; line: its 90% interval. Models of almost equal size are drawn side by side.",
-    ),
-    make("details", make("summary", "These models in a table"), sortable(columns, all, { caption: "Errors and sizes", by: 1 })),
   ];
 }

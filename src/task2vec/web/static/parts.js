@@ -68,9 +68,8 @@ const TERMS = {
   norm: "how difficult the task is for the network: larger is harder",
   noise: "how far apart two estimates of this task are by chance; unknown until it is embedded from its images",
   "bundled with task2vec": "embedded by the authors, who also measured the error of each model on it",
-  "average best": "the model with the lowest error on average over all tasks",
-  measured: "its error was measured on this task, not predicted",
-  "train it": "its weights are not published: fine-tune a model in the same way",
+  recommended: "the cheapest of the models that cannot be told apart from the one with the lowest error",
+  tie: "its error cannot be told apart from the lowest one on these images",
   generic: "pretrained on ImageNet, a large dataset of everyday photos, and not fine-tuned",
   network: "another network pretrained on ImageNet",
   whole: "fine-tuned on a whole dataset",
@@ -94,7 +93,7 @@ const bar = (kind, high, label, ...children) =>
     ...children,
   );
 
-/** A predicted error with its interval, on a scale from 0 to `top`. */
+/** An error with its interval, on a scale from 0 to `top`. */
 export function intervalBar({ error, low, high }, top, label, isBest) {
   const x = (value) => Math.max(0, Math.min(WIDE, (WIDE * value) / top)).toFixed(1);
   const width = Math.max(1, x(high) - x(low));

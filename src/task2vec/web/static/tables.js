@@ -79,44 +79,45 @@ const general = [
 ];
 const ofTask = [
   number("rank", (one) => one.rank, count),
-  ...common,
-  number("error", (one) => one.error, percent, "predicted test error"),
-  { name: "90% interval", value: (one) => one.low, cell: (one) => range(one.low, one.high) },
-  number("p(best)", (one) => one.p_best, (value) => percent(value, 0), "probability of being the best model"),
-  number("gain", (one) => one.gain, points, "predicted gain over the average-best model, in percentage points"),
+  text("model", (one) => one.model),
+  number("error", (one) => one.error, percent, "measured test error"),
+  { name: "95% interval", value: (one) => one.low, cell: (one) => range(one.low, one.high) },
+  number("gap", (one) => one.gap, points, "how much higher than the lowest error, in percentage points"),
+  text("tie", (one) => (one.is_choice ? "recommended" : one.is_tied ? "tie" : null)),
   params,
-  text("nearest task", (one) => one.nearest),
-  number("distance", (one) => one.nearest_distance, distance),
+  number("GMACs", (one) => one.gmacs, short, "billions of multiply-accumulate operations for one image"),
+  text("pretraining", (one) => one.pretraining || null),
+  text("licence", (one) => one.license),
+  text("why", (one) => one.failure || (one.error === null ? one.reason : null)),
 ];
 
 function showModels() {
   const body = make("div"),
     id = state.task;
   const read = async (signal) => {
-    const task = id ? await readRecommendation(id, chosenShots.value, signal) : null,
-      all = await readModels(task?.shots ?? chosenShots.value, signal);
+    if (id) return { all: [], task: await readRecommendation(id, signal) };
+    const all = await readModels(chosenShots.value, signal);
     markShots(choice, all.shots);
-    return { all: all.models, task };
+    return { all: all.models, task: null };
   };
   const show = ({ all, task }) => (all.length || task ? table(all, task) : empty("No models are known."));
   const load = () => fill(body, read, show, "Loading the models …");
   const choice = shotsSwitch(load);
-  get("view-models").replaceChildren(make("h2", "Models"), choice, body);
+  get("view-models").replaceChildren(make("h2", "Models"), ...(id ? [] : [choice]), body);
   load();
 }
 
 function table(all, task) {
-  const known = new Map(all.map((model) => [model.name, model]));
-  const join = (kind) => (one) => ({ name: one.model, ...known.get(one.model), ...kind, ...one });
-  const rows = task ? [...task.rows.map(join({})), ...task.others.map(join({ kind: "to be trained" }))] : all;
+  const rows = task ? task.rows : all;
   const name = task && findPoint(task.task)?.name;
+  const of = name ? `“${name}”` : "the open task";
   const note = task
-    ? `Predictions for ${name ? `“${name}”` : "the open task"}. Click a column to sort.`
+    ? `${task.is_measured ? "Measured on" : "To be measured on"} ${of}. Click a column to sort.`
     : "Mean test error of each model over the tasks it was measured on; models measured on less than half as many tasks " +
-      "as others come last. Open a task to see predictions for it.";
+      "as others come last. Open a task to see the models for it.";
   return [
     make("p.quiet", note),
-    explain([...new Set(rows.map(({ kind }) => kind))].sort(), "What the kinds of models mean"),
+    task ? null : explain([...new Set(rows.map(({ kind }) => kind))].sort(), "What the kinds of models mean"),
     sortable(task ? ofTask : general, rows, { caption: "Models", by: task ? 0 : 3 }),
   ];
 }
