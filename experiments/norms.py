@@ -17,7 +17,7 @@ import task2vec as t2v
 from experiments import report
 from experiments.report import Claim, Row
 from task2vec import plots
-from task2vec.experts import TaskInfo
+from task2vec.metatask import TaskInfo
 
 ALL, GROUPS = "all tasks", "groups of birds, flowers and dogs"
 FILE = "norm_all_tasks.csv"

@@ -16,11 +16,11 @@ import numpy as np
 import task2vec as t2v
 from experiments import report
 from experiments.embeddings import share_embeddings
-from experiments.proposals import Proposals, find_standard_error
+from experiments.proposals import find_standard_error
 from experiments.report import FAILS, HOLDS, Row
 from experiments.settings import LEAVES, Setting, format_setting, list_leaves, list_settings, list_spaces
-from task2vec.experts import find_shots
-from task2vec.select import compare_paired
+from task2vec.metatask import find_shots
+from task2vec.select import ProposalEvaluation, compare_paired
 
 # Better, if the paper is right, and than what.
 COMPARISONS = (
@@ -47,7 +47,7 @@ def list_compared(metatask: t2v.MetaTask) -> list[Setting]:
     return first + [Setting(space, "task", *each) for space in others[:1] for each in list_settings(metatask)]
 
 
-def list_comparisons(found: Mapping[Setting, tuple[t2v.Evaluation, Proposals]]) -> list[Row]:
+def list_comparisons(found: Mapping[Setting, tuple[t2v.Evaluation, ProposalEvaluation]]) -> list[Row]:
     """All comparisons, the primary ones first, with Holm's p beside theirs."""
     rows = [row for setting, pair in found.items() for row in compare_choices(setting, *pair)]
     primary = [row for row in rows if (row["space"], row["leave"]) == (rows[0]["space"], "task")]
@@ -56,7 +56,7 @@ def list_comparisons(found: Mapping[Setting, tuple[t2v.Evaluation, Proposals]]) 
     return rows
 
 
-def compare_choices(setting: Setting, found: t2v.Evaluation, proposals: Proposals) -> list[Row]:
+def compare_choices(setting: Setting, found: t2v.Evaluation, proposals: ProposalEvaluation) -> list[Row]:
     """Every comparison in one setting: mean errors in percent, gaps in points, p over tasks and datasets, verdicts."""
     if left_out := [f"'{name}': {found.left_out[name]}" for name in NAMES if name in found.left_out]:
         raise t2v.errors.DataError(

@@ -12,6 +12,7 @@ from experiments import report
 from experiments.figures import choose_colours, draw_norms, style_axes
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
+from task2vec.metatask import View
 from task2vec.select import find_strategy
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def shorten_name(name: str) -> str:
     return plots.shorten(name, 24)
 
 
-def select(metatask: t2v.MetaTask, shots: str, space: str, family: str) -> t2v.MetaTask:
+def select(metatask: t2v.MetaTask, shots: str, space: str, family: str) -> View:
     """The tasks of a family by one training size and in one space."""
     return keep_space(metatask, space).select(shots, family=family)
 
@@ -48,7 +49,7 @@ def keep_space(metatask: t2v.MetaTask, space: str) -> t2v.MetaTask:
     return replace(metatask, **{name: {space: by[space]} if space in by else {} for name, by in fields.items()})
 
 
-def find_candidates(selected: t2v.MetaTask) -> np.ndarray:
+def find_candidates(selected: View) -> np.ndarray:
     """(tasks, experts) mean errors of the candidates; NaN for the others."""
     return np.where(selected.is_candidate, selected.mean, np.nan)
 
@@ -71,8 +72,13 @@ def list_norms(metatask: t2v.MetaTask, family: str, shots: str, spaces: Sequence
         row |= {"optimum": float(np.nanmin(means[number])) if known else np.nan}
         row |= {"generic": np.nan if first.generic is None else float(means[number, first.generic])}
         row |= {"classes": task.classes, "images": task.images}
-        rows.append(row | {name: float(each.norms[SYMMETRIC][number]) for name, each in selected.items()})
+        rows.append(row | {name: float(_get_norms(each)[number]) for name, each in selected.items()})
     return rows
+
+
+def _get_norms(selected: View) -> np.ndarray:
+    assert selected.norms is not None, "every space has norms"
+    return selected.norms
 
 
 def make_norms(rows: Sequence[Row], spaces: Sequence[str], folder: Path) -> list[Claim]:
@@ -102,7 +108,6 @@ def make_norms(rows: Sequence[Row], spaces: Sequence[str], folder: Path) -> list
 # --- violins: the errors of all experts on every task, with the selected and the generic one marked -------------------
 
 _LOOKS: dict[str, Row] = {
-    "combined": {"marker": "x", "color": SELECTED, "markersize": 4.2, "markeredgewidth": 1.3, "zorder": 4},
     "asymmetric": {"marker": "o", "color": PAPERS, "markerfacecolor": "none", "markersize": 4.6, "zorder": 4},
 }
 # More tasks than this are in two rows.
@@ -111,9 +116,9 @@ _MOST_COLUMNS = 26
 _NEAR = 0.01
 
 
-def make_violins(selected: t2v.MetaTask, found: t2v.Evaluation, family: str, folder: Path) -> list[Claim]:
+def make_violins(selected: View, found: t2v.Evaluation, family: str, folder: Path) -> list[Claim]:
     """The figure of one family; tasks are in the order of their norms."""
-    means, norms = find_candidates(selected), selected.norms[SYMMETRIC]
+    means, norms = find_candidates(selected), _get_norms(selected)
     chosen = {name: found.outcomes[name].chosen for name in _LOOKS if name in found.outcomes}
     names = [model.name for model in selected.models]
     rows = []
@@ -215,14 +220,15 @@ _BEST = "#e0439f"
 _WIDE, _HIGH, _NAMES = 0.155, 0.135, 1.15
 
 
-def make_matrix(selected: t2v.MetaTask, found: t2v.Evaluation, family: str, folder: Path) -> list[Claim]:
+def make_matrix(selected: View, found: t2v.Evaluation, family: str, folder: Path) -> list[Claim]:
     """The figure of one family: tasks down, experts across."""
     if "asymmetric" not in found.outcomes:
         report.say(f"the matrix of {family} is missing: {found.left_out['asymmetric']}")
         return []
     means = find_candidates(selected)
     best, chosen = np.nanargmin(means, axis=1), found.outcomes["asymmetric"].chosen
-    simplicity = selected.pick_sources(selected.trivial_distances[SYMMETRIC])
+    assert selected.trivial_distances is not None, "the asymmetric distance needs them"
+    simplicity = selected.pick_sources(selected.trivial_distances)
     distances = selected.to_sources(SYMMETRIC) - t2v.distance.ALPHA * simplicity
     # Experts that may be chosen for some task, those of unknown source task last.
     allowed = [column for column in range(len(selected.models)) if selected.is_candidate[:, column].any()]
@@ -240,7 +246,7 @@ def make_matrix(selected: t2v.MetaTask, found: t2v.Evaluation, family: str, fold
 
 
 def draw_matrix(
-    selected: t2v.MetaTask, distances: np.ndarray, columns: Sequence[int], frames: Mapping[str, np.ndarray]
+    selected: View, distances: np.ndarray, columns: Sequence[int], frames: Mapping[str, np.ndarray]
 ) -> "Figure":
     """Errors in percent as numbers; dark where the source task is near; pale numbers where an expert saw the task."""
     from matplotlib.patches import Patch, Rectangle
@@ -275,7 +281,7 @@ def draw_matrix(
     return figure
 
 
-def _name_sides(axes: "Axes", selected: t2v.MetaTask, columns: Sequence[int]) -> None:
+def _name_sides(axes: "Axes", selected: View, columns: Sequence[int]) -> None:
     """Names of tasks and experts in the colours of their datasets."""
     sources = [selected.models[column].source_dataset or "" for column in columns]
     colours = choose_colours([*selected.datasets, *filter(None, sources)])
@@ -347,7 +353,7 @@ def select_for_curves(metatask: t2v.MetaTask, points: Sequence[Mapping[str, Any]
         selected = selected.only(range(len(selected.tasks)), columns)
         row = next(number for number, task in enumerate(selected.tasks) if task.name == name)
         others, is_candidate = np.delete(np.arange(len(selected.tasks)), row), selected.is_candidate[row]
-        predict = find_strategy("combined").fit(selected.only(others))
+        predict = find_strategy("asymmetric").fit(selected.only(others))
         first = predict(selected.query(row, known=others)).order(is_candidate)[0]
         names = [model.name for model in selected.models]
         generic = None if selected.generic is None else names[selected.generic]

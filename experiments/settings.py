@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 import task2vec as t2v
-from task2vec.experts import find_shots
+from task2vec.metatask import find_shots
 
 Leave = Literal["task", "dataset"]
 LEAVES: dict[Leave, str] = {"task": "one task left out", "dataset": "its whole dataset left out"}

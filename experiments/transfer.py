@@ -52,8 +52,9 @@ def list_transfers(metatask: t2v.MetaTask, points: Sequence[Mapping[str, Any]], 
     """D_ft and the distances from every expert's source task (a) to every task (b) that it was fine-tuned on."""
     probe, _, method = space.rpartition(" ")
     selected = metatask.select(list_settings(metatask)[0][1], probe=probe, method=method)
+    assert selected.trivial_distances is not None, "every space has them"
     symmetric = selected.to_sources(SYMMETRIC)
-    asymmetric = symmetric - t2v.distance.ALPHA * selected.pick_sources(selected.trivial_distances[SYMMETRIC])
+    asymmetric = symmetric - t2v.distance.ALPHA * selected.pick_sources(selected.trivial_distances)
     errors: dict[tuple[str, str], list[float]] = {}
     for point in points:
         errors.setdefault((point["expert"], point["task"]), []).append(point["error"])

@@ -5,15 +5,17 @@
 
 `experts` makes `experts.safetensors`, all by the paper's recipe, and `fast-experts` the same experts by the recipe
 `fast`; `networks` made the meta-task that ships with the package; `domains` the file `domain_experts.safetensors` of
-experts for whole datasets beside the networks of the package; `sizes` the errors from which `benchmarks/sizes.py`
-learns how they change with the image size. See `plan` for what they are, and `measure` for how a run is resumed or
-shared.
+experts for whole datasets beside the networks of the package. See `plan` for what they are, and `measure` for how a run
+is resumed or shared.
 
 `inat-cub` and `mixed` are the paper's own meta-tasks, for those who have its datasets, and `collection` embeds its
 1,460 tasks. See `paper` for what they are, and `owner` for how a run is resumed. `--dry-run` prints the tasks, the
 experts, GPU hours and disk, and starts nothing.
 """
 
+import math
+import multiprocessing
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +29,12 @@ import task2vec as t2v
 from experiments.embeddings import share_embeddings
 from experiments.metatask import owner, paper
 from experiments.metatask.measure import Studio
-from experiments.metatask.plan import plan_domains, plan_experts, plan_fast_experts, plan_networks, plan_sizes
+from experiments.metatask.plan import MetaTaskPlan, plan_domains, plan_experts, plan_fast_experts, plan_networks
 from experiments.metatask.quality import write_results
 from experiments.report import make_app, say, write_rows
 from task2vec import plots
-from task2vec.experts import find_recipe, find_shots
+from task2vec.experts import find_recipe
+from task2vec.metatask import find_shots
 from task2vec.text import printable
 
 PLANS = {
@@ -39,7 +42,6 @@ PLANS = {
     "fast-experts": plan_fast_experts,
     "networks": plan_networks,
     "domains": plan_domains,
-    "sizes": plan_sizes,
 }
 
 
@@ -58,13 +60,6 @@ def write_tables(which: str, metatask: t2v.MetaTask, folder: Path) -> None:
             rows.append(about | {model.name: f"{error:.2f}" for model, error in errors})
         write_rows(rows, folder / "errors.csv")
         write_rows(metatask.info["curves"], folder / "tuned.csv")
-    elif which == "sizes":
-        rows = []
-        for place in np.ndindex(means.shape):
-            task, model, shots = metatask.tasks[place[0]], metatask.models[place[1]], metatask.protocols[place[2]]
-            about = {"task": task.name, "source": task.dataset, "network": model.network, "size": model.size}
-            rows.append(about | {"training images": find_shots(shots), "error": f"{means[place]:.2f}"})
-        write_rows(rows, folder / "sizes.csv")
 
 
 # --- our own meta-tasks ----------------------------------------------------------------------------------------------
@@ -78,18 +73,37 @@ def build(
     note: str = "",
     device: str | None = None,
     embeddings: Path | None = None,
+    runs: int = 1,
+    seconds: float | None = None,
 ) -> None:
     """Trains experts, tries each model on all tasks, embeds the tasks, and writes the meta-task and its tables."""
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    # Before CUDA is asked, which a process can be asked only after it was forked.
     plan = PLANS[which](data)
     known = None if embeddings is None else t2v.load_metatask(embeddings)
     plan = plan if known is None else replace(plan, spaces={})
-    studio = Studio(plan, weights, out / which, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    others = [
+        multiprocessing.get_context("fork").Process(target=measure, args=(plan, weights, out / which, device, until))
+        for _ in range(runs - 1)
+    ]
+    for process in others:
+        process.start()
+    studio = measure(plan, weights, out / which, device, until)
+    for process in others:
+        process.join()
     if studio.make_all():
         metatask, folder = studio.gather(note), plots.make_folder(out / which / "results")
         metatask = metatask if known is None else share_embeddings(known, metatask)
         path = metatask.save(folder / "metatask.safetensors")
         write_tables(which, t2v.load_metatask(path), folder)  # the tables are of what others will have
         say(f"{metatask} in {path}")
+
+
+def measure(plan: MetaTaskPlan, weights: Path, out: Path, device: str | None, until: float) -> Studio:
+    """Measures what no other run does, until there is nothing left or the time has come."""
+    studio = Studio(plan, weights, out, device or ("cuda" if torch.cuda.is_available() else "cpu"), until)
+    studio.make_all()
+    return studio
 
 
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU if there is one.")]
@@ -107,8 +121,10 @@ def make_command(which: str) -> Callable[..., None]:
         embeddings: Annotated[
             Path | None, typer.Option(help="A meta-task of the same tasks, whose embeddings are taken over.")
         ] = None,
+        runs: Annotated[int, typer.Option(min=1, help="Processes that share the work, on one GPU.")] = 1,
+        seconds: Annotated[float | None, typer.Option(help="Begin nothing that would take longer than this.")] = None,
     ) -> None:
-        build(which, data, weights, out, note, device, embeddings)
+        build(which, data, weights, out, note, device, embeddings, runs, seconds)
 
     command.__name__ = which
     command.__doc__ = " ".join((PLANS[which].__doc__ or "").split("\n\n")[0].split())

@@ -2,10 +2,12 @@
 
 Every unit of work leaves a file, and a training its checkpoints. What is there is not made again, so a run that was
 stopped continues; several runs may share a folder, and each model is taken by one of them. Made for a GPU, which
-several runs use better than one if CUDA's multi-process service is started before them (`nvidia-cuda-mps-control -d`).
+several runs (`--runs 10`) use better than one if CUDA's multi-process service is started before them
+(`nvidia-cuda-mps-control -d`): of the same H200, one run uses two thirds.
 """
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +50,10 @@ WEIGHTS = {
     "vgg16_features": "vgg16_features.fp16.safetensors",
 }
 KERAS_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
+# A model may take so much longer than those before it.
+_MARGIN = 1.1
+# The images of all tasks as models see them that were measured last: they are decoded once, and not for each model.
+_DECODED: dict[tuple[str, tuple[str, ...]], dict[int, Tensor]] = {}
 # Embeddings that are kept whole: eight megabytes hold no more. Of the others, the distances.
 BUNDLED = ("tf_efficientnet_lite0 robust", "resnet34 robust")
 
@@ -120,12 +126,14 @@ class Studio:
         weights: the folder of pretrained networks.
         out: the folder for results.
         device: "cpu" or "cuda".
+        until: the time, by `time.monotonic`, at which a run ends: a model that would take longer is not begun.
     """
 
     plan: MetaTaskPlan
     weights: Path
     out: Path
     device: str
+    until: float = math.inf
 
     def make_all(self) -> bool:
         """Makes what is missing; whether nothing is left to other runs."""
@@ -134,8 +142,12 @@ class Studio:
             make_once(file, partial(self.embed, space))
         units = {expert.name: self.list_units(expert) for expert in self.plan.experts}
         files += [file for each in units.values() for file in each]
+        longest = 0.0
         for expert in self.plan.experts:
-            self.make_expert(expert, units[expert.name])
+            begun = time.monotonic()
+            if begun + _MARGIN * longest < self.until:
+                self.make_expert(expert, units[expert.name])
+                longest = max(longest, time.monotonic() - begun)
         left = sum(not file.exists() for file in files)
         if left:
             say(f"{left} of {len(files)} are left to other runs")
@@ -198,7 +210,7 @@ class Studio:
         times = [time.monotonic()]
         plans = [plan_once(one, self.plan.protocols, self.plan.seeds, self.device) for one in tasks]
         cells, scores = {}, {}
-        features = experts.features_of_tasks(probe, [plan.task for plan in plans], device=self.device)
+        features = self.compute_features(probe, [plan.task for plan in plans])
         times.append(time.monotonic())
         for plan, each in zip(plans, features, strict=True):
             cells[plan.task.name] = measure_halves(each, plan)
@@ -213,6 +225,14 @@ class Studio:
         spent = zip(("training", "features", "errors and scores"), (seconds, *np.diff(times).tolist()), strict=True)
         costs = {kind: round(value, 3) for kind, value in spent}
         return {"info": about, "cells": cells, "scores": scores, "seconds": costs}
+
+    def compute_features(self, probe: t2v.Probe, tasks: Sequence[t2v.Task]) -> list[Tensor]:
+        """The features of the images of each task; images are decoded once for all models that see them alike."""
+        key = (probe.preprocess.description, tuple(task.fingerprint for task in tasks))
+        decoded = _DECODED.get(key, {})
+        _DECODED.clear()  # two sets of images may not fit into memory
+        _DECODED[key] = decoded
+        return experts.features_of_tasks(probe, tasks, device=self.device, decoded=decoded)
 
     def score(
         self, features: Tensor, plan: experts.CellPlan, trained: t2v.TrainedExpert | None
@@ -313,7 +333,7 @@ class Studio:
             plan.name,
             tuple(map(describe, plan.tasks)),
             tuple(
-                experts.ModelInfo(**table["info"], weights_origin=ORIGINS.get(table["info"]["network"], ""))
+                t2v.ModelInfo(**table["info"], weights_origin=ORIGINS.get(table["info"]["network"], ""))
                 for table in ordered
             ),
             tuple(keys),
@@ -351,10 +371,10 @@ class Studio:
         }
 
 
-def describe(one: PlannedTask) -> experts.TaskInfo:
+def describe(one: PlannedTask) -> t2v.TaskInfo:
     """The task as a meta-task has it."""
     counts = (len(one.task), len(one.task.classes))
-    return experts.TaskInfo(one.task.name, one.family, one.dataset, one.task.fingerprint, *counts, one.label_set)
+    return t2v.TaskInfo(one.task.name, one.family, one.dataset, one.task.fingerprint, *counts, one.label_set)
 
 
 @cache

@@ -168,9 +168,8 @@ class Run:
             if not plan.experts:
                 tasks = tuple(self.describe(one) for one in plan.tasks)
                 errors, seen = np.zeros((len(tasks), 0, 0, 0)), np.zeros((len(tasks), 0))
-                return t2v.MetaTask(
-                    plan.name, tasks, (), (), (), errors, errors, errors, seen, seen > 0, info=info, **spaces
-                )
+                shares = {"shares_images": seen, "shares_labels": seen > 0}
+                return t2v.MetaTask(plan.name, tasks, (), (), (), errors, errors, errors, info=info, **shares, **spaces)
             models = [self.base, *self.train(library)]
             measured = self.measure(library, plan.tasks, models, [PROTOCOL])
             info |= {"recipe": self.recipe.to_dict(), "tuning": self.tuning.to_dict()}

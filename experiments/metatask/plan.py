@@ -243,17 +243,6 @@ def plan_domains(folder: Path) -> MetaTaskPlan:
     return MetaTaskPlan("experts for whole datasets", tasks, tuple(experts), **about)
 
 
-def plan_sizes(folder: Path) -> MetaTaskPlan:
-    """Pretrained networks at other image sizes than their own, on whole datasets."""
-    networks = tuple(
-        replace(_plan_network(name, "network"), name=f"{name} at {size}", size=size)
-        for name in ("tf_efficientnet_lite0", "resnet34", "mobilenet_v2")
-        for size in (112, 160)
-    )
-    about: dict[str, Any] = {"protocols": (FIVE, HALF), "scored": (), "seeds": (0, 1, 2)}
-    return MetaTaskPlan("networks at other image sizes", read_datasets(folder), networks, **about)
-
-
 def _plan_networks() -> tuple[PlannedExpert, ...]:
     """All pretrained networks."""
     return tuple(_plan_network(name, "generic" if name == "resnet34" else "network") for name in NETWORKS)

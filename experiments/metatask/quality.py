@@ -15,7 +15,7 @@ import task2vec as t2v
 from experiments.metatask.plan import GENERIC
 from experiments.report import Row, load_bundle, make_app, say, spearman
 from task2vec import plots
-from task2vec.experts import find_shots
+from task2vec.metatask import find_shots
 from task2vec.select import compare_paired, unbiased_optimum
 
 SECOND, PAPER = " (second seed)", " (achille2019)"

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import task2vec as t2v
-from benchmarks import domain_experts, sizes
+from benchmarks import domain_experts
 from experiments.metatask import build, measure, plan
-from task2vec.select import combined
 from tests.experiments.material import write_collection, write_shades
 from tests.tiny_probe import make_tiny
 
@@ -92,7 +91,6 @@ def known(networks, tmp_path_factory):
 def test_the_plans_have_their_tasks_and_models(plans):
     tasks, whole = plans["networks"].tasks, plans["domains"].tasks
     assert [one.task.name for one in whole] == NAMES and [one.dataset for one in whole] == SOURCES
-    assert plans["sizes"].tasks[0].task.fingerprint == whole[0].task.fingerprint
     older = [one.task.name for one in plans["experts"].tasks]
     assert [one.task.name for one in tasks] == [*older, *NAMES[2:]] and older[7:9] == NAMES[:2]
     assert (tasks[-2].family, tasks[-2].label_set) == ("sources", "food15")
@@ -108,6 +106,16 @@ def test_the_plans_have_their_tasks_and_models(plans):
     assert [one.source for one in own] == list(whole) and not plans["domains"].source_tasks
     assert {(one.recipe, one.size, one.mirrors) for one in own} == {("fast", None, True)}
     assert not next(one for one in plans["experts"].experts if one.name == "label: direction").mirrors
+
+
+def test_two_processes_share_the_models_and_nothing_is_begun_that_would_end_too_late(networks, known, tmp_path):
+    brief = replace(networks, spaces={})
+    with pytest.raises(t2v.errors.DataError):  # no time to begin anything
+        run("networks", brief, tmp_path, seconds=0.0)
+    assert not list((tmp_path / "networks").glob("tables/*.json"))
+    shared = run("networks", brief, tmp_path, runs=2, seconds=300.0)
+    np.testing.assert_array_equal(shared.errors, known.errors)
+    assert len(list((tmp_path / "networks").glob("tables/*.json"))) == 2
 
 
 def test_a_meta_task_of_networks_is_resumed_and_has_their_errors(networks, known):
@@ -150,26 +158,6 @@ def test_experts_of_whole_datasets_are_beside_the_networks_and_evaluated(plans, 
     nearest = np.nanargmin(np.where(is_own, np.nan, metatask.to_sources("resnet34 robust")), axis=1)
     errors = metatask.errors[np.arange(4), nearest, half]
     assert found["error"] == pytest.approx(100 * errors.mean(), abs=1e-4)
-
-
-def test_networks_at_other_sizes_are_measured_by_the_splits_of_the_bundle(plans, known, tmp_path, monkeypatch):
-    small = replace(plans["sizes"], experts=plans["sizes"].experts[2:3], seeds=(0, 1))
-    run("sizes", small, tmp_path)
-    monkeypatch.setattr(sizes, "FILE", tmp_path / "sizes" / "results" / "sizes.csv")
-    assert small.experts[0].size == 112
-    sizes.FILE.write_text(sizes.FILE.read_text().replace(",24,", ",112,"))  # the same tiny network at any size
-    for shots in ("5", "half"):
-        tasks, models, found, own = sizes.read_errors(known.select(shots, probe="resnet34"), 112, shots)
-        assert tasks == [0, 1, 2, 3] and models == [0]
-        np.testing.assert_allclose(found, own, atol=6e-5)
-
-
-def test_the_shift_of_image_sizes_is_the_one_that_was_measured():
-    rows = [sizes.measure_shift(shots, size) for shots in ("5", "half") for size in (112, 160)]
-    assert all(row["RMSE moved"] < row["RMSE unmoved"] for row in rows)
-    fitted = sizes.fit_shift(rows)
-    wanted = [combined.SIZE_SHIFT, combined._SIZE_COMMON, combined._SIZE_OWN]
-    assert [round(fitted[name], 2) for name in ("shift", "common", "own")] == wanted
 
 
 def test_experts_know_what_they_have_seen_and_have_curves(plans, tmp_path, monkeypatch):

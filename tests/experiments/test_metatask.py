@@ -11,9 +11,9 @@ from experiments.collection import Dataset
 from experiments.metatask import plan
 from experiments.metatask.quality import judge, write_results
 from experiments.report import load_bundle
-from task2vec.experts import ModelInfo
+from task2vec.metatask import ModelInfo, TaskInfo
 from tests.experiments.material import ROOT
-from tests.select.material import build as make_selected
+from tests.select.material import HALF
 
 COMMITTED = ROOT / "docs" / "results" / "metatask"
 NOISE = np.random.default_rng(0).integers(60, 190, (64, 64, 3)).astype(float)
@@ -95,8 +95,11 @@ def make_metatask(means, noise):
     """Errors around given means; the first expert is the generic one."""
     models = tuple(ModelInfo(name) for name in (plan.GENERIC, *(f"e{n}" for n in range(1, means.shape[1]))))
     errors = means[:, :, None] + noise * np.random.default_rng(0).normal(size=(*means.shape, 5))
-    metatask = make_selected(errors, models=models)
-    return replace(metatask, tasks=tuple(replace(task, family="taxa") for task in metatask.tasks))
+    tasks = tuple(TaskInfo(f"task {number}", "taxa", "set", f"task {number}", 100) for number in range(len(means)))
+    seen = np.zeros(means.shape)
+    errors = errors[:, :, None]
+    more = {"shares_images": seen, "shares_labels": seen > 0}
+    return t2v.MetaTask("small", tasks, models, (HALF,), tuple(range(5)), *[errors] * 3, **more)
 
 
 def test_the_optimum_of_noisy_cells_is_biased_and_the_other_is_not_and_a_better_expert_is_found():

@@ -332,7 +332,7 @@ def build_small(command, data, out):
 
 def check_selection(out, family, more):
     """Tables 1 and 2 and all figures about choosing an expert are made from a meta-task."""
-    strategies = ("chance", "generic", "symmetric", "asymmetric", "combined")
+    strategies = ("chance", "generic", "symmetric", "asymmetric")
     chosen = [each for name in strategies for each in ("--strategy", name)]
     run(selection.app, "--bundle", out / "metatask.safetensors", "--out", out / "selection", "--jobs", 1, *chosen)
     files = {path.name for path in (out / "selection").iterdir()}

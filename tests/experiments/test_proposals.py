@@ -1,139 +1,18 @@
-"""Proposals: the rule against slow obvious loops, what is judged is never what was chosen by, and its tables."""
+"""Tables of proposals: their rows, and the claims that rest on the table of docs/results/selection."""
 
-import itertools
+import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import task2vec as t2v
 from experiments import proposals, selection
-from experiments.proposals import choose_width, fill_errors, judge_chosen, order_portfolio, propose, weigh_tasks
 from experiments.report import load_bundle
-from tests.experiments.material import read_csv, run
+from tests.experiments.material import parse, read_csv, run
 
 SPACE = "resnet34 robust"
-
-
-def draw_case(seed, tasks=7, models=9):
-    """Errors with holes, distances of points in a plane, and distances to source tasks that some models lack."""
-    rng = np.random.default_rng(seed)
-    errors = rng.uniform(0.05, 0.95, (tasks, models))
-    errors[rng.random(errors.shape) < 0.15] = np.nan
-    points = rng.random((tasks + 1, 2))
-    between = np.linalg.norm(points[:, None] - points, axis=2)
-    to_sources = np.where(rng.random(models) < 0.4, np.nan, rng.random(models))
-    is_candidate = rng.random(models) < 0.8
-    return errors, between[1:, 1:], between[0, 1:], to_sources, is_candidate
-
-
-def order_slowly(filled, effects, weights, candidates, count, nearest=None):
-    """The same by plain loops: the weighted mean of the smallest error is computed for every possible next model."""
-    chosen = []
-    while len(chosen) < count and len(chosen) < len(candidates):
-        left = [model for model in candidates if model not in chosen]
-        if nearest is not None and len(chosen) in (2, 5, 8):
-            known = [model for model in left if not np.isnan(nearest[model])]
-            keys = {model: (nearest[model],) for model in known} or {model: (effects[model],) for model in left}
-        else:
-            keys = {}
-            for model in left:
-                total = 0.0
-                for task, weight in enumerate(weights):
-                    total += weight * min(filled[task][other] for other in [*chosen, model])
-                keys[model] = (round(total, 12), effects[model])
-        chosen.append(min(keys, key=keys.get))
-    return chosen
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_the_portfolio_is_that_of_plain_loops(seed):
-    errors, _, distances, to_sources, is_candidate = draw_case(seed)
-    filled, effects = fill_errors(errors)
-    candidates = np.flatnonzero(is_candidate).tolist()
-    for width, nearest in itertools.product((0.2, np.inf), (None, to_sources)):
-        weights = weigh_tasks(distances, width)
-        found = order_portfolio(filled, effects, weights, is_candidate, count=8, nearest=nearest)
-        assert found.tolist() == order_slowly(filled, effects, weights, candidates, 8, nearest)
-    found = propose(errors, distances, to_sources, is_candidate, width=0.2, count=6)
-    weights = [np.exp(-(distance - min(distances)) / 0.2) for distance in distances]
-    assert found.tolist() == order_slowly(filled, effects, weights, candidates, 6, to_sources)
-
-
-def test_weights_fall_with_the_distance_beyond_the_nearest():
-    assert weigh_tasks(np.array([0.3, 0.1, 0.5]), 0.2) == pytest.approx([np.exp(-1), 1, np.exp(-2)])
-    assert weigh_tasks(np.array([0.3, 0.1, 9.0]), np.inf).tolist() == [1, 1, 1]
-
-
-def test_unknown_errors_are_filled_by_two_way_effects_on_the_log_odds():
-    tasks, models = np.array([-1.0, 0.0, 1.5]), np.array([-0.5, 0.0, 0.2, 0.9])
-    errors = 1.01 / (1 + np.exp(-(tasks[:, None] + models))) - 0.005  # the inverse of log((e + c) / (1 + c - e))
-    holes = errors.copy()
-    holes[0, 1] = holes[2, 3] = np.nan
-    filled, effects = fill_errors(holes)
-    assert filled == pytest.approx(errors, abs=1e-9)
-    assert effects == pytest.approx(models - models.mean(), abs=1e-9)
-    holes[:, 2] = np.nan  # of this model nothing is known: it is no reason to measure it, and comes last on average
-    filled, effects = fill_errors(holes)
-    assert (filled[:, 2] == 1).all() and np.isnan(effects[2])
-    assert proposals.rank_models(np.ones(4, dtype=bool), effects).tolist() == [0, 1, 3, 2]
-
-
-def test_a_portfolio_is_of_complementary_models():
-    # Models 0 to 2 are copies of one idea, the best on average; 3 alone is good on the tasks where these fail.
-    errors = np.array([[0.1, 0.11, 0.12, 0.9]] * 3 + [[0.6, 0.61, 0.62, 0.3]])
-    filled, effects = fill_errors(errors)
-    everything = np.ones(4, dtype=bool)
-    assert order_portfolio(filled, effects, np.ones(4), everything, count=2).tolist() == [0, 3]
-    assert proposals.rank_models(everything, effects).tolist() == [0, 1, 2, 3]
-    near_the_last = weigh_tasks(np.array([5.0, 5, 5, 0]), 0.1)  # tiny weights still decide between the rest
-    assert order_portfolio(filled, effects, near_the_last, everything, count=2).tolist() == [3, 0]
-    nearest = np.array([np.nan, np.nan, 0.7, np.nan])
-    found = order_portfolio(filled, effects, np.ones(4), everything, count=9, nearest=nearest)
-    assert found.tolist() == [0, 3, 2, 1]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_width_is_that_of_plain_loops(seed):
-    errors, between, *_ = draw_case(seed, tasks=6)
-    filled, effects = fill_errors(errors)
-    nearest = [min(between[task, other] for other in range(6) if other != task) for task in range(6)]
-    losses = []
-    for part in proposals.WIDTHS:
-        loss = 0.0
-        for task in range(6):
-            others = [other for other in range(6) if other != task]
-            weights = weigh_tasks(between[task, others], part * np.median(nearest))
-            known = np.flatnonzero(np.isfinite(errors[task])).tolist()
-            chosen = order_slowly(filled[others], effects, weights, known, 4)
-            loss += np.mean([errors[task, chosen[:count]].min() for count in (1, 2, 3, 4)])
-        losses.append(loss)
-    assert choose_width(errors, between) == pytest.approx(proposals.WIDTHS[np.argmin(losses)] * np.median(nearest))
-
-
-def test_near_tasks_that_tell_make_a_narrow_width_and_others_none():
-    first, second = np.array([0.1, 0.2, 0.6, 0.7]), np.array([0.7, 0.6, 0.2, 0.1])
-    points = np.array([0, 1, 2, 50, 51, 52])
-    between = np.abs(points[:, None] - points).astype(float)
-    assert choose_width(np.array([first] * 3 + [second] * 3), between) < 10
-    assert choose_width(np.array([first] * 6), between) == np.inf  # all alike: the widest
-
-
-def test_what_is_judged_never_moves_the_choice():
-    halves = np.array([[0.9, 0.8], [0.2, 0.5], [0.0, 0.0], [0.6, 0.3], [0.7, 0.9]])
-
-    noise = np.random.default_rng(0).normal(0, 0.5, (5, 3, 2))
-    noise -= noise.mean(1, keepdims=True)  # of splits: the choice is by their mean
-
-    def judge(errors):
-        return float(judge_chosen((errors[:, None] + noise)[None], [np.array([1, 3, 4])])[0])
-
-    assert judge(halves) == pytest.approx((0.5 + 0.6) / 2)  # model 1 by the first half, 3 by the second
-    for half, model, gain in ((1, 1, 0.4), (0, 3, -0.35), (1, 4, 0.05), (0, 0, -0.9)):
-        moved = halves.copy()
-        moved[model, half] += gain  # changes what is judged, and no choice
-        own = gain / 2 if model in (1, 3) else 0
-        assert judge(moved) == pytest.approx((0.5 + 0.6) / 2 + own)
 
 
 @pytest.fixture(scope="module")
@@ -165,14 +44,14 @@ def test_tables_and_figure(made):
     for row in rows:
         is_compared = row["order"] not in ("average-best", "all")
         assert (row["gap"] != "") == (row["p"] != "") == is_compared
-        assert (row["p_datasets"] != "") == (is_compared and row["family"] == "taxa")
+        assert (row["p_group"] != "") == (is_compared and row["family"] == "taxa")
 
 
 def test_rows_follow_from_the_errors(made, world):
     rows = read_csv(made[0] / "proposals.csv")
     about = {"space": SPACE, "family": "taxa", "shots": "half", "leave": "task", "known": "family"}
     selected = world.select("half", probe="resnet34", method="robust", family="taxa")
-    halves, sources = selected.halves[:, :, 0].mean(2), selected.to_sources("symmetric")
+    halves, sources = selected.halves.mean(2), selected.to_sources("symmetric")
     errors = []
     for row in range(10):
         allowed = np.flatnonzero(selected.is_candidate[row])
@@ -184,18 +63,6 @@ def test_rows_follow_from_the_errors(made, world):
     assert found["nearest", 1]["gap"] == pytest.approx(gap, rel=1e-4)
     outcome = t2v.evaluate(world, ["generic"], shots="half", probe="resnet34", method="robust", family="taxa")
     assert found["all", "all"]["error"] == pytest.approx(100 * outcome.optimum.mean(), rel=1e-5)
-
-
-def test_the_task_that_is_left_out_does_not_matter_for_its_order(world):
-    selected = world.select("half", probe="resnet34", method="robust")
-    known = np.arange(1, 15)
-    hidden = selected.errors.copy()
-    hidden[0] = 1 - hidden[0]
-    allowed = selected.is_candidate[0]
-    found = [proposals.learn_orders(each, known)(0, allowed) for each in (selected, replace(selected, errors=hidden))]
-    for name in proposals.ORDERS:
-        assert found[0][name].tolist() == found[1][name].tolist()
-        assert allowed[found[0][name]].all()
 
 
 def test_halves_are_needed(world):
@@ -210,19 +77,81 @@ def test_comparisons_take_the_proposals_that_know_what_strategies_know(world):
     assert all(each.setting == setting for setting, each in usual.items())
 
 
+# --- the table of docs/results/selection ------------------------------------------------------------------------------
+
+TABLE = Path(__file__).parents[2] / "docs" / "results" / "selection" / "proposals.csv"
+# Both ways of leaving out, with errors known as in a library, and whole datasets.
+KINDS = [
+    (family, shots, leave, known)
+    for leave, known in (("task", "family"), ("dataset", "all"))
+    for family in ("taxa", "labels")
+    for shots in ("half", "5")
+] + [("datasets", shots, "task", "all") for shots in ("half", "5")]
+
+
+def read_table():
+    """The rows of the committed table in the paper's space."""
+    names = ("space", "leave", "family", "shots", "known", "order")
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["space"] == SPACE]
+    numbers = [{key: float(value) if value else None for key, value in row.items()
+                if key not in (*names, "measured")} for row in rows]  # fmt: skip
+    return [
+        {name: row[name] for name in names} | {"measured": parse(row["measured"])} | values
+        for row, values in zip(rows, numbers, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def table():
+    """The same by kind of task, order, and number of models."""
+    keys = ("family", "shots", "leave", "known", "order", "measured")
+    return {tuple(row[key] for key in keys): row for row in read_table()}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=" ".join)
+def test_four_measured_are_nearly_as_good_as_all(table, kind):
+    """Within 1.5 points of all experts, and within 3 where no task of the dataset is known."""
+    row, every = table[*kind, "rule", 4], table[*kind, "all", "all"]
+    assert row["error"] - every["error"] == pytest.approx(row["all_gap"], abs=2e-4)
+    assert row["all_gap"] <= (3.0 if kind[2] == "dataset" else 1.5)
+
+
+@pytest.mark.parametrize("shots", ["half", "5"])
+def test_on_label_sets_the_rule_is_better_than_other_orders(table, shots):
+    for leave, known in (("task", "family"), ("dataset", "all")):
+        row = table["labels", shots, leave, known, "rule", 4]
+        assert row["gap"] <= -2.5 and row["p"] < 0.05  # than average-best
+        assert row["domain_gap"] <= -2.5 and row["p_domain"] < 0.05  # than with distances of domain embeddings
+
+
+def test_nowhere_is_the_rule_significantly_worse_than_average_best(table):
+    for kind in KINDS:
+        row = table[*kind, "rule", 4]
+        assert row["gap"] < 0.3 or row["p"] > 0.05
+
+
 @pytest.mark.parametrize(
-    ("family", "shots", "average_best", "rule"),
-    [
-        ("labels", "half", [37.5, 36.7, 34.6, 34.5], [29.5, 29.0, 26.9, 26.4]),
-        ("labels", "5", [50.9, 50.9, 49.6, 49.2], [49.1, 48.6, 46.5, 46.2]),
-        pytest.param("taxa", "half", [25.9, 25.6, 25.5, 25.1], [26.1, 25.5, 25.2, 25.1], marks=pytest.mark.long),
-        pytest.param("taxa", "5", [34.0, 33.8, 33.4, 31.8], [33.9, 32.3, 32.2, 32.4], marks=pytest.mark.long),
-    ],
+    "kind",
+    [kind if kind[0] == "labels" else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS],
+    ids=lambda kind: " ".join(kind),
 )
-def test_the_table_that_the_rule_was_chosen_by_comes_out(family, shots, average_best, rule):
-    """Experts by the recipe `fast-1`, after 1, 2, 4 and 8 models; of the rule, widths were not described in full."""
-    setting = proposals.ProposalSetting(SPACE, "task", family, shots, "family")
-    errors = proposals.measure_proposals(load_bundle(None), setting).errors
-    found = {name: 100 * each.mean(1)[[0, 1, 3, 7]] for name, each in errors.items() if name != "all"}
-    assert found["average-best"] == pytest.approx(average_best, abs=0.06)
-    assert found["rule"] == pytest.approx(rule, abs=0.16)
+def test_the_table_is_what_the_code_gives(table, kind):
+    family, shots, leave, known = kind
+    metatask = load_bundle(proposals.WHOLE if family == "datasets" else None)
+    setting = proposals.ProposalSetting(SPACE, leave, family, shots, known)
+    rows = list(proposals.list_rows(setting, proposals.measure_proposals(metatask, setting)))
+    assert len(rows) == sum(key[:4] == kind for key in table)
+    for row in rows:
+        stored = table[*kind, row["order"], row["measured"]]
+        for name in ("error", "error_low", "gap", "p", "all_gap", "domain_gap", "p_group"):
+            assert (stored[name] is None) == (row[name] is None)
+            assert row[name] is None or row[name] == pytest.approx(stored[name], rel=1e-4, abs=1e-4)
+
+
+def test_the_first_table_has_every_kind_once(table):
+    text = proposals.format_few(read_table())
+    assert len(text.splitlines()) == 2 + len(KINDS)
+    row = table["labels", "half", "task", "family", "rule", 4]
+    cells = f"| {row['error']:.1f} | {row['gap']:+.1f} ± {row['gap_se']:.1f} (p = {row['p']:.2g}) |"
+    assert f"| labels, half of the images, one task left out {cells}" in text

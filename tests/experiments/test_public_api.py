@@ -7,7 +7,7 @@ import pytest
 import task2vec
 from tests.experiments.material import ROOT
 
-DOORS = {"errors", "experts", "plots", "probe", "select", "tasks", "text"}
+DOORS = {"errors", "experts", "metatask", "plots", "probe", "select", "tasks", "text"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").rglob("*.py")), ids=lambda path: path.stem)

@@ -10,10 +10,10 @@ import pytest
 import task2vec as t2v
 from experiments import primary, selection
 from experiments import selection_figures as figures
-from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, load_bundle, write_rows
+from experiments.report import FAILS, HOLDS, UNCLEAR, load_bundle, write_rows
 from experiments.settings import Setting, describe_experts, find_recipe
 from task2vec.embedding import Embedding
-from task2vec.experts import ModelInfo, TaskInfo
+from task2vec.metatask import ModelInfo, TaskInfo
 from task2vec.probe import FilterLayer
 from tests.experiments.material import ROOT, read_csv, run
 
@@ -96,7 +96,7 @@ def test_violins_and_matrix_agree_with_the_errors(made, world):
     cells = read_csv(made[0] / "matrix_taxa.csv")
     assert all(cell["is_best"] in (0, 1) for cell in cells) and sum(cell["is_best"] for cell in cells) == 14
     one = next(cell for cell in cells if (cell["expert"], cell["task"]) == ("dogs half A", metatask.tasks[2].name))
-    embeddings = metatask.embeddings["resnet34 robust"]
+    embeddings = metatask.embeddings
     source = metatask.source_rows[[model.name for model in metatask.models].index("dogs half A")]
     assert one["distance"] == pytest.approx(t2v.distance.asymmetric(embeddings[source], embeddings[2]), rel=1e-4)
 
@@ -157,9 +157,10 @@ def make_published():
     models = (ModelInfo("generic resnet34", "generic", "resnet34"), *experts)
     errors = rng.uniform(0.2, 0.6, size=(count, count + 1, 1, 1))
     seen = np.eye(count, count + 1, 1)
-    cells = (errors, np.full_like(errors, np.nan), np.full_like(errors, np.nan), seen, np.zeros_like(seen, dtype=bool))
+    cells = (errors, np.full_like(errors, np.nan), np.full_like(errors, np.nan))
+    more = {"shares_images": seen, "shares_labels": np.zeros_like(seen, dtype=bool), "embeddings": spaces}
     key = "linear-2, train all, achille2019, usual, own test set"
-    return t2v.MetaTask("owner", tasks, models, (key,), (0,), *cells, embeddings=spaces, info={"curves": []})
+    return t2v.MetaTask("owner", tasks, models, (key,), (0,), *cells, info={"curves": []}, **more)
 
 
 def test_a_meta_task_of_one_split_with_other_probes_and_without_all_else(tmp_path, monkeypatch):
@@ -170,14 +171,15 @@ def test_a_meta_task_of_one_split_with_other_probes_and_without_all_else(tmp_pat
     assert "curves are missing" in result.stderr and "primary comparisons and proposals are missing" in result.stderr
     assert {file.stem for file in out.glob("*.png")} == {"norms", "violins_tasks", "matrix_tasks"}
     text = (out / "table1.md").read_text()
-    errors = np.where(metatask.is_candidate, metatask.mean, np.inf)
+    means = metatask.mean_errors()[:, :, 0]
+    errors = np.where(metatask.is_candidate, means, np.inf)
     assert f"| optimum, error in % | {100 * errors.min(1).mean():.1f} (smallest) |" in text
     assert "optimum is the smallest error, as in the paper; it is biased low" in text and "|  | all images |" in text
     assert "dataset left out" not in text and "†" not in text  # of the one dataset there is nothing else to learn from
     rows = {row["strategy"]: row for row in read_csv(out / "table1.csv")}
-    assert set(selection.PAPERS) | {"model space", "combined", "average_best"} <= set(rows)
+    assert set(selection.PAPERS) | {"model space", "average_best"} <= set(rows)
     over = {name: 100 * (each.mean() / errors.min(1).mean() - 1) for name, each in (
-        ("generic", metatask.mean[:, 0]),
+        ("generic", means[:, 0]),
         ("chance", np.array([row[np.isfinite(row)].mean() for row in errors])),
     )}  # fmt: skip
     for name, wanted in over.items():
@@ -186,7 +188,7 @@ def test_a_meta_task_of_one_split_with_other_probes_and_without_all_else(tmp_pat
     chosen = []
     for task in range(7):
         far = [t2v.distance.asymmetric(embedded[n], embedded[task]) if n != task else np.inf for n in range(7)]
-        chosen.append(metatask.mean[task, 1 + int(np.argmin(far))])
+        chosen.append(means[task, 1 + int(np.argmin(far))])
     assert rows["asymmetric"]["error"] == pytest.approx(100 * np.mean(chosen), rel=1e-3)
     table2 = read_csv(out / "table2.csv")
     spaces = {row["space"] for row in table2 if row["strategy"] == "asymmetric"}
@@ -219,29 +221,25 @@ def test_verdicts_name_the_recipe_that_all_candidates_share(world):
 
 
 def test_every_setting_is_evaluated_once_for_all_parts(world):
-    planned = selection.plan_evaluations(world, selection.PARTS, ["average_best", "combined", "asymmetric"])
+    planned = selection.plan_evaluations(world, selection.PARTS, ["average_best", "size", "asymmetric"])
     main, second = (f"{probe} robust" for probe in ("resnet34", "tf_efficientnet_lite0"))
     assert planned[Setting(main, "dataset", "taxa", "5")] == (
-        *("average_best", "combined", "asymmetric"), "symmetric", "generic", "model space published"
+        *("average_best", "size", "asymmetric"), "symmetric", "generic", "model space published"
     )  # fmt: skip
-    assert set(planned[Setting(second, "task", "taxa", "5")]) == {*primary.NAMES, "combined"}
+    assert set(planned[Setting(second, "task", "taxa", "5")]) == {*primary.NAMES}
     assert {setting.leave for setting in planned if setting.space == second} == {"task"}
-    alone = selection.plan_evaluations(world, ["primary"], ["combined"])
+    alone = selection.plan_evaluations(world, ["primary"], ["size"])
     assert list(alone) == primary.list_compared(world) and set(alone.values()) == {primary.NAMES}
-    assert selection.plan_evaluations(world, ["norms", "curves", "proposals"], ["combined"]) == {}
+    assert selection.plan_evaluations(world, ["norms", "curves", "proposals"], ["size"]) == {}
 
 
-def judge(*, leave="task", optimum=0.2, **errors):
-    outcomes = {name: SimpleNamespace(errors=each, covered=None) for name, each in errors.items()}
-    if "combined" in outcomes:
-        outcomes["combined"].covered = np.full(20, 0.9)
-    references = SimpleNamespace(optimum=np.full(20, optimum))
+def judge(**errors):
+    outcomes = {name: SimpleNamespace(errors=each) for name, each in errors.items()}
     evaluation = SimpleNamespace(
         outcomes=outcomes,
-        find_references=lambda name: references,
         find_gaps=lambda name, other: outcomes[name].errors - outcomes[other].errors,
     )
-    return selection.judge_table({Setting("s", leave, "taxa", "half"): evaluation})
+    return selection.judge_table({Setting("s", "task", "taxa", "half"): evaluation})
 
 
 def test_verdicts_of_table_1():
@@ -251,14 +249,6 @@ def test_verdicts_of_table_1():
     for one, other, verdict in ((low, high, HOLDS), (high, low, FAILS), (mixed, mixed[::-1], UNCLEAR)):
         assert judge(generic=one, chance=other)[0].verdict == verdict
     assert judge(generic=low, chance=high)[0].measured.startswith("-10.0 points")
-    outcomes = {"combined": low, "average_best": high, "logme": low}
-    goal, best, covered = judge(**outcomes)
-    assert (goal.verdict, best.verdict, covered.verdict) == (HOLDS, PARTLY, HOLDS) and covered.measured == "90.0%"
-    assert best.measured == "surely better than 1 of 2; worse than: logme"
-    assert judge(**outcomes, optimum=0.19)[0].verdict == FAILS
-    for one, other, verdict in ((low, high, HOLDS), (high, low, FAILS)):
-        apart = judge(combined=one, average_best=other, leave="dataset")[0]
-        assert apart.verdict == verdict and "not worse than average-best" in apart.claim
 
 
 def test_the_committed_figures_of_the_meta_task_of_experts_come_out_again(tmp_path, monkeypatch):
