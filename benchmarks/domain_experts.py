@@ -19,7 +19,7 @@ from task2vec.select import unbiased_optimum
 
 FILE = Path(__file__).resolve().parents[1] / "experiments/metatask/domain_experts.safetensors"
 PROBE = "tf_efficientnet_lite0"
-STRATEGIES = ("average_best", "imagenet", "symmetric", "combined", "combined + logme", "logme")
+STRATEGIES = ("average_best", "imagenet", "symmetric", "logme")
 
 
 def compare(metatask: t2v.MetaTask, shots: str) -> list[dict[str, object]]:
@@ -54,7 +54,7 @@ def count_better(metatask: t2v.MetaTask, shots: str) -> str:
     """On how many datasets the best expert of another source is better than the best network, and where by most."""
     selected, (networks, experts) = metatask.select(shots, probe=PROBE), split(metatask)
     assert selected.halves is not None
-    errors, halves = selected.errors[:, :, 0], selected.halves[:, :, 0]
+    errors, halves = selected.errors, selected.halves
     known = np.isfinite(halves).all((2, 3))
     best = []
     for pool in (networks, experts):

@@ -36,7 +36,7 @@ SHAPES = (
     (6000, 1280, 10),
     (6000, 1280, 200),
 )
-TIMED = ("knn", "logme", "nleep", "h_score", "transrate", "gbc", "parc", "leep")
+TIMED = ("knn", "logme", "h_score_shrunk", "leep")
 SOURCES, ROUNDS = 1000, 3
 
 

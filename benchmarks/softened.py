@@ -113,10 +113,10 @@ def select(arguments: argparse.Namespace, initializer: partial) -> int:
                 "family": family,
                 "resamples": 100,
             }
-            found = t2v.evaluate(one, ["asymmetric", "combined"], **how)
+            found = t2v.evaluate(one, ["asymmetric", "symmetric"], **how)
             row += [f"{each['regret']:.2f}" for each in found.rows]
         rows.append(tuple(row))
-    columns = [f"{way}, {what}" for what in ("recipe 4", "here") for way in ("asymmetric", "combined")]
+    columns = [f"{way}, {what}" for what in ("recipe 4", "here") for way in ("asymmetric", "symmetric")]
     show_table(["regret", *columns], rows)
     return 0
 

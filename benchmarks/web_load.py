@@ -29,8 +29,8 @@ import numpy as np  # noqa: E402
 from benchmarks.measure import MEASURED, SHARED, Plan, Verdict, describe_machine, make_parser, show_table, write_json  # noqa: E402
 from benchmarks.simulated_library import Simulation  # noqa: E402
 from task2vec.embedding import Embedding  # noqa: E402
-from task2vec.experts.metatask import bundled_metatask  # noqa: E402
 from task2vec.library import Library  # noqa: E402
+from task2vec.metatask import bundled_metatask  # noqa: E402
 
 TASKS, CLIENTS, SECONDS, AGAIN = 5000, 50, 60.0, 15.0
 _CHUNK, _EVERY = 50, 2.5
