@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-EXTRAS := plot,map,table,hf,ray,web,docs,dev
+EXTRAS := plot,map,table,hf,ray,web,models,docs,dev
 
 # Containers often set it; every process of the tests would then compile the Python of torch again: 7 s of processor.
 unexport PYTHONDONTWRITEBYTECODE
@@ -61,8 +61,8 @@ define install
 endef
 
 # A quick subset of the tests that uses every dependency: networks, Fisher, heads, files, tables, figures, pages, commands.
-QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py tests/fisher/test_per_sample.py \
-	tests/head/test_fit.py tests/distance/test_distances.py tests/embedding/test_file.py tests/embedding/test_embed.py \
+QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py tests/probe/test_download.py \
+	tests/select/test_candidates.py tests/fisher/test_per_sample.py tests/head/test_fit.py tests/distance/test_distances.py tests/embedding/test_file.py tests/embedding/test_embed.py \
 	tests/library/test_library.py tests/tasks/test_folder.py tests/tasks/test_table.py tests/tasks/test_huggingface.py \
 	tests/test_parallel.py tests/plots/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
 	tests/hostile/test_web_serve.py

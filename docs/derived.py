@@ -12,6 +12,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import task2vec as t2v
+from task2vec.select import read_models
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -21,18 +22,11 @@ FILE = DOCS / "measured" / "derived.json"
 def derive_all() -> dict:
     """All of them, by what they describe."""
     experts = t2v.load_metatask(ROOT / "experiments" / "metatask" / "experts.safetensors")
-    zoo = t2v.load_zoo()
-    zoo_errors = [(cell.model, cell.source == "task2vec") for cell in zoo.cells]
     return {
         "bundled meta-task": _count(t2v.bundled_metatask()),
         "meta-task of experts": _count(experts),
         "pairs of experts and datasets of other sources": _count_pairs(),
-        "zoo": {
-            "models": len(zoo.models),
-            "errors": len(zoo_errors),
-            "models with errors": len({model for model, _ in zoo_errors}),
-            "our own errors": sum(is_own for _, is_own in zoo_errors),
-        },
+        "pretrained networks with known facts": len(read_models()),
         "norm and error, Spearman": _correlate_within(DOCS / "properties" / "norm_error.csv", "dataset"),
         "toy tasks, Jaccard": _summarise_toy(),
         "gains over the generic network, points and percent of its error": _derive_gains(),

@@ -24,7 +24,9 @@ LITE = "tf_efficientnet_lite0 at 64 pixels"
 PROBES = {LITE: lambda: t2v.load_probe(size=64), "odd": lambda: make_case("odd")}
 DISTANCES = ("symmetric", "asymmetric", "cosine", "euclidean", "correlation", "log_euclidean")
 DISTANCES += ("centred_log_euclidean", "jeffreys", "kl", "jensen_shannon")
-EVALUATE = ["evaluate", "--strategy", "symmetric", "--strategy", "combined"]
+EVALUATE = ["evaluate", "--strategy", "symmetric"]
+# Of these, the weights of the first are on every machine.
+CANDIDATES = ("tf_efficientnet_lite0", "torchvision:mobilenet_v2", "resnet50.tv_in1k", "convnext_tiny.in12k_ft_in1k")
 # The bundled models have no source tasks, which the strategy "symmetric" needs; these experts have.
 EXPERTS = FILE.parents[2] / "experiments" / "metatask" / "experts.safetensors"
 MACHINE = f"{platform.machine()} {torch.__version__} {torch.backends.cpu.get_cpu_capability()}"
@@ -72,7 +74,7 @@ def freeze_commands(folder: Path) -> dict:
     commands = {
         "embed": ["embed", folder / "task0", "--size", "32", *library],
         "nearest": ["nearest", "task0", *library],
-        "recommend": ["recommend", folder / "known.t2v.safetensors", "--no-library"],
+        "recommend": ["recommend", folder / "known.t2v.safetensors", "--no-library", "--model", ",".join(CANDIDATES)],
         "evaluate labels": [*EVALUATE, "--kind", "labels", "--evidence", EXPERTS],
     }
     read("embed", folder / "task1", "--size", "32", *library)
@@ -90,6 +92,7 @@ def export_library(folder: Path) -> Path:
 
 # Times, places, keys (which hash the names of settings) and sentences.
 VOLATILE = {"seconds", "library", "written", "key", "versions", "verdict", "why", "notes", "known", "load", "words"}
+VOLATILE |= {"is_here"}
 
 
 def flatten(value, where: str = "") -> dict:

@@ -72,10 +72,9 @@ def test_public_names_are_there_and_no_others_and_are_looked_up_once_unless_a_mo
     assert set(task2vec.__all__) <= set(dir(task2vec))
     refuse(AttributeError, "no attribute 'embedd'", getattr, task2vec, "embedd")
     assert task2vec.embed is importlib.import_module("task2vec.embedding").embed
-    assert task2vec.recommend is vars(task2vec)["recommend"]
-    module = importlib.import_module("task2vec.select.recommend")
-    assert module.recommend is task2vec.recommend
-    assert importlib.import_module("task2vec.select").recommend is module
+    module = importlib.import_module("task2vec.select.evaluate")
+    assert task2vec.evaluate is vars(task2vec)["evaluate"] is module.evaluate
+    assert importlib.import_module("task2vec.select").evaluate is module
 
 
 def test_the_package_is_a_command_and_runs_no_code_of_the_folder_that_one_stands_in(tmp_path):

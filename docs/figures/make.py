@@ -15,7 +15,7 @@ import numpy as np  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from experiments.report import load_bundle  # noqa: E402
-from task2vec.plots import COLOURS, GREY, INK, choose_looks, import_figure, save_picture  # noqa: E402
+from task2vec.plots import COLOURS, GREY, choose_looks, import_figure, save_picture  # noqa: E402
 
 PROBE = "resnet34 robust"
 # docs/results/metatask describes the datasets of these tasks.
@@ -26,7 +26,7 @@ def draw_all(folder: Path) -> list[Path]:
     """The paths of all figures, drawn into a folder."""
     metatask = load_bundle(None)
     draw = (_draw_embeddings, _draw_norms, _draw_distances, _draw_errors)
-    return [*(each(metatask, folder) for each in draw), _draw_advice(t2v.bundled_metatask(), folder)]
+    return [each(metatask, folder) for each in draw]
 
 
 def _open(width: float = 6.4, height: float = 2.9):
@@ -110,30 +110,6 @@ def _draw_errors(metatask: t2v.MetaTask, folder: Path) -> Path:
     _label(axes, f"{errors.shape[1]} models, the best on average first", f"{errors.shape[0]} tasks, the easiest first")
     figure.colorbar(picture, ax=axes, label="error in percent").ax.tick_params(labelsize=8)
     return save_picture(figure, folder / "errors.png")
-
-
-def _draw_advice(metatask: t2v.MetaTask, folder: Path) -> Path:
-    """Predicted errors for one task as if it were unknown, and the measured ones."""
-    figure, axes = _open(height=2.4)
-    task = next((each for each in metatask.tasks if each.name == SHOWN[2]), metatask.tasks[0])
-    number = metatask.tasks.index(task)
-    half = next(number for number, name in enumerate(metatask.protocols) if "half" in name)
-    measured = {
-        expert.name: 100 * float(np.mean(metatask.errors[number, column, half]))
-        for column, expert in enumerate(metatask.models)
-    }
-    embedding = next(each for each in metatask.embeddings[PROBE] if each.task == task.name)
-    advice = t2v.recommend(embedding, shots="half")
-    for place, row in enumerate(reversed(advice.rows)):
-        axes.plot([100 * row.low, 100 * row.high], [place, place], color=COLOURS[0], lw=2, alpha=0.5)
-        axes.plot(100 * row.error, place, "o", color=COLOURS[0], label="predicted" if place == 0 else None)
-        axes.plot(measured[row.model], place, "x", color=INK, label="measured" if place == 0 else None)
-    names = [row.model + (" (average-best)" if row.is_average_best else "") for row in reversed(advice.rows)]
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.set_xlim(left=0)
-    _label(axes, f"error on {task.name} in percent, with 90% intervals", "")
-    axes.legend(fontsize=8, frameon=False)
-    return save_picture(figure, folder / "advice.png")
 
 
 if __name__ == "__main__":

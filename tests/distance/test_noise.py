@@ -10,7 +10,7 @@ from task2vec.distance import NoisyDistance, find_basis, find_floor, symmetric, 
 from task2vec.distance.noise import EMBED_AGAIN, find_noise, subtract_floor
 from task2vec.embedding import trivial
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError
-from task2vec.experts import bundled_metatask
+from task2vec.metatask import bundled_metatask
 from tests.distance.material import make
 from tests.failures import refuse
 from tests.oracles.distances import spread_distance
