@@ -65,9 +65,11 @@ def load_probe(
     if size is not None and size < 1:
         raise ProbeError(f"size={size} is not an image size. Give it in pixels, such as 128, or leave it out.")
     if isinstance(name_or_module, nn.Module):
-        name, module = type(name_or_module).__name__, name_or_module
+        module = name_or_module
+        name = type(module).__name__
         heads, preprocess = ((), None) if head and transform else _describe_module(module, size)
-        heads, preprocess = (head,) if head else heads, check_transform(transform) if transform else preprocess
+        heads = (head,) if head else heads
+        preprocess = check_transform(transform) if transform else preprocess
         if not heads or preprocess is None or (transform and size) or weights is not None:
             raise ProbeError(
                 f"a module of your own ({name}) needs head= (the name of its last linear layer) and transform= (from a "
@@ -100,7 +102,7 @@ def _describe_module(
         from timm.data.config import resolve_model_data_config
 
         return _find_timm_heads(module), _timm_preprocess(resolve_model_data_config(module), size)
-    linear = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+    linear = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not type(module).__module__.startswith("torchvision.models.") or not linear:
         return (), None
     head, layer = linear[-1]
@@ -112,7 +114,8 @@ def _describe_module(
         if models.get_model_builder(n).__module__ == type(module).__module__
     ]
     known = [weights for name in family for weights in models.get_model_weights(name)]
-    recipes = {_torchvision_preprocess(one.transforms(), size) for one in known if one.meta["num_params"] == params}
+    fitting = [weights for weights in known if weights.meta["num_params"] == params]
+    recipes = {_torchvision_preprocess(weights.transforms(), size) for weights in fitting}
     return (head,), recipes.pop() if len(recipes) == 1 else None
 
 
@@ -126,8 +129,8 @@ def list_probes() -> list[dict[str, Any]]:
     import timm
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    found = [
-        (name, f"offline package {package}", sources.is_offline_package_installed(name))
+    probes = [
+        {"name": name, "source": f"offline package {package}", "is_local": sources.is_offline_package_installed(name)}
         for name, (package, *_) in sources.OFFLINE_PACKAGES.items()
     ]
     folders = {folder.name for folder in Path(HF_HUB_CACHE).glob("models--*")}
@@ -135,14 +138,14 @@ def list_probes() -> list[dict[str, Any]]:
         config = timm.models.get_pretrained_cfg(name)
         repo = config.hf_hub_id if config else None
         if repo and "models--" + repo.replace("/", "--") in folders and sources.find_in_hub_cache(repo):
-            found.append((name, f"hub cache {repo}", True))
+            probes.append({"name": name, "source": f"hub cache {repo}", "is_local": True})
     files = {file.name for file in (Path(torch.hub.get_dir()) / "checkpoints").glob("*")}
     for name in models.list_models(module=models) if files else ():
         for weights in models.get_model_weights(name):
             if Path(weights.url).name in files:
                 tag = "" if weights == models.get_model_weights(name).DEFAULT else f".{weights.name}"  # type: ignore[attr-defined]
-                found.append((f"torchvision:{name}{tag}", "torch cache", True))
-    return [dict(zip(("name", "source", "is_local"), row, strict=True)) for row in found]
+                probes.append({"name": f"torchvision:{name}{tag}", "source": "torch cache", "is_local": True})
+    return probes
 
 
 def is_timm_model(name: str) -> bool:
@@ -212,8 +215,8 @@ def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | Cust
     shape = (size, size) if size else tuple(cfg["input_size"][-2:])
     whole = tuple(int(side / cfg["crop_pct"]) for side in shape)
     squash = whole if cfg["crop_mode"] == "squash" else None
-    look = {"interpolation": cfg["interpolation"], "mean": tuple(cfg["mean"]), "std": tuple(cfg["std"])}
-    return Preprocess(size=shape, resize=min(whole), **look, squash=squash)  # type: ignore[arg-type]
+    mean, std = tuple(cfg["mean"]), tuple(cfg["std"])
+    return Preprocess(shape, min(whole), cfg["interpolation"], mean, std, squash)  # type: ignore[arg-type]
 
 
 def _from_torchvision(name: str, given: _Weights | None, size: int | None, options: dict[str, Any]) -> _Loaded:
@@ -247,13 +250,12 @@ def _torchvision_preprocess(recipe: Any, size: int | None) -> Preprocess:
     crop, resize = recipe.crop_size[0], recipe.resize_size[0]
     if size is not None:
         crop, resize = size, round(size * resize / crop)
-    look = {"interpolation": recipe.interpolation.value, "mean": tuple(recipe.mean), "std": tuple(recipe.std)}
-    return Preprocess(size=(crop, crop), resize=resize, **look)
+    return Preprocess((crop, crop), resize, recipe.interpolation.value, tuple(recipe.mean), tuple(recipe.std))
 
 
 def _find_classifier(model: nn.Module) -> str:
     """The last linear layer; a SqueezeNet has none, and a convolution in its place."""
-    linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    linear = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     return linear[-1] if linear else "classifier"
 
 
@@ -275,7 +277,7 @@ def _assign_weights(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[s
 
 
 def _find_misfits(wanted: dict[str, Tensor], tensors: dict[str, Tensor], in_head: tuple[str, ...]) -> dict[str, list]:
-    """Names by what is wrong with them, except the head and the counters of batch-norm."""
+    """Names of tensors that do not fit, by the reason; without the head and the counters of batch-norm."""
     needed = [k for k in wanted if not k.startswith(in_head)]
     # Old files name weights of auxiliary heads that today's networks do not have; unknown names elsewhere are a mix-up.
     ignored = (*in_head, "AuxLogits", "aux")

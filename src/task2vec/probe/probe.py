@@ -45,9 +45,9 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos")
 # Beyond this ratio of the sides only the middle of an image can be seen through a square crop, so the rest is cut off
 # before resizing: a 10000 x 2 image would otherwise be enlarged to 1,280,000 x 256.
-_WIDEST = 8
+_MAX_RATIO = 8
 # Side of the images of trial passes that need no more.
-_TRIAL = 64
+_TRIAL_SIDE = 64
 # How names of random transforms start: some seldom change an image.
 _RANDOM = ("Random", "AutoAugment", "AugMix", "TrivialAugment", "ColorJitter")
 
@@ -79,9 +79,11 @@ class Preprocess:
 
         From 13.0 on Pillow resamples the rows of some images first that are higher than twice their width.
         """
-        is_long, is_padded = width > _WIDEST * height or height > 2 * width, self.resize < max(self.size)
-        is_other = self.squash is not None or self.interpolation not in _KERNELS
-        return not (is_long or is_padded or is_other or height * width > _LARGEST)
+        is_long = width > _MAX_RATIO * height or height > 2 * width
+        is_padded = self.resize < max(self.size)
+        is_squashed = self.squash is not None
+        is_large = height * width > _MAX_RESAMPLED_PIXELS
+        return not (is_long or is_padded or is_squashed or is_large) and self.interpolation in _KERNELS
 
     def resample(self, images: Tensor) -> Tensor:
         """What a call returns, to the last bit, for (n, height, width, 3) 8-bit images, computed where they are."""
@@ -141,9 +143,9 @@ def check_transform(transform: Callable[[Image.Image], Any]) -> CustomPreprocess
             torch.manual_seed(seed)
             outputs.append(torch.as_tensor(transform(image.copy())))
     first = outputs[0]
-    names = [type(part).__name__ for part in _parts(transform)]
+    names = [type(step).__name__ for step in _list_steps(transform)]
     random = [name for name in names if name.startswith(_RANDOM)]
-    if random or any(not torch.equal(first, other) for other in outputs[1:]):
+    if random or any(not torch.equal(first, output) for output in outputs[1:]):
         raise ProbeError(
             f"the transform is random ('{(random or names)[0]}'), so the same images would get another embedding every "
             "time. Pass the transform used for evaluation, without augmentation."
@@ -166,37 +168,42 @@ def _levels(values: tuple[float, ...], device: torch.device, dtype: torch.dtype)
 @lru_cache(maxsize=16)
 def _resampling(size: int, whole: int, kept: int, interpolation: str, device: torch.device) -> Tensor:
     """(kept, size) weights of the middle of Pillow's resampling to `whole` pixels: integers of 22 bits, as float64."""
-    (kernel, support), step, start = _KERNELS[interpolation], size / whole, round((whole - kept) / 2)
-    wide = max(step, 1.0)
-    centres, reach = (np.arange(start, start + kept)[:, None] + 0.5) * step, support * wide
+    kernel, support = _KERNELS[interpolation]
+    step = size / whole
+    start = round((whole - kept) / 2)
+    scale = max(step, 1.0)
+    reach = support * scale
+    centres = (np.arange(start, start + kept)[:, None] + 0.5) * step
     first, last = ((centres + side * reach + 0.5).astype(int).clip(0, size) for side in (-1, 1))
-    places = first + np.arange(int(2 * reach) + 2)
-    weights = kernel(np.abs((places - centres + 0.5) * (1.0 / wide))) * (places < last)
+    columns = first + np.arange(int(2 * reach) + 2)
+    weights = kernel(np.abs((columns - centres + 0.5) * (1.0 / scale))) * (columns < last)
     weights *= 1.0 / weights.sum(1, keepdims=True)
-    spread = np.zeros((kept, size + places.shape[1]))
-    np.put_along_axis(spread, places, np.trunc(weights * (1 << _PRECISION) + np.copysign(0.5, weights)), axis=1)
-    return torch.from_numpy(spread[:, :size]).to(device)
+    matrix = np.zeros((kept, size + columns.shape[1]))
+    np.put_along_axis(matrix, columns, np.trunc(weights * (1 << _PRECISION) + np.copysign(0.5, weights)), axis=1)
+    return torch.from_numpy(matrix[:, :size]).to(device)
 
 
 def _cubic(x: np.ndarray) -> np.ndarray:
-    near, far = (1.5 * x - 2.5) * x * x + 1, (((x - 5) * x + 8) * x - 4) * -0.5
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * -0.5
     return np.where(x < 1, near, np.where(x < 2, far, 0.0))
 
 
-# Kernels of Pillow by distance, and how far they reach; bits of its weights; pixels beyond which decoding takes longer.
+# Kernels of Pillow by distance, and how far they reach.
 _KERNELS = {"bilinear": (lambda x: np.maximum(1 - x, 0.0), 1.0), "bicubic": (_cubic, 2.0)}
-_PRECISION, _LARGEST = 22, 1 << 18
+_PRECISION = 22  # bits of Pillow's weights
+_MAX_RESAMPLED_PIXELS = 1 << 18  # of larger images decoding takes longer than resampling
 
 
-def _parts(transform: Any) -> list[Any]:
+def _list_steps(transform: Any) -> list[Any]:
     inner = getattr(transform, "transforms", None)
-    return [transform] + [part for child in inner or () for part in _parts(child)]
+    return [transform] + [step for child in inner or () for step in _list_steps(child)]
 
 
 def _trim(image: Any) -> Any:
     """`image` without what lies outside of every square crop."""
     width, height = image.size
-    kept = [min(height, _WIDEST * width), min(width, _WIDEST * height)]
+    kept = [min(height, _MAX_RATIO * width), min(width, _MAX_RATIO * height)]
     return image if kept == [height, width] else transforms.center_crop(image, kept)
 
 
@@ -329,7 +336,7 @@ def _trace_small(network: nn.Module, size: tuple[int, int], dtype: torch.dtype) 
     What is compared (a batch-norm before and after it was folded, an image alone and in a batch) does not depend on
     the size, and at full size these passes would take as long as those of a dozen images.
     """
-    small = trial_images((min(size[0], _TRIAL), min(size[1], _TRIAL))).to(dtype)
+    small = trial_images((min(size[0], _TRIAL_SIDE), min(size[1], _TRIAL_SIDE))).to(dtype)
     try:
         seen = trace(network, small)
         if bool(torch.isfinite(seen.features).all()) and bool(seen.features.any()):
@@ -457,8 +464,8 @@ def enumerate_filters(network: nn.Module, seen: Trace) -> tuple[FilterLayer, ...
     return tuple(layers)
 
 
-def _is_same(features: Tensor, others: Tensor) -> bool:
-    return torch.allclose(features, others, rtol=1e-8, atol=1e-10)
+def _is_same(features: Tensor, reference: Tensor) -> bool:
+    return torch.allclose(features, reference, rtol=1e-8, atol=1e-10)
 
 
 def _fold(plain: nn.Module, seen: Trace) -> tuple[nn.Module, dict[str, Tensor]]:
