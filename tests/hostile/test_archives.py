@@ -170,13 +170,13 @@ def test_d12_a_table_of_endless_rows_is_refused_before_it_is_read(tmp_path, monk
         refuse(DataError, name, read_table, make_zip(tmp_path / name))
     bomb = write_parquet(tmp_path / "bomb.parquet", rows=200_000, letters=10, groups=3)
     assert bomb.stat().st_size < 100_000
-    monkeypatch.setattr("task2vec.tasks.table.MIN_MEMORY", 1 << 24)
-    monkeypatch.setattr("task2vec.tasks.table._take_cells", None)  # which would fail
+    monkeypatch.setattr("task2vec.tasks.columns.MIN_MEMORY", 1 << 24)
+    monkeypatch.setattr("task2vec.tasks.columns._take_cells", None)  # which would fail
     refuse(DataError, r"bomb\.parquet has \d+ bytes, and its cells would fill the memory", read_table, bomb)
 
 
 def test_d12_long_texts_that_stand_in_many_rows_are_kept_once(tmp_path):
-    from task2vec.tasks.table import read_columns
+    from task2vec.tasks.columns import read_columns
 
     table = write_parquet(tmp_path / "long.parquet", rows=20_000, letters=1_000_000)  # 40 GB, if written out
     assert table.stat().st_size < 1_000_000

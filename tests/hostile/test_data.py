@@ -434,16 +434,16 @@ def test_d11_what_changes_or_takes_the_place_of_a_file_between_look_and_read_is_
     root = make_folder(tmp_path.resolve() / "root", cats=3, dogs=3)
     paint(tmp_path / "secret.png", 5)
     change, reason = STRANGERS[stranger]
-    read_as_seen = images._read_as_seen
+    open_file = os.open
 
-    def change_then_read(place, seen):
-        if place == str(victim := root / "cats" / "001.png"):
+    def change_then_open(path, flags, *mode):
+        if path == str(victim := root / "cats" / "001.png"):
             if "length" not in reason:
                 victim.rename(root / "kept")
             change(victim)
-        return read_as_seen(place, seen)
+        return open_file(path, flags, *mode)
 
-    monkeypatch.setattr(images, "_read_as_seen", change_then_read)
+    monkeypatch.setattr("os.open", change_then_open)
     task = read_folder(root, allow_bad=True)
     assert [bad.path for bad in task.bad] == ["cats/001.png"] and reason in task.bad[0].reason
     assert task.counts.tolist() == [2, 3]

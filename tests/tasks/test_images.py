@@ -2,14 +2,12 @@
 
 import hashlib
 import struct
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
 from task2vec.errors import DataChangedError, DataError, UsageError
-from task2vec.tasks import images as images_module
 from task2vec.tasks import read_folder
 from task2vec.tasks.images import FORMATS, decode, digest_pixels, to_rgb
 from tests.failures import refuse
@@ -72,7 +70,7 @@ def test_exif_orientation_is_honoured(form, orientation):
 
 def test_a_digest_is_that_of_size_and_pixels_however_many_are_hashed_at_a_time(monkeypatch):
     for strip in (1, 999, 1 << 20):
-        monkeypatch.setattr("task2vec.tasks.images._STRIP", strip)
+        monkeypatch.setattr("task2vec.tasks.images.STRIP_PIXELS", strip)
         assert digest_pixels(NOISE) == hashlib.sha256(b"RGB 40 40\n" + np.asarray(NOISE).tobytes()).hexdigest()
     assert digest_pixels(Image.new("RGB", (4, 1))) != digest_pixels(Image.new("RGB", (1, 4)))
 
@@ -122,34 +120,8 @@ def test_heif_is_read_where_a_package_has_registered_it(monkeypatch):
     assert np.array_equal(pixels(data), np.asarray(NOISE))
 
 
-@pytest.fixture
-def recent(monkeypatch):
-    """An empty memory of recent images."""
-    memory = images_module._RecentImages()
-    monkeypatch.setattr(images_module, "_recent", memory)
-    return memory
-
-
-def test_an_inspected_image_is_decoded_once_and_a_changed_file_is_read_again(tmp_path, recent, monkeypatch):
+def test_a_file_that_changes_after_it_was_read_is_refused_and_read_again_by_a_new_task(tmp_path):
     task = read_folder(make_folder(tmp_path, cats=2, dogs=2))
-    calls = Mock(side_effect=decode)
-    monkeypatch.setattr(images_module, "decode", calls)
-    first = [np.asarray(task.images.load(index)) for index in range(4)]
-    assert not calls.called and not recent.images
-    again = [np.asarray(task.images.load(index)) for index in range(4)]
-    assert calls.call_count == 4 and all(map(np.array_equal, first, again))
-    other = read_folder(tmp_path)
     paint(tmp_path / "cats" / "000.png", 77)
-    renewed = read_folder(tmp_path)  # knows the changed image, which is none of the others' business
-    refuse(DataChangedError, r"000\.png changed", other.images.load, 0)
-    assert np.asarray(renewed.images.load(0))[0, 0, 0] == 77
-
-
-def test_recent_images_take_little_memory(recent, monkeypatch):
-    monkeypatch.setattr(recent, "room", 4 * 40 * 40 * 2)
-    for number in range(5):
-        recent.put(number, "bytes", NOISE)
-    recent.put(None, "bytes", NOISE)  # nothing says whether it has changed
-    assert list(recent.images) == [(3, "bytes"), (4, "bytes")] and recent.room == 0
-    other, same, again = (recent.take(4, content) for content in ("other bytes", "bytes", "bytes"))
-    assert same is NOISE and other is again is None
+    refuse(DataChangedError, r"000\.png changed", task.images.load, 0)
+    assert np.asarray(read_folder(tmp_path).images.load(0))[0, 0, 0] == 77

@@ -90,7 +90,7 @@ def test_copies_of_copies_are_one_group_in_any_chunks(originals, monkeypatch):
     images = [*originals, compress(originals[7], 40), ImageOps.mirror(originals[7]), resize(originals[2], 0.5)]
     expected = [[2, 42], [7, 40, 41]]
     assert find_near_copies(sign(images)) == expected
-    monkeypatch.setattr("task2vec.tasks.images._COMPARED", 8)
+    monkeypatch.setattr("task2vec.tasks.images._COMPARED_IMAGES", 8)
     assert find_near_copies(sign(images)) == expected
     order = np.random.default_rng(0).permutation(43)
     back = [sorted(order[group].tolist()) for group in find_near_copies(sign(images)[order])]

@@ -8,8 +8,8 @@ import pytest
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import published, read_catalog, recognize_layout
+from task2vec.tasks.columns import read_columns
 from task2vec.tasks.published import read_cub200, read_deepfashion, read_imaterialist, read_inaturalist
-from task2vec.tasks.table import read_columns
 from tests.failures import refuse
 from tests.tasks import published as made
 

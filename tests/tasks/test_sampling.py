@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks import choose_test, draw_batches
+from task2vec.tasks import draw_batches
 from tests.failures import refuse
 from tests.tasks.shades import facts, few, make_task
 
@@ -91,7 +91,7 @@ def test_the_share_of_a_split_is_kept_in_every_class_and_rare_ones_keep_an_image
     train, held = task.split(test=0.1)
     assert (train.counts.tolist(), held.counts.tolist()) == ([45, 27, 18], [5, 3, 2])
     assert (train.name, held.name) == ("shades (train)", "shades (test)")
-    half = choose_test(make_task(range(9), [0] * 5 + [1] * 4, "ab"), 0)
+    half = make_task(range(9), [0] * 5 + [1] * 4, "ab").choose_test(0)
     assert (half[:5].sum(), half[5:].sum()) == (2, 2)
 
 

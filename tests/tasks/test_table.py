@@ -122,7 +122,7 @@ NAMED = "path,x,y\n0.png,0,1\n"
         ("from,to,label\n0.png,1.png,a\n1.png,0.png,b\n", {}, r"may be paths \('from', 'to'\).*--path-column"),
         ("path,split\n0.png,a\n1.png,b\n", {}, "needs one column of labels.*'path', 'split'.*--label-column"),
         ("where,label\n0,a\n1,b\n", {}, r"has no column 'path'.*'where', 'label'.*--path-column"),
-        ("a;b,c;d\n0;1,2;3\n4;5,6;7\n", {}, "separated by ',' or ';'"),
+        ("a;b,c;d\n0;1,2;3\n4;5,6;7\n", {}, "has no column 'path'.*'a', 'b,c', 'd'"),
         (NAMED, {"label_columns": ["x", "x"]}, "each once: path_column= .*--path-column, --label-columns"),
         (NAMED, {"label_columns": "z"}, "has no column 'z'.*each once"),
         (NAMED, {"path_column": "file"}, "has no column 'file'.*each once"),

@@ -68,8 +68,8 @@ def sort_path(path: Path, reading: Reading) -> str:
         UsageError: It does not exist, or is a file of another kind.
     """
     from task2vec.tasks import recognize_layout
+    from task2vec.tasks.columns import SUFFIXES
     from task2vec.tasks.folder import refuse_archive
-    from task2vec.tasks.table import SUFFIXES
 
     if not os.path.exists(path):
         raise UsageError(f"'{path}' does not exist, so there is nothing to read. Check the path and the spelling.")
@@ -164,7 +164,7 @@ def read_paths(sorts: dict[Path, str], reading: Reading) -> Tasks:
 
 def read_path(path: Path, sort: str, reading: Reading, found: Tasks) -> "list[task2vec.Task]":
     """The tasks of one path; unreadable images are named, and tasks of a published dataset that fail go to `found`."""
-    from task2vec.tasks.folder import HuggingFaceFilesError
+    from task2vec.tasks.columns import HuggingFaceFilesError
 
     how: dict[str, Any] = {"allow_bad": reading.allow_bad, "num_workers": reading.num_workers}
     how["progress"] = is_watched()

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks import Task, choose_test
+from task2vec.tasks import Task
 from task2vec.tasks.images import ChosenImages
 from task2vec.text import pluralize, quote
 
@@ -117,7 +117,7 @@ def choose_test_half(task: Task, seed: int) -> np.ndarray:
         >>> int(choose_test_half(digits, seed=0).sum())
         20
     """
-    is_test = choose_test(task, seed)
+    is_test = task.choose_test(seed)
     if not is_test.any():
         raise DataError(
             f"'{task.name}' has no class with two different images, so none is left to test on once every class has "

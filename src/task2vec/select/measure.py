@@ -57,7 +57,6 @@ from task2vec.probe import Probe
 from task2vec.progress import Report, show_progress
 from task2vec.tasks import Images, Task
 from task2vec.tasks.images import choose_images, find_near_copies, make_signature
-from task2vec.tasks.sampling import choose_sample
 
 # Beside a mean loss. Choosing one of six for each model by its held-out loss takes six times as long and lowers errors
 # by 0.0 to 0.2 points over 38 datasets (benchmarks/decide_calibration.py).
@@ -272,7 +271,7 @@ class _Run:
     def sample(self, count: int) -> np.ndarray:
         """The numbers of a stratified sample of so many images, in the order of the task."""
         whole = np.arange(len(self.task))
-        return whole if count >= len(whole) else whole[choose_sample(self.task, count, 0)]
+        return whole if count >= len(whole) else whole[self.task.choose_sample(count, 0)]
 
     def plan_round(self, last: Measurements) -> tuple[np.ndarray, tuple[Measurable, ...]] | None:
         """The images and models of the next round; None where there is nothing to gain, or no time."""

@@ -12,9 +12,9 @@ from typing import Any
 from task2vec.errors import UsageError
 from task2vec.storage import write_file
 from task2vec.tasks import Task
+from task2vec.tasks.columns import SUFFIXES, read_columns
 from task2vec.tasks.folder import SPLIT_NAMES, list_splits
 from task2vec.tasks.images import ChosenImages, StoredImages
-from task2vec.tasks.table import SUFFIXES, read_columns
 from task2vec.text import printable
 
 # Splits that nothing is trained on, and names of columns that have them. Files in a folder of which a task has not all.

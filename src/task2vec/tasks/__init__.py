@@ -10,11 +10,10 @@ if TYPE_CHECKING:
     from task2vec.tasks.folder import read_folder, read_splits
     from task2vec.tasks.images import BadImage, Images
     from task2vec.tasks.published import read_catalog, recognize_layout
-    from task2vec.tasks.sampling import choose_test, draw_batches
-    from task2vec.tasks.source import to_task, to_tasks
+    from task2vec.tasks.source import join_tasks, to_task, to_tasks
     from task2vec.tasks.synthetic import draw_partitions, sample_tasks, toy_tasks
     from task2vec.tasks.table import read_table
-    from task2vec.tasks.task import Task, join_tasks
+    from task2vec.tasks.task import Task, draw_batches
     from task2vec.tasks.taxonomy import Taxonomy, read_taxonomy
     from task2vec.tasks.torch_dataset import from_dataset
 

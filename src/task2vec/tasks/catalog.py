@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, TooFewClassesError, UsageError
-from task2vec.tasks.images import inspect_images, open_files
+from task2vec.tasks.images import StoredImages, inspect_images, open_files
 from task2vec.tasks.sampling import make_rng, rank_within
 from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.tasks.taxonomy import Taxonomy
@@ -31,7 +31,7 @@ class TaskDefinition:
         kind: "order", "class", "family", "category", "attribute" or "attribute group".
         classes: The classes; of an attribute `("not NAME", "NAME")`.
         counts: The number of images by split; of attributes, those for which they are known.
-        members: Places of the classes or attributes in the catalog's table, ascending.
+        members: The indices of the classes or attributes in the catalog's table, ascending.
         table: Which of the catalog's tables; most have one.
         group: What it belongs to: the taxonomic class of an order, the type of an attribute.
         is_multilabel: Whether an image may have any number of the classes.
@@ -68,7 +68,7 @@ class LabelTable:
     """The labels of all images: one class each, or many attributes.
 
     Attributes:
-        values: (images,) the place of each image's class in `names`; or (images, attributes) int8: 1 positive, 0
+        values: (images,) the index of each image's class in `names`; or (images, attributes) int8: 1 positive, 0
             negative, -1 unknown.
         names: The classes or attributes.
         groups: What each attribute belongs to, such as "color"; "" for nothing.
@@ -136,11 +136,13 @@ class Catalog:
     def __post_init__(self):
         """Refuse parts that do not fit each other, so that no reader can shift a label."""
         object.__setattr__(self, "root", Path(os.path.realpath(self.root)))
-        assert {len(self)} == {sum(map(len, self.splits.values())), *(len(one.values) for one in self.tables.values())}
-        for what, names in (("path", self.paths), ("task", [(one.kind, one.name) for one in self.definitions])):
+        lengths = {len(table.values) for table in self.tables.values()}
+        assert {len(self)} == lengths | {sum(map(len, self.splits.values()))}
+        tasks = [(definition.kind, definition.name) for definition in self.definitions]
+        for noun, names in (("path", self.paths), ("task", tasks)):
             if len(set(names)) < len(names):
-                twice, times = Counter(names).most_common(1)[0]
-                raise damaged(", ".join(self.sources) or self.name, f"it has the {what} {twice!r} {times} times")
+                name, times = Counter(names).most_common(1)[0]
+                raise damaged(", ".join(self.sources) or self.name, f"it has the {noun} {name!r} {times} times")
 
     def __len__(self) -> int:
         """The number of images."""
@@ -148,7 +150,8 @@ class Catalog:
 
     def __repr__(self) -> str:
         """The catalog in one line."""
-        kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(one.kind for one in self.definitions).items())
+        counts = Counter(definition.kind for definition in self.definitions)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         return f"Catalog({self.name}, {len(self)} images, {' and '.join(self.splits)}, tasks: {kinds})"
 
     def rows(self, split: str | None) -> np.ndarray:
@@ -162,13 +165,13 @@ class Catalog:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of its tasks."""
-        return tuple(dict.fromkeys(one.kind for one in self.definitions))
+        return tuple(dict.fromkeys(definition.kind for definition in self.definitions))
 
     def of_kind(self, kind: str) -> tuple[TaskDefinition, ...]:
         """All tasks of a kind, in the order of the reader."""
         if kind not in self.kinds:
             raise UsageError(f"{self.name} has no tasks of kind {kind!r}. Choose one of {list(self.kinds)}.")
-        return tuple(one for one in self.definitions if one.kind == kind)
+        return tuple(definition for definition in self.definitions if definition.kind == kind)
 
     def find(self, name: str | TaskDefinition, kind: str | None = None) -> TaskDefinition:
         """The definition of that name; if none or several have it, it is refused with suggestions.
@@ -181,18 +184,18 @@ class Catalog:
             if name not in self.definitions:
                 raise UsageError(f"{name} is not in {self.name}. Use a definition of this catalog.")
             return name
-        among = self.definitions if kind is None else self.of_kind(kind)
-        found = [one for one in among if one.name == name]
-        if len(found) != 1:
-            lowered = {one.name.lower(): one.name for one in among}
+        candidates = self.definitions if kind is None else self.of_kind(kind)
+        matches = [definition for definition in candidates if definition.name == name]
+        if len(matches) != 1:
+            lowered = {definition.name.lower(): definition.name for definition in candidates}
             close = [lowered[match] for match in get_close_matches(str(name).lower(), lowered, n=5)]
-            kinds = list(dict.fromkeys(one.kind for one in found or among))
+            kinds = list(dict.fromkeys(definition.kind for definition in matches or candidates))
             hint = f" Did you mean {quote(close)}?" if close else ""
             raise UsageError(
-                f"{self.name} has {len(found) or 'no'} tasks {name!r} among {len(among)} of the kinds {kinds} (kind=, "
-                f"--kind).{hint} To list them: task2vec tasks {self.root}"
+                f"{self.name} has {len(matches) or 'no'} tasks {name!r} among {len(candidates)} of the kinds {kinds} "
+                f"(kind=, --kind).{hint} To list them: task2vec tasks {self.root}"
             )
-        return found[0]
+        return matches[0]
 
     def name_task(self, name: str, split: str | None = None) -> str:
         """The name of a task once it is read: the catalog, the definition, and the split if there is one."""
@@ -249,36 +252,46 @@ class Catalog:
         """
         if images is not None and images < 2:
             raise UsageError(f"images={images} (--max-images) must be 2 or more: every task has two classes.")
-        every = self.definitions if kind is None else self.of_kind(kind)
-        definitions = every if names is None else [self.find(name, kind) for name in names]
+        candidates = self.definitions if kind is None else self.of_kind(kind)
+        definitions = candidates if names is None else [self.find(name, kind) for name in names]
         chosen = [
-            (one, own, *drop_empty(labels, one.classes))
-            for one, own, labels in self._draw(definitions, self.rows(split), images, seed)
+            (definition, rows, *drop_empty(labels, definition.classes))
+            for definition, rows, labels in self._draw(definitions, self.rows(split), images, seed)
         ]
-        lacking = tuple(one for one, _, _, classes, _ in chosen if len(classes) < (1 if one.is_multilabel else 2))
+        lacking = tuple(
+            definition
+            for definition, _, _, classes, _ in chosen
+            if len(classes) < (1 if definition.is_multilabel else 2)
+        )
         if lacking:
-            where = f"split {split!r}" if split else "the images drawn"
+            drawn_from = f"split {split!r}" if split else "the images drawn"
             raise TooFewClassesError(
                 f"{self.name}: {len(lacking)} of {len(chosen)} tasks have fewer than two classes with images in "
-                f"{where} ({quote([one.name for one in lacking])}). Leave them out, or use more images or another "
-                "split (`task2vec tasks` shows how many there are).",
+                f"{drawn_from} ({quote([definition.name for definition in lacking])}). Leave them out, or use more "
+                "images or another split (`task2vec tasks` shows how many there are).",
                 lacking,
             )
-        rows = sorted({row for _, own, *_ in chosen for row in own.tolist()})
-        files = open_files(self.root, [str(self.paths[row]) for row in rows])
-        found = inspect_images(files, name=self.name, num_workers=num_workers, progress=progress)
-        outcomes = dict(zip(rows, found, strict=True))
-        drawn = "" if images is None else f"up to {images} images drawn with seed {seed}"
-        how = ", ".join(filter(None, (split and f"split {split}", drawn)))
-        source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), how)))
-        tasks, failed = [], {}
-        for one, own, labels, classes, notes in chosen:
-            mine, seen = open_files(self.root, [str(self.paths[row]) for row in own]), [outcomes[row] for row in own]
-            about = {"name": self.name_task(one.name, split), "source": source, "classes": classes, "notes": notes}
+        all_rows = sorted({row for _, rows, *_ in chosen for row in rows.tolist()})
+        inspected = inspect_images(self._open(all_rows), name=self.name, num_workers=num_workers, progress=progress)
+        outcomes = dict(zip(all_rows, inspected, strict=True))
+        source = ", ".join(self.sources) or str(self.root)
+        if split or images:
+            drawn = f"up to {images} images drawn with seed {seed}" if images else ""
+            source += "; " + ", ".join(filter(None, (split and f"split {split}", drawn)))
+        tasks = []
+        failed: dict[str, BadImagesError] = {}
+        for definition, rows, labels, classes, notes in chosen:
             try:
-                tasks.append(make_task(mine, labels, outcomes=seen, allow_bad=allow_bad, **about))
+                full_name = self.name_task(definition.name, split)
+                seen = [outcomes[row] for row in rows]
+                images_of_task = self._open(rows)
+                tasks.append(
+                    make_task(
+                        images_of_task, labels, classes, full_name, source, notes, outcomes=seen, allow_bad=allow_bad
+                    )
+                )
             except BadImagesError as error:
-                failed[one.name] = error
+                failed[definition.name] = error
         if failed:
             name, first = next(iter(failed.items()))
             if len(chosen) == 1:
@@ -291,27 +304,34 @@ class Catalog:
             )
         return tasks
 
+    def _open(self, rows: Iterable[int]) -> StoredImages:
+        return open_files(self.root, [str(self.paths[row]) for row in rows])
+
     def _draw(
         self, definitions: Sequence[TaskDefinition], rows: np.ndarray, images: int | None, seed: int
     ) -> Iterator[tuple[TaskDefinition, np.ndarray, np.ndarray]]:
         """Every task with its rows, chosen among `rows`, and their labels."""
-        common = {}
+        common = {}  # the rows that all attributes of a table share
         for name, table in self.tables.items():
-            numbers = {number for one in definitions if one.table == name for number in one.members}
-            if images is not None and table.values.ndim == 2 and numbers:
+            members = {
+                member for definition in definitions if definition.table == name for member in definition.members
+            }
+            if images is not None and table.values.ndim == 2 and members:
                 shuffled = rows[make_rng(seed, f"{name}/attributes").permutation(len(rows))]
-                chosen = draw_for_attributes(table.values[shuffled], sorted(numbers), images=images)
+                chosen = draw_for_attributes(table.values[shuffled], sorted(members), images=images)
                 common[name] = np.sort(shuffled[chosen])
-        for one in definitions:
-            own, labels = self.tables[one.table].select(one, common.get(one.table, rows))
-            if images is not None and one.table not in common:
-                chosen = draw_by_class(labels, images, make_rng(seed, f"{one.table}/{one.kind}/{one.name}"))
-                own, labels = own[chosen], labels[chosen]
-            yield one, own, labels
+        for definition in definitions:
+            table = definition.table
+            selected, labels = self.tables[table].select(definition, common.get(table, rows))
+            if images is not None and table not in common:
+                rng = make_rng(seed, f"{table}/{definition.kind}/{definition.name}")
+                chosen = draw_by_class(labels, images, rng)
+                selected, labels = selected[chosen], labels[chosen]
+            yield definition, selected, labels
 
 
 def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> np.ndarray:
-    """Places of `images` labels, ascending: every class gets the same number as far as it has them.
+    """The indices of `images` labels, ascending: every class gets the same number as far as it has them.
 
     Example:
         >>> labels = np.array([0] * 50 + [1] * 50 + [2] * 3)
@@ -323,7 +343,7 @@ def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> 
         return np.arange(len(labels))
     order = rng.permutation(len(labels))
     classes = rng.permutation(int(labels.max()) + 1)
-    # The rank of every image within its class; the first of each class come before all second ones, and so on.
+    # The rank of every image within its class: the first image of each class comes before all second ones, and so on.
     rank = rank_within(labels[order])[np.argsort(order)]
     turn = np.argsort(classes)[labels]
     return np.sort(np.lexsort((turn, rank))[:images])
@@ -355,9 +375,9 @@ def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: i
             matches = values[:, number] == wanted
             lacking = min(left, least - int((matches & is_chosen).sum()))
             if lacking > 0:
-                found = np.flatnonzero(matches & ~is_chosen)[:lacking]
-                is_chosen[found] = True
-                left -= len(found)
+                added = np.flatnonzero(matches & ~is_chosen)[:lacking]
+                is_chosen[added] = True
+                left -= len(added)
     is_chosen[np.flatnonzero(~is_chosen)[: max(left, 0)]] = True
     return is_chosen
 
@@ -389,12 +409,12 @@ def define_by_taxon(
         usable = {taxon: present[places] for taxon, places in taxa.items() if taxon and len(places) > 1}
         above = [next((name for name in reversed(taxon[:-1]) if name), "") for taxon in usable]
         names = deduplicate_names([taxon[-1] for taxon in usable], above)
-        found = []
+        of_rank = []
         for name, group, numbers in zip(names, above, usable.values(), strict=True):
             classes = tuple(table.names[number] for number in numbers)
             counts = {split: int(count[numbers].sum()) for split, count in images.items()}
-            found.append(TaskDefinition(name, rank, classes, counts, tuple(numbers.tolist()), table_name, group))
-        definitions += sorted(found, key=lambda one: (-next(iter(one.counts.values())), one.name))
+            of_rank.append(TaskDefinition(name, rank, classes, counts, tuple(numbers.tolist()), table_name, group))
+        definitions += sorted(of_rank, key=lambda task: (-next(iter(task.counts.values())), task.name))
     return tuple(definitions)
 
 
@@ -407,8 +427,8 @@ def define_attributes(table: LabelTable, splits: Splits) -> tuple[TaskDefinition
         >>> values = np.array([[1, 0, 1], [0, -1, 0], [1, 1, 0]], np.int8)
         >>> table = LabelTable(values, ("red", "blue", "floral"), groups=("color", "color", ""))
         >>> splits = {"train": np.array([0, 1]), "val": np.array([2])}
-        >>> for one in define_attributes(table, splits):
-        ...     print(one.kind, one.classes, one.counts, one.positives)
+        >>> for task in define_attributes(table, splits):
+        ...     print(task.kind, task.classes, task.counts, task.positives)
         attribute ('not red', 'red') {'train': 2, 'val': 1} {'train': 1, 'val': 1}
         attribute ('not blue', 'blue') {'train': 1, 'val': 1} {'train': 0, 'val': 1}
         attribute ('not floral', 'floral') {'train': 2, 'val': 1} {'train': 1, 'val': 0}
@@ -427,7 +447,8 @@ def define_attributes(table: LabelTable, splits: Splits) -> tuple[TaskDefinition
     ]
     for group in dict.fromkeys(filter(None, table.groups)):
         members = tuple(number for number, name in enumerate(table.groups) if name == group)
-        values, classes = table.values[:, members], tuple(table.names[number] for number in members)
+        values = table.values[:, members]
+        classes = tuple(table.names[number] for number in members)
         is_known = (values >= 0).all(axis=1)
         counts, positives = count(np.stack([is_known, is_known & (values == 1).any(axis=1)], axis=1))
         about = {"group": group, "is_multilabel": True, "positives": positives}
@@ -435,9 +456,9 @@ def define_attributes(table: LabelTable, splits: Splits) -> tuple[TaskDefinition
     return tuple(definitions)
 
 
-def damaged(where: object, what: str) -> DataError:
+def damaged(location: object, problem: str) -> DataError:
     """The error for an annotation file that is not as published."""
-    return DataError(f"{where}: {what}, so labels would be wrong or missing. Use the published file, unchanged.")
+    return DataError(f"{location}: {problem}, so labels would be wrong or missing. Use the published file, unchanged.")
 
 
 def deduplicate_names(names: Sequence[str], marks: Iterable[object]) -> list[str]:

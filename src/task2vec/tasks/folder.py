@@ -9,11 +9,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
+from task2vec.tasks.columns import read_start, refuse_huggingface
 from task2vec.tasks.images import BadImage, StrPath, open_files
 from task2vec.tasks.task import Task, make_task
 from task2vec.text import pluralize, quote
@@ -26,8 +27,8 @@ IMAGE_SUFFIXES = frozenset(f".{ending}" for ending in f"{SUPPORTED} {UNSUPPORTED
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 # zip, gzip, bzip2, xz, zstd, 7z and rar; a tar has its mark at byte 257.
 ARCHIVE_STARTS = (b"PK\3\4", b"PK\5\6", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
-# What is left out, by its kind.
-ASIDE = {
+# What is ignored, by its kind.
+IGNORED = {
     "other": "not images and were ignored",
     "image": "images outside of every class folder and were ignored",
     "link": "links to folders and were not followed",
@@ -85,15 +86,15 @@ def read_folder(
             f"{folder} {'is not a folder' if root.exists() else 'does not exist'}, so there are no class folders to "
             "read. Name a folder with one folder of images per class, or a CSV or Parquet table (read_table)."
         )
-    default_name = root.name or str(root)
+    if name is None:
+        name = (root.name or str(root)) + (f" ({split})" if split is not None else "")
     if split is not None:
-        root, default_name = find_split(root, split), f"{default_name} ({split})"
-    name = default_name if name is None else name
+        root = find_split(root, split)
     classes, paths, labels, refused, notes = _list_root(root)
     source = str(folder) if split is None else os.path.join(folder, split)
-    about = {"classes": classes, "name": name, "source": source, "refused": refused, "notes": notes}
-    options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
-    return make_task(open_files(root, paths), np.array(labels, dtype=np.int64), **about, **options)
+    options: dict[str, Any] = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
+    targets = np.array(labels, dtype=np.int64)
+    return make_task(open_files(root, paths), targets, classes, name, source, notes, refused=refused, **options)
 
 
 def read_splits(
@@ -127,9 +128,9 @@ def read_splits(
         >>> import tempfile
         >>> from PIL import Image
         >>> with tempfile.TemporaryDirectory() as root:
-        ...     for shade, place in enumerate(("train/dawn", "train/dusk", "val/dawn", "val/dusk")):
-        ...         Path(root, place).mkdir(parents=True)
-        ...         Image.new("L", (8, 8), shade).save(Path(root, place, "1.png"))
+        ...     for shade, kind in enumerate(("train/dawn", "train/dusk", "val/dawn", "val/dusk")):
+        ...         Path(root, kind).mkdir(parents=True)
+        ...         Image.new("L", (8, 8), shade).save(Path(root, kind, "1.png"))
         ...     read_splits(root, name="skies")
         {'train': Task(skies (train), 2 images, 2 classes), 'val': Task(skies (val), 2 images, 2 classes)}
     """
@@ -145,25 +146,27 @@ def read_splits(
     options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
     tasks = {split: read_folder(folder, split=split, name=f"{name} ({split})", **options) for split in splits}
     shared = set.intersection(*(set(task.classes) for task in tasks.values()))
-    every = sorted({kind for task in tasks.values() for kind in task.classes})
+    all_classes = sorted({kind for task in tasks.values() for kind in task.classes})
     matched = {}
     for split, task in tasks.items():
         order = sorted(range(len(task.classes)), key=lambda number: (task.classes[number] not in shared, number))
-        classes, notes = tuple(task.classes[number] for number in order), task.notes
-        for other, theirs in tasks.items():
-            if other != split and (common := set(task.digests) & set(theirs.digests)):
+        classes = tuple(task.classes[number] for number in order)
+        notes = list(task.notes)
+        if missing := [kind for kind in all_classes if kind not in classes]:
+            notes.insert(0, f"classes of other splits that have no image here: {quote(missing)}")
+        for sibling in tasks:
+            common = set(task.digests) & set(tasks[sibling].digests) if sibling != split else ()
+            if common:
                 first = task.images.name(min(map(task.digests.index, common)))
-                notes = (*notes, f"images that are also in {other!r}: {len(common)}, such as {first!r}")
-        if missing := [kind for kind in every if kind not in classes]:
-            notes = (f"classes of other splits that have no image here: {quote(missing)}", *notes)
-        matched[split] = replace(task, targets=task.renumber(order), classes=classes, notes=notes)
+                notes.append(f"images that are also in {sibling!r}: {len(common)}, such as {first!r}")
+        matched[split] = replace(task, targets=task.renumber(order), classes=classes, notes=tuple(notes))
     return matched
 
 
 def list_splits(root: Path) -> list[str]:
     """The names of the splits of a folder, in their usual order; none if it has none."""
-    found = [name for name in list_folders(root) if _is_split(root / name)] if root.is_dir() else []
-    return sorted(found, key=lambda name: (SPLIT_NAMES.index(name.lower()), name))
+    names = [name for name in list_folders(root) if _is_split(root / name)] if root.is_dir() else []
+    return sorted(names, key=lambda name: (SPLIT_NAMES.index(name.lower()), name))
 
 
 def find_split(root: Path, split: str) -> Path:
@@ -181,26 +184,14 @@ def list_folders(root: Path) -> list[str]:
     return [entry.name for entry in _sorted_entries(root) if _is_folder(entry) and not entry.is_symlink()]
 
 
-def refuse_archive(place: Path) -> None:
+def refuse_archive(file: Path) -> None:
     """Raise `DataError` if a regular file is an archive, recognised by its first bytes."""
-    start = read_start(place, 262) if place.is_file() else b""
+    start = read_start(file, 262) if file.is_file() else b""
     if start.startswith(ARCHIVE_STARTS) or start[257:] == b"ustar":
         raise DataError(
-            f"{place} is an archive. Archives are not unpacked: they could write anywhere and grow to any size. "
+            f"{file} is an archive. Archives are not unpacked: they could write anywhere and grow to any size. "
             "Unpack it into an empty folder yourself, and name the folder that holds the class folders."
         )
-
-
-class HuggingFaceFilesError(DataError):
-    """The files of a Hugging Face dataset where a folder of class folders or a table of paths is expected."""
-
-
-def refuse_huggingface(place: Path, sign: str) -> DataError:
-    """The error for the files of a Hugging Face dataset."""
-    return HuggingFaceFilesError(
-        f"{place} is a Hugging Face dataset ({sign}): its images are inside its data files. Read it with "
-        f"task2vec.from_huggingface({str(place)!r}), or name it to a command: task2vec embed PATH"
-    )
 
 
 def find_huggingface(root: Path) -> Path | None:
@@ -211,8 +202,12 @@ def find_huggingface(root: Path) -> Path | None:
 
 def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadImage], list[str]]:
     """Classes, paths, labels, refused images and notes of a root, in the order of the names."""
-    classes, paths, labels, refused, nested = [], [], [], [], []
-    aside: dict[str, list[str]] = {kind: [] for kind in ASIDE}
+    classes: list[str] = []
+    paths: list[str] = []
+    labels: list[int] = []
+    refused: list[BadImage] = []
+    nested: list[str] = []  # folders inside class folders
+    ignored: dict[str, list[str]] = {kind: [] for kind in IGNORED}
     for entry in _sorted_entries(root):
         kind = _find_kind(entry, root)
         if kind == "link out":
@@ -221,24 +216,25 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
                 "Such links are not followed, so that no private file is read. Copy or move the class folder there."
             )
         if kind != "folder":
-            aside[kind].append(entry.name)
+            ignored[kind].append(entry.name)
             continue
-        todo = [entry.name]
-        for folder in todo:  # grows by the folders inside
+        folders = [entry.name]
+        for folder in folders:  # grows by the folders inside
             for inner in _sorted_entries(root / folder):
-                path, kind = f"{folder}/{inner.name}", _find_kind(inner, root)
+                path = f"{folder}/{inner.name}"
+                kind = _find_kind(inner, root)
                 if kind == "image":
                     paths.append(path)
                     labels.append(len(classes))
                 elif kind == "link out":
                     refused.append(BadImage(path, "a link to a folder outside of the root"))
                 elif kind == "folder" and _holds_images(inner):
-                    todo.append(path)
+                    folders.append(path)
                 else:
-                    aside["link" if kind == "link" else "other"].append(path)
-        nested += todo[1:]
-        if len(todo) > 1 and _is_split(root / entry.name):
-            _refuse_nested(root, todo[1])
+                    ignored["link" if kind == "link" else "other"].append(path)
+        nested += folders[1:]
+        if len(folders) > 1 and _is_split(root / entry.name):
+            _refuse_nested(root, folders[1])
         classes.append(entry.name)
     inside = [path.split("/")[1] for path in nested if path.count("/") == 1]
     if nested and len(set(inside)) == len(inside) and not any(path.count("/") == 1 for path in paths):
@@ -246,18 +242,22 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
     if not paths and not refused:
         sign = find_huggingface(root)
         if sign is not None:
-            raise refuse_huggingface(root, f"it has {sign.relative_to(root)}")
+            refuse_huggingface(root, f"it has {sign.relative_to(root)}")
     if not classes:
-        found = f"{len(aside['image'])} images lie in it directly" if aside["image"] else "it has no folder"
+        content = f"{len(ignored['image'])} images lie in it directly" if ignored["image"] else "it has no folder"
         raise DataError(
-            f"{root} has no class folders ({found}), so no image has a label. Put each class into a folder of its own."
+            f"{root} has no class folders ({content}), so no image has a label. Put each class into a folder of its "
+            "own."
         )
-    listed = [(ASIDE[kind], names) for kind, names in aside.items() if names]
-    notes = [f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in listed]
+    notes = [
+        f"entries that are {IGNORED[kind]}: {len(names)}, such as {names[0]!r}"
+        for kind, names in ignored.items()
+        if names
+    ]
     if nested:
-        many = pluralize(len(nested), "folder")
+        count = pluralize(len(nested), "folder")
         notes.append(
-            f"{many} inside class folders, such as {nested[0]!r}: the label is the first folder below the root"
+            f"{count} inside class folders, such as {nested[0]!r}: the label is the first folder below the root"
         )
     if {name.lower() for name in classes} <= set(SPLIT_NAMES):
         notes.append(f"the classes are named like splits: {quote(classes)}; are the class folders inside them?")
@@ -281,15 +281,16 @@ def _find_kind(entry: os.DirEntry, root: Path) -> str:
 def _refuse_nested(root: Path, path: str) -> NoReturn:
     """Raise the `DataError` for a folder of images inside a class folder, at `path` below the root."""
     kind, _, inner = path.partition("/")
-    place = root / kind
-    if _is_split(place):
+    folder = root / kind
+    if _is_split(folder):
         raise DataError(
             f"{root} has {kind!r} with class folders inside, such as {inner!r}: that is a split, not a class. "
             f"Choose it (split={kind!r}, --split {kind}), or read all of them in Python: read_splits({str(root)!r})."
         )
     raise DataError(
-        f"{place} contains the folder {inner!r}, and no class folder has images directly, so it is unclear which label "
-        f"is meant. Pass {place} itself if its folders are the classes, or move the images up into the class folder."
+        f"{folder} contains the folder {inner!r}, and no class folder has images directly, so it is unclear which "
+        f"label is meant. Pass {folder} itself if its folders are the classes, or move the images up into the class "
+        "folder."
     )
 
 
@@ -326,12 +327,3 @@ def _holds_images(folder: os.DirEntry) -> bool:
 def _has_image_suffix(name: str) -> bool:
     """Whether a file is named like an image; hidden files (._photo.jpg of some systems) never are."""
     return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES and not name.startswith(".")
-
-
-def read_start(file: Path, size: int) -> bytes:
-    """The first bytes of a file; none of one that may not be read."""
-    try:
-        with file.open("rb") as content:
-            return content.read(size)
-    except OSError:
-        return b""

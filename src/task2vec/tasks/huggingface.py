@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.errors import DataError, DatasetNotFoundError, MissingExtraError, Task2VecError, UsageError
+from task2vec.tasks.columns import encode_labels
 from task2vec.tasks.images import MAX_FILE_BYTES, StoredImages, read_inside
-from task2vec.tasks.table import encode_labels
 from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.text import quote
 
@@ -31,7 +31,7 @@ SAFE_READERS = ("arrow", "csv", "imagefolder", "json", "parquet")
 _PLAIN = ("int", "uint", "string", "large_string", "float", "double", "decimal")
 _SHARD = re.compile(r"^(.*-)(\d{5})(-of-)(\d{5})(.*)$")
 # Rows whose bytes are in memory at a time.
-_ROWS = 64
+_BATCH_ROWS = 64
 _LOCK = Lock()
 
 
@@ -101,14 +101,14 @@ def from_huggingface(
         cells = table.with_format(None).select_columns([image_column])
         cells = cells.cast_column(image_column, hf.Image(decode=False))
     images = StoredImages(partial(_read_row, cells, image_column, home), range(len(cells)), _name_rows(cells), ())
-    about = {"classes": classes, "name": name or default_name, "source": source, "notes": notes}
-    return make_task(images, labels, **about, allow_bad=allow_bad, num_workers=num_workers, progress=progress)
+    options: dict[str, Any] = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
+    return make_task(images, labels, classes, name or default_name, source, notes, **options)
 
 
 def _name_rows(cells: Any) -> list[str]:
     """The row of every image, and the path that the dataset gives for it."""
     names = []
-    for batch in cells.with_format("arrow").iter(_ROWS):
+    for batch in cells.with_format("arrow").iter(_BATCH_ROWS):
         for path in batch.column(0).combine_chunks().field("path").to_pylist():
             names.append(f"row {len(names)} ({path})" if path else f"row {len(names)}")
     return names
@@ -121,7 +121,8 @@ def _read_row(cells: Any, column: str, home: Path | None, row: int) -> bytes:
     """
     with _LOCK:
         cell = cells[row][column] or {}
-    data, path = cell.get("bytes"), cell.get("path")
+    data = cell.get("bytes")
+    path = cell.get("path")
     if data is not None:
         if len(data) > MAX_FILE_BYTES:
             raise DataError(f"it has {len(data)} bytes, more than any image of 50 megapixels needs")
@@ -131,12 +132,12 @@ def _read_row(cells: Any, column: str, home: Path | None, row: int) -> bytes:
     if "://" in path or "::" in path:
         raise DataError(f"it is remote, at {path}, and nothing is downloaded while reading")
     # A dataset that the caller opened may name any file of this machine, also relative to the working directory.
-    place = Path(home or "", path).resolve()
-    if home is not None and not place.is_relative_to(home):
+    file = Path(home or "", path).resolve()
+    if home is not None and not file.is_relative_to(home):
         raise DataError(
             f"it is outside of the dataset's folder, at {path}; to allow that, open the dataset and pass the object"
         )
-    return read_inside(home or Path(place.anchor), str(place))
+    return read_inside(home or Path(file.anchor), str(file))
 
 
 # --- where a dataset comes from --------------------------------------------------------------------------------------
@@ -150,22 +151,24 @@ def _open(
     if isinstance(dataset, (hf.Dataset, hf.DatasetDict)):
         if config is not None:
             raise UsageError(f"config={config!r} is for paths and names; this dataset is open already. Leave it out.")
-        found, name = dataset, type(dataset).__name__
+        opened, name = dataset, type(dataset).__name__
     elif isinstance(dataset, (str, os.PathLike)):
-        place, name = Path(dataset).expanduser(), os.fspath(dataset)
+        path = Path(dataset).expanduser()
+        name = os.fspath(dataset)
         with ExitStack() as restore, _opening(name):
             if not progress and not hf.are_progress_bars_disabled():
                 hf.disable_progress_bars()
                 restore.callback(hf.enable_progress_bars)
-            if place.exists():
-                found, home = _open_local(hf, place, config), _find_home(place)
-                name = place.resolve().name if place.is_dir() else place.stem
+            if path.exists():
+                opened = _open_local(hf, path, config)
+                home = _find_home(path)
+                name = path.resolve().name if path.is_dir() else path.stem
             elif name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:  # no name on the hub
                 raise DataError(f"{dataset} does not exist, so there is no dataset to read. Check the path.")
             elif cached := _find_cached(name, config):
-                found = cached.as_dataset()
+                opened = cached.as_dataset()
             elif download:
-                found = hf.load_dataset(name, config)
+                opened = hf.load_dataset(name, config)
             else:
                 raise DatasetNotFoundError(
                     f"the dataset '{name}'{f' ({config})' if config else ''} is not on this machine: there is no such "
@@ -177,78 +180,79 @@ def _open(
             f"a {type(dataset).__name__} is neither a Dataset nor a DatasetDict, and a task is read more than once, in "
             "any order. Pass load_dataset(..., streaming=False), a path or a name; from_dataset takes other datasets."
         )
-    parts = found if isinstance(found, hf.DatasetDict) else {found.split and str(found.split): found}
-    if split is None and len(parts) == 1:
-        split = next(iter(parts))
-    elif split not in parts:
-        what = "several splits, and each is a separate task" if split is None else f"no split {split!r}"
-        known = [part for part in parts if part is not None]
+    splits = opened if isinstance(opened, hf.DatasetDict) else {opened.split and str(opened.split): opened}
+    if split is None and len(splits) == 1:
+        split = next(iter(splits))
+    elif split not in splits:
+        problem = "several splits, and each is a separate task" if split is None else f"no split {split!r}"
+        known = [name for name in splits if name is not None]
         fix = f"Pass split= one of {quote(known, 20)}; join_tasks joins splits" if known else "Leave split out"
-        raise UsageError(f"'{name}' has {what}. {fix}.")
-    chosen = parts[split]
-    if found is dataset:
-        name = chosen.info.dataset_name or name
-    return chosen, f"{name} ({split})" if len(parts) > 1 else name, home
+        raise UsageError(f"'{name}' has {problem}. {fix}.")
+    table = splits[split]
+    if opened is dataset:
+        name = table.info.dataset_name or name
+    return table, f"{name} ({split})" if len(splits) > 1 else name, home
 
 
-def _open_local(hf: Any, place: Path, config: str | None) -> Any:
+def _open_local(hf: Any, path: Path, config: str | None) -> Any:
     """The dataset of a Parquet file, of a folder written by `save_to_disk`, or of a folder of data files."""
-    if place.is_file():
-        if place.suffix.lower() != ".parquet":
-            raise UsageError(f"{place} is neither a folder nor a .parquet file. Pass one; read_table reads .csv files.")
-        return hf.Dataset.from_parquet(str(place))
-    if (place / "dataset_dict.json").is_file() or (place / "state.json").is_file():
-        found = hf.load_from_disk(str(place))
-        parts = found.values() if isinstance(found, hf.DatasetDict) else [found]
-        _check_files(place, [file["filename"] for part in parts for file in part.cache_files])
-        return found
-    _refuse_remote(place)
-    builder = hf.load_dataset_builder(os.path.join(".", place), config)
+    if path.is_file():
+        if path.suffix.lower() != ".parquet":
+            raise UsageError(f"{path} is neither a folder nor a .parquet file. Pass one; read_table reads .csv files.")
+        return hf.Dataset.from_parquet(str(path))
+    if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
+        opened = hf.load_from_disk(str(path))
+        tables = opened.values() if isinstance(opened, hf.DatasetDict) else [opened]
+        _check_files(path, [file["filename"] for table in tables for file in table.cache_files])
+        return opened
+    _refuse_remote(path)
+    builder = hf.load_dataset_builder(os.path.join(".", path), config)
     reader = type(builder).__module__.split(".")[-1]
     if reader not in SAFE_READERS:
         raise DataError(
-            f"{place} would be read as {reader!r}, which holds no images or could run code. Use {quote(SAFE_READERS)}."
+            f"{path} would be read as {reader!r}, which holds no images or could run code. Use {quote(SAFE_READERS)}."
         )
-    _check_files(place, [str(file) for files in (builder.config.data_files or {}).values() for file in files])
+    _check_files(path, [str(file) for files in (builder.config.data_files or {}).values() for file in files])
     builder.download_and_prepare()
     return builder.as_dataset()
 
 
-def _refuse_remote(place: Path) -> None:
+def _refuse_remote(folder: Path) -> None:
     """Raise `DataError` if the card of a local folder refers to remote files, which would be downloaded."""
     from huggingface_hub import DatasetCard
 
-    card, settings = place / "README.md", place / ".huggingface.yaml"
+    card = folder / "README.md"
+    settings = folder / ".huggingface.yaml"
     text = settings.read_text(encoding="utf-8", errors="replace") if settings.is_file() else ""
     if card.is_file():
         text += str(DatasetCard.load(card).data.to_dict().get("configs", ""))
     if "://" in text:
         raise DataError(
-            f"{place} names remote data files (in README.md or .huggingface.yaml), and nothing is downloaded without "
+            f"{folder} names remote data files (in README.md or .huggingface.yaml), and nothing is downloaded without "
             "being asked. Download them into the folder, or pass the dataset's name with download=True."
         )
 
 
-def _check_files(place: Path, files: list[str]) -> None:
+def _check_files(folder: Path, files: list[str]) -> None:
     """Raise `DataError` for data files outside of the folder, and for missing shards."""
-    home = _find_home(place)
+    home = _find_home(folder)
     outside = [file for file in files if not Path(file).resolve().is_relative_to(home)]
     if outside:
         raise DataError(
-            f"{place} names data files outside of it ({quote(outside)}), which could be private. Copy them into it."
+            f"{folder} names data files outside of it ({quote(outside)}), which could be private. Copy them into it."
         )
     for shard in filter(None, map(_SHARD.match, files)):
         start, _, between, total, end = shard.groups()
         # Names may end in a hash of each shard; then only the number of shards can be compared.
-        parts = {other for other in files if other.startswith(start) and f"{between}{total}" in other}
-        if len(parts) < int(total):
-            shown = f"{len(parts)} of {int(total)} shards '{Path(start).name}*{between}{total}{end}'"
-            raise DataError(f"{place} has {shown}, so images are missing. Complete the download.")
+        shards = {file for file in files if file.startswith(start) and f"{between}{total}" in file}
+        if len(shards) < int(total):
+            present = f"{len(shards)} of {int(total)} shards '{Path(start).name}*{between}{total}{end}'"
+            raise DataError(f"{folder} has {present}, so images are missing. Complete the download.")
 
 
-def _find_home(place: Path) -> Path:
-    """The folder that a local dataset must not leave; in the hub's cache files are links into a folder beside."""
-    resolved = place.resolve() if place.is_dir() else place.resolve().parent
+def _find_home(path: Path) -> Path:
+    """The folder that a local dataset must not leave; in the hub's cache, files are links to a folder beside it."""
+    resolved = path.resolve() if path.is_dir() else path.resolve().parent
     for folder in (resolved, *resolved.parents):
         if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("datasets--"):
             return folder.parent.parent
@@ -271,7 +275,7 @@ def _find_cached(name: str, config: str | None) -> Any:
 
 
 @contextmanager
-def _opening(what: str) -> Iterator[None]:
+def _opening(source: str) -> Iterator[None]:
     """Whatever the `datasets` package raises inside becomes a `DataError` that names the dataset."""
     try:
         yield
@@ -280,8 +284,8 @@ def _opening(what: str) -> Iterator[None]:
     except Exception as error:  # errors of datasets, pyarrow, fsspec, the hub, and built-in ones
         reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
         raise DataError(
-            f"'{what}' cannot be opened as a Hugging Face dataset ({type(error).__name__}: {reason}). Check the name, "
-            "the config and the files; read_folder and read_table read plain folders and tables."
+            f"'{source}' cannot be opened as a Hugging Face dataset ({type(error).__name__}: {reason}). Check the "
+            "name, the config and the files; read_folder and read_table read plain folders and tables."
         ) from error
 
 
@@ -292,37 +296,40 @@ def _find_columns(
     hf: Any, features: Any, image_column: str | None, label_columns: str | Sequence[str] | None
 ) -> tuple[str, list[str]]:
     """The image column and the label columns: those named, else the only ones of a suitable type."""
-    shown = ", ".join(f"{column!r} ({str(kind)[:40]})" for column, kind in features.items())
     labels = [label_columns] if isinstance(label_columns, str) else None if label_columns is None else [*label_columns]
     named = [*([] if image_column is None else [image_column]), *(labels or [])]
     images = [column for column, kind in features.items() if isinstance(kind, hf.Image)]
     candidates = [[column] for column, kind in features.items() if _name_classes(hf, kind)]
     if flags := [column for column, kind in features.items() if kind == hf.Value("bool")]:
         candidates.append(flags)
-    wrong = ""
+    problem = ""
     if missing := [column for column in named if column not in features]:
-        wrong = f"there is no column {quote(missing)}"
+        problem = f"there is no column {quote(missing)}"
     elif len(set(named)) < len(named) or labels == []:
-        wrong = "a column is named twice, or no label column"
+        problem = "a column is named twice, or no label column"
     elif image_column is None and len(images) != 1:
-        wrong = f"several columns hold images ({quote(images)})" if images else "no column is of the type Image"
+        problem = f"several columns hold images ({quote(images)})" if images else "no column is of the type Image"
     elif labels is None and len(candidates) > 1:
-        wrong = f"several columns may be the labels ({'; or '.join(map(quote, candidates))})"
+        problem = f"several columns may be the labels ({'; or '.join(map(quote, candidates))})"
     elif labels is None and not candidates:
-        wrong = "no column is of the type ClassLabel"
-    if wrong:
-        raise UsageError(f"{wrong}; the columns are {shown}. Pass image_column= and label_columns=, each column once.")
+        problem = "no column is of the type ClassLabel"
+    if problem:
+        available = ", ".join(f"{column!r} ({str(kind)[:40]})" for column, kind in features.items())
+        raise UsageError(
+            f"{problem}; the columns are {available}. Pass image_column= and label_columns=, each column once."
+        )
     return image_column or images[0], labels or candidates[0]
 
 
 def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, Sequence[str], tuple[str, ...]]:
     """Labels and classes of the label columns of all rows, and a note of known classes that no row has."""
 
-    def where(column: str, row: int) -> str:
+    def locate(column: str, row: int) -> str:
         return f"column {column!r}, row {row}"
 
     cells = {column: table.select_columns([column])[:][column] for column in columns}
-    column, kind = columns[0], table.features[columns[0]]
+    column = columns[0]
+    kind = table.features[column]
     known = (f"not {column}", column) if kind == hf.Value("bool") else _name_classes(hf, kind)
     is_list = not isinstance(kind, (hf.Value, hf.ClassLabel))
     is_plain = isinstance(kind, hf.Value) and kind.dtype.startswith(_PLAIN)
@@ -332,12 +339,12 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
             "integers or text, or several of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
         )
     if len(columns) > 1 or not known:
-        return (*encode_labels(cells, where), ())
+        return (*encode_labels(cells, locate), ())
     numbers = set(range(len(known)))
     for row, cell in enumerate(cells[column]):
         if cell is None or not set(cell if is_list else [cell]) <= numbers:
             raise DataError(
-                f"{where(column, row)}: {cell!r} is not a class. Filter out such rows; test splits often lack labels."
+                f"{locate(column, row)}: {cell!r} is not a class. Filter out such rows; test splits often lack labels."
             )
     if not is_list:
         return drop_empty(np.array(cells[column], dtype=np.int64), known)

@@ -16,7 +16,6 @@ from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from threading import RLock
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,16 +35,19 @@ MAX_FILE_BYTES = 8 * MAX_PIXELS
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", *(["AVIF"] if find_spec("PIL._avif") else []))
 # EXIF tag 0x0112: how the stored rows and columns must be rotated for the image to stand upright.
 ORIENTATION_TAG = 0x0112
-_TURN = Image.Transpose
-_TURNS = (_TURN.FLIP_LEFT_RIGHT, _TURN.ROTATE_180, _TURN.FLIP_TOP_BOTTOM, _TURN.TRANSPOSE)
-UPRIGHT = dict(enumerate((*_TURNS, _TURN.ROTATE_270, _TURN.TRANSVERSE, _TURN.ROTATE_90), start=2))
-# Images that wait for a thread at a time, so that a million do not queue in memory, and those that one takes at once:
-# handing over single ones takes as long as reading small files.
-_CHUNK, _RUN = 1024, 16
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# Images that wait for a thread at a time, so that a million do not queue in memory.
+QUEUED_IMAGES = 1024
 # Pixels that are hashed at a time.
-_STRIP = 1 << 15
-# Images that stay decoded after they were inspected, in bytes.
-_RECENT = 256 << 20
+STRIP_PIXELS = 1 << 15
 # A pipe is opened without waiting for a writer, and a link is not opened at all.
 _OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW"))
 
@@ -117,39 +119,6 @@ def choose_images(images: Images, indices: Sequence[int]) -> ChosenImages:
     return ChosenImages((images,), [(0, index) for index in indices])
 
 
-class _RecentImages:
-    """The images that were inspected last, decoded: the next thing that is done with them is to use them, once."""
-
-    def __init__(self):
-        self.images: dict[tuple[Any, str], Image.Image] = {}
-        self.room, self.lock = _RECENT, RLock()
-
-    def put(self, stamp: Any, checksum: str, image: Image.Image) -> None:
-        """Keeps an image by the stamp and the checksum of its bytes, unless it has no stamp; forgets the oldest."""
-        if stamp is None:
-            return
-        with self.lock:
-            self.take(stamp, checksum)
-            self.images[stamp, checksum] = image
-            self.room -= 4 * image.width * image.height  # a pixel of Pillow's takes four
-            while self.room < 0:
-                self.take(*next(iter(self.images)))
-
-    def take(self, stamp: Any, checksum: str) -> Image.Image | None:
-        """An image that was kept and whose bytes are still the same; it is not kept any longer."""
-        with self.lock:
-            image = self.images.pop((stamp, checksum), None)
-            self.room += 4 * image.width * image.height if image else 0
-            return image
-
-
-_recent = _RecentImages()
-
-
-def _no_stamp(key: Any) -> None:
-    """The stamp of what cannot tell whether it has changed."""
-
-
 @dataclass(frozen=True)
 class StoredImages:
     """Images of which `read` returns the stored bytes, which must still be those that `checksums` were computed from.
@@ -160,7 +129,6 @@ class StoredImages:
         names: The names of the images in messages.
         checksums: SHA-256 of the bytes: less to hash than the pixels, whose digests the task has.
         root: The folder that the names begin in, for messages.
-        stamp: What changes when the stored bytes do, by the key; reading them again takes longer.
     """
 
     read: Callable[[Any], bytes]
@@ -169,7 +137,6 @@ class StoredImages:
     checksums: Sequence[str]
     root: str = ""
     is_threadsafe: bool = True
-    stamp: Callable[[Any], Any] = _no_stamp
 
     def __len__(self) -> int:
         """The number of images."""
@@ -177,9 +144,6 @@ class StoredImages:
 
     def load(self, index: int) -> Image.Image:
         """The image at `index`, decoded; `DataChangedError` if its bytes changed."""
-        image = _recent.take(self.stamp(self.keys[index]), self.checksums[index])
-        if image is not None:
-            return image
         try:
             data = self.read(self.keys[index])
             if hashlib.sha256(data).hexdigest() == self.checksums[index]:
@@ -230,10 +194,14 @@ def _open(data: bytes) -> Image.Image:
         image = JpegImageFile(BytesIO(data))  # `Image.open` warns above 89 megapixels
     except SyntaxError as error:
         raise UnidentifiedImageError from error
-    (width, height), end = image.size, 6 + 2 * image.layers
+    width, height = image.size
     # All components in one scan: otherwise libjpeg holds all coefficients, however small the result.
-    scan, place = bytes([0xFF, 0xDA, 0, end, image.layers]), image.fp.tell() if image.fp else 0
-    is_sequential = data[place - end - 2 : place].startswith(scan) and "progressive" not in image.info
+    scan_size = 6 + 2 * image.layers
+    scan_header = bytes([0xFF, 0xDA, 0, scan_size, image.layers])
+    position = image.fp.tell() if image.fp else 0
+    is_sequential = (
+        data[position - scan_size - 2 : position].startswith(scan_header) and "progressive" not in image.info
+    )
     if MAX_PIXELS < width * height <= MAX_JPEG_PIXELS and is_sequential:
         factor = next(n for n in (2, 4, 8) if width * height <= n * n * MAX_PIXELS)
         image.draft(None, (width // factor, height // factor))
@@ -266,7 +234,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def digest_pixels(image: Image.Image) -> str:
     """SHA-256 of mode, size and pixels: the identity of an image, whatever file or dataset it comes from."""
     digest = hashlib.sha256(f"{image.mode} {image.width} {image.height}\n".encode())
-    rows = 1 + _STRIP // max(1, image.width)
+    rows = 1 + STRIP_PIXELS // max(1, image.width)
     for top in range(0, image.height, rows):  # `tobytes` copies, twice for a moment
         bottom = min(top + rows, image.height)
         strip = image if bottom - top == image.height else image.crop((0, top, image.width, bottom))
@@ -304,12 +272,22 @@ def _to_eight_bit_grey(image: Image.Image) -> Image.Image:
 def read_inside(root: Path, path: str) -> bytes:
     """The bytes of the regular file `path` below the resolved folder `root`; `DataError` with the reason otherwise."""
     try:
-        place, status = _resolve(root, path)
-        if not stat.S_ISREG(status.st_mode):
+        location = os.path.realpath(os.path.join(root, path), strict=True)
+        if not location.startswith(os.path.join(root, "")):
+            raise DataError(f"it leads out of the root folder, to {location}")
+        seen = os.stat(location)
+        if not stat.S_ISREG(seen.st_mode):
             raise DataError("it is not a regular file")
-        if status.st_size > MAX_FILE_BYTES:
-            raise DataError(f"the file has {status.st_size} bytes, more than any image of 50 megapixels needs")
-        return _read_as_seen(place, status)
+        if seen.st_size > MAX_FILE_BYTES:
+            raise DataError(f"the file has {seen.st_size} bytes, more than any image of 50 megapixels needs")
+        with open(os.open(location, _OPEN_FLAGS), "rb") as file:
+            now = os.fstat(file.fileno())
+            if (now.st_dev, now.st_ino, now.st_mode) != (seen.st_dev, seen.st_ino, seen.st_mode):
+                raise DataError("another file replaced it while it was read")  # perhaps a pipe or a link
+            data = file.read(seen.st_size + 1)
+        if len(data) != seen.st_size:
+            raise DataError("its length changed while it was read")
+        return data
     except DataError:
         raise
     except FileNotFoundError:
@@ -318,47 +296,9 @@ def read_inside(root: Path, path: str) -> bytes:
         raise DataError(f"the file cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
-def _resolve(root: Path, path: str) -> tuple[str, os.stat_result]:
-    """Where a file below the root is, and its status; the whole way is resolved only if there is a link below the root.
-
-    Looking up every folder above the root for each image takes as long as reading a small one.
-    """
-    parts = path.replace(os.sep, "/").split("/")
-    if not {"", ".", ".."}.intersection(parts):
-        places = [os.path.join(root, *parts[:end]) for end in range(1, len(parts) + 1)]
-        found = [os.lstat(place) for place in places]
-        if not any(stat.S_ISLNK(status.st_mode) for status in found):
-            return places[-1], found[-1]
-    place = os.path.realpath(os.path.join(root, path), strict=True)
-    if not place.startswith(os.path.join(root, "")):
-        raise DataError(f"it leads out of the root folder, to {place}")
-    return place, os.stat(place)
-
-
-def _read_as_seen(place: str, seen: os.stat_result) -> bytes:
-    """The bytes of the very file whose status was checked: a pipe or a link may have replaced it since."""
-    with open(os.open(place, _OPEN_FLAGS), "rb") as file:
-        now = os.fstat(file.fileno())
-        if (now.st_dev, now.st_ino, now.st_mode) != (seen.st_dev, seen.st_ino, seen.st_mode):
-            raise DataError("another file replaced it while it was read")
-        data = file.read(seen.st_size + 1)
-    if len(data) != seen.st_size:
-        raise DataError("its length changed while it was read")
-    return data
-
-
 def open_files(root: Path, paths: Sequence[str]) -> StoredImages:
     """The images at `paths` below `root`, whose checksums are not known yet."""
-    return StoredImages(partial(read_inside, root), paths, paths, (), str(root), stamp=partial(_stamp, root))
-
-
-def _stamp(root: Path, path: str) -> tuple[int, ...] | None:
-    """What changes of a file whenever it is written, or replaced by another."""
-    try:
-        status = os.stat(os.path.join(root, path))
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return StoredImages(partial(read_inside, root), paths, paths, (), str(root))
 
 
 def inspect_images(
@@ -366,27 +306,23 @@ def inspect_images(
 ) -> list[tuple[str, str] | BadImage]:
     """For every image, in order, the SHA-256 of its pixels and of its bytes, or the reason why it does not decode."""
 
-    def inspect(place: int) -> tuple[str, str] | BadImage:
+    def inspect(index: int) -> tuple[str, str] | BadImage:
         try:
-            stamp, data = images.stamp(images.keys[place]), images.read(images.keys[place])
-            image, checksum = decode(data), hashlib.sha256(data).hexdigest()
-            digest = digest_pixels(image)
-            _recent.put(stamp, checksum, image)
-            return digest, checksum
+            data = images.read(images.keys[index])
+            return digest_pixels(decode(data)), hashlib.sha256(data).hexdigest()
         except DataError as error:
-            return BadImage(images.name(place), str(error))
+            return BadImage(images.name(index), str(error))
 
     num_workers = min(8, os.cpu_count() or 1) if num_workers is None else num_workers
     if num_workers < 1:
         raise UsageError(f"num_workers={num_workers} (--num-workers) reads nothing. Give 1 or more, or leave it out.")
-    # Pillow warns of odd metadata and large headers; what matters is in the outcome. Filtered here and not in `decode`:
-    # the filters belong to the whole process, and threads would restore each other's.
+    # Pillow warns of odd metadata and large headers; anything that matters is in the outcome. The filters belong to the
+    # whole process: set in `decode`, threads would restore each other's.
     with warnings.catch_warnings(), ThreadPoolExecutor(num_workers, "task2vec-read") as pool:
         warnings.simplefilter("ignore")
-        runs = [range(start, min(start + _RUN, len(images))) for start in range(0, len(images), _RUN)]
-        chunks = (runs[start : start + _CHUNK // _RUN] for start in range(0, len(runs), _CHUNK // _RUN))
-        done = (run for chunk in chunks for run in pool.map(lambda run: [*map(inspect, run)], chunk))
-        outcomes = (outcome for run in done for outcome in run)
+        starts = range(0, len(images), QUEUED_IMAGES)
+        chunks = (range(start, min(start + QUEUED_IMAGES, len(images))) for start in starts)
+        outcomes = (outcome for chunk in chunks for outcome in pool.map(inspect, chunk))
         return list(track(outcomes, len(images), what=f"reading {name}", progress=progress))
 
 
@@ -405,12 +341,12 @@ _WINDOW = 5  # the surroundings, in cells
 _SATURATION = 4.0  # grey levels at which detail begins to count less
 _LUMA = (0.299, 0.587, 0.114)
 # So much noise, squared, hides the detail and the grey levels of an image without contrast.
-_DETAIL_NOISE, _GREY_NOISE = 0.01, 0.25
-_LEAST_GREY = 0.97
-_FEW = 16  # the mean of so many images counts half
-_COMPARED = 512  # images at a time
-# Mean colours, as parts of the brightness, of copies differ by less.
-_COLOUR = 0.15
+_DETAIL_NOISE = 0.01
+_GREY_NOISE = 0.25
+_MIN_GREY_CORRELATION = 0.97
+_PRIOR_IMAGES = 16  # the mean of so many images counts half
+_COMPARED_IMAGES = 512  # at a time
+_MAX_COLOUR_DIFFERENCE = 0.15  # of mean colours, as shares of the brightness
 
 
 def make_signature(image: Image.Image) -> np.ndarray:
@@ -444,17 +380,19 @@ def find_near_copies(
         _, first, same = np.unique(digests, return_index=True, return_inverse=True)
         group = first[same]
     # As they are, and mirrored.
-    detail, grey = (np.stack([part, part[:, :, ::-1]]).reshape(2, count, SIGNATURE_SIDE**2) for part in (detail, grey))
-    for start in range(0, count, _COMPARED):
-        own, others = slice(start, start + _COMPARED), slice(start, None)
-        is_copy = np.zeros((len(detail[0, own]), count - start), dtype=bool)
+    detail = np.stack([detail, detail[:, :, ::-1]]).reshape(2, count, SIGNATURE_SIDE**2)
+    grey = np.stack([grey, grey[:, :, ::-1]]).reshape(2, count, SIGNATURE_SIDE**2)
+    for start in range(0, count, _COMPARED_IMAGES):
+        stop = min(start + _COMPARED_IMAGES, count)
+        is_copy = np.zeros((stop - start, count - start), dtype=bool)
         for turn in (0, 1):
-            is_alike = detail[turn, own] @ detail[0, others].T >= threshold
+            is_alike = detail[turn, start:stop] @ detail[0, start:].T >= threshold
             np.fill_diagonal(is_alike, False)  # every image is like itself
             few = np.flatnonzero(is_alike.any(0))
-            is_copy[:, few] |= is_alike[:, few] & (grey[turn, own] @ grey[0, others][few].T >= _LEAST_GREY)
+            correlation = grey[turn, start:stop] @ grey[0, start:][few].T
+            is_copy[:, few] |= is_alike[:, few] & (correlation >= _MIN_GREY_CORRELATION)
         first, second = np.array(is_copy.nonzero()) + start
-        is_same = np.abs(colours[first] - colours[second]).max(1, initial=0) <= _COLOUR
+        is_same = np.abs(colours[first] - colours[second]).max(1, initial=0) <= _MAX_COLOUR_DIFFERENCE
         group = _join(group, first[is_same], second[is_same])
     order = np.argsort(group, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
@@ -475,10 +413,11 @@ def _join(group: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarra
 def _describe(grey: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(n, 16, 16) fine detail and grey levels of every image, both of length one or less."""
     padded = np.pad(grey, ((0, 0), *2 * [(_WINDOW // 2,) * 2]), mode="edge")
-    rows = np.sum([padded[:, place : place + SIGNATURE_SIDE] for place in range(_WINDOW)], axis=0)
-    detail = grey - np.mean([rows[:, :, place : place + SIGNATURE_SIDE] for place in range(_WINDOW)], axis=0) / _WINDOW
+    rows = np.sum([padded[:, shift : shift + SIGNATURE_SIDE] for shift in range(_WINDOW)], axis=0)
+    means = np.mean([rows[:, :, shift : shift + SIGNATURE_SIDE] for shift in range(_WINDOW)], axis=0) / _WINDOW
+    detail = grey - means
     detail /= np.sqrt(np.square(detail) + _SATURATION**2)
-    common = detail.sum(0) / (len(detail) + _FEW)
+    common = detail.sum(0) / (len(detail) + _PRIOR_IMAGES)
     detail -= (common + common[:, ::-1]) / 2  # the same for an image and its mirror image
     grey = grey - grey.mean((1, 2), keepdims=True)
     return _shorten(detail, _DETAIL_NOISE), _shorten(grey, _GREY_NOISE)

@@ -1,7 +1,7 @@
 """Published datasets as their archives unpack: the annotation files of four of them become catalogs of tasks.
 
-Every value is checked, and every complaint names the file, and the line of a list. Paths are checked when images are
-read: what leads out of the folder is an unreadable image.
+Every value is checked, and every error names the file and, for a list, the line. Paths are checked when images are
+read: a path that leads out of the folder counts as an unreadable image.
 
 CUB-200-2011 names species and nothing above them. The table of orders and families (`cub200_taxonomy.csv`) is our own
 compilation: orders as before cormorants and frigatebirds left the pelicans, families as before 2009. It has 12 orders,
@@ -43,14 +43,13 @@ import numpy as np
 from task2vec.errors import DataError, UsageError
 from task2vec.progress import track
 from task2vec.tasks.catalog import Catalog, LabelTable, damaged, deduplicate_names, define_attributes, define_by_taxon
-from task2vec.tasks.folder import read_start
+from task2vec.tasks.columns import read_columns, read_start
 from task2vec.tasks.images import StrPath
-from task2vec.tasks.table import read_columns
 from task2vec.tasks.taxonomy import Taxonomy, read_taxonomy
 from task2vec.text import quote
 
 # Files that only one dataset has.
-_SIGNS = {
+_FILES = {
     "cub200": ("image_class_labels.txt", "CUB_200_2011/image_class_labels.txt"),
     "inaturalist": ("train2017.json", "train2018.json", "train2019.json", "train_mini.json"),
     "imaterialist": ("iMat_fashion_2018_label_map_228.csv",),
@@ -74,14 +73,14 @@ def recognize_layout(folder: StrPath) -> str | None:
         'cub200'
     """
     root = Path(folder)
-    found = {name for name, signs in _SIGNS.items() if any((root / sign).is_file() for sign in signs)}
+    layouts = {layout for layout, files in _FILES.items() if any((root / file).is_file() for file in files)}
     start = read_start(root / "train.json", 1 << 16)
-    found |= {name for name, sign in _FIELDS.items() if sign in start}
-    if len(found) > 1:
+    layouts |= {layout for layout, field in _FIELDS.items() if field in start}
+    if len(layouts) > 1:
         raise UsageError(
-            f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as), or use separate folders."
+            f"{root} has files of {' and '.join(sorted(layouts))}. Choose one (layout=, --as), or use separate folders."
         )
-    return found.pop() if found else None
+    return layouts.pop() if layouts else None
 
 
 def read_catalog(
@@ -161,25 +160,27 @@ def read_cub200(folder: StrPath, *, taxonomy: str = "traditional") -> Catalog:
     if taxonomy not in BIRD_TAXONOMIES:
         raise UsageError(f"there is no taxonomy={taxonomy!r}. Choose one of {', '.join(BIRD_TAXONOMIES)}.")
     root = find_file(Path(folder), "images.txt", "CUB_200_2011/images.txt", dataset="CUB-200-2011").parent
-    places = [root / name for name in BIRD_FILES]
-    images, classes = index_lines(read_lines(places[0])), index_lines(read_lines(places[3]))
+    image_file, label_file, split_file, class_file = files = [root / name for name in BIRD_FILES]
+    images = index_lines(read_lines(image_file))
+    classes = index_lines(read_lines(class_file))
     ranks = {rank: rank + BIRD_TAXONOMIES[taxonomy] for rank in ("order", "family")}
     species = read_taxonomy(Path(__file__).with_name("cub200_taxonomy.csv"), "class_dir", ranks=ranks)
     tree = Taxonomy.join({"birds": species}, above={"birds": ABOVE_BIRDS})
-    for where, name in classes.values():
+    for location, name in classes.values():
         if name not in tree.lineages:
-            raise damaged(where, f"{name!r} is not a class of CUB-200-2011")
+            raise damaged(location, f"{name!r} is not a class of CUB-200-2011")
     names = tuple(name for _, name in classes.values())
-    numbers = encode_values(places[1], read_lines(places[1]), images, list(classes))
-    for (where, path), number in zip(images.values(), numbers.tolist(), strict=True):
+    numbers = encode_values(label_file, read_lines(label_file), images, list(classes))
+    for (location, path), number in zip(images.values(), numbers.tolist(), strict=True):
         if path.split("/")[0] != names[number]:
-            raise damaged(where, f"{path!r} is not in the folder of its class {names[number]!r}")
+            raise damaged(location, f"{path!r} is not in the folder of its class {names[number]!r}")
     table = LabelTable(numbers, names)
-    is_train = encode_values(places[2], read_lines(places[2]), images, ["0", "1"])
+    is_train = encode_values(split_file, read_lines(split_file), images, ["0", "1"])
     splits = {"train": np.flatnonzero(is_train == 1), "test": np.flatnonzero(is_train == 0)}
-    definitions, sources = define_by_taxon(table, tree, splits, ranks=species.ranks), tuple(map(str, places))
-    name, paths = "cub200" if taxonomy == "traditional" else "cub200-paper", [f"images/{p}" for _, p in images.values()]
-    return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources=sources, taxonomy=tree)
+    name = "cub200" if taxonomy == "traditional" else "cub200-paper"
+    paths = [f"images/{path}" for _, path in images.values()]
+    definitions = define_by_taxon(table, tree, splits, ranks=species.ranks)
+    return Catalog(name, root, paths, splits, {"labels": table}, definitions, tuple(map(str, files)), tree)
 
 
 # --- DeepFashion -----------------------------------------------------------------------------------------------------
@@ -229,61 +230,66 @@ def read_deepfashion(folder: StrPath, *, progress: bool = False) -> Catalog:
     root = Path(folder)
     # The folder of annotations has had both names; later archives split it by how fine the attributes are.
     lists = ("Anno/list_attr_img.txt", "Anno_coarse/list_attr_img.txt")
-    anno = find_file(root, *lists, dataset="DeepFashion (category and attribute prediction)").parent
-    places = [*(anno / name for name in DEEPFASHION_LISTS), root / "Eval/list_eval_partition.txt"]
-    names, types = _read_types(places[0], ATTRIBUTE_TYPES)
-    categories, bodies = _read_types(places[2], CATEGORY_TYPES)
-    paths, values = _read_attributes(places[1], len(names), progress)
+    folder = find_file(root, *lists, dataset="DeepFashion (category and attribute prediction)").parent
+    files = [*(folder / name for name in DEEPFASHION_LISTS), root / "Eval/list_eval_partition.txt"]
+    attribute_file, image_attribute_file, category_file, image_category_file, split_file = files
+    names, types = _read_types(attribute_file, ATTRIBUTE_TYPES)
+    categories, bodies = _read_types(category_file, CATEGORY_TYPES)
+    paths, values = _read_attributes(image_attribute_file, len(names), progress)
     # The file counts categories from 1.
     numbers = [str(number + 1) for number in range(len(categories))]
-    kinds = LabelTable(encode_values(places[3], _read_entries(places[3]), paths, numbers), tuple(categories))
-    codes = encode_values(places[4], _read_entries(places[4]), paths, DEEPFASHION_SPLITS)
+    kinds = encode_values(image_category_file, _read_entries(image_category_file), paths, numbers)
+    codes = encode_values(split_file, _read_entries(split_file), paths, DEEPFASHION_SPLITS)
     splits = {split: np.flatnonzero(codes == code) for code, split in enumerate(DEEPFASHION_SPLITS)}
-    table = LabelTable(values, tuple(names), tuple(types))
+    tables = {
+        "labels": LabelTable(values, tuple(names), tuple(types)),
+        "categories": LabelTable(kinds, tuple(categories)),
+    }
     tree = Taxonomy(("category",), {name: (body,) for name, body in zip(categories, bodies, strict=True)})
-    definitions = define_attributes(table, splits)
-    definitions += define_by_taxon(kinds, tree, splits, ranks=tree.ranks, table_name="categories")
+    definitions = define_attributes(tables["labels"], splits)
+    definitions += define_by_taxon(tables["categories"], tree, splits, ranks=tree.ranks, table_name="categories")
     # The lists have img/..., and the archive of images is unpacked beside Anno or into Img.
     prefix = "Img/" if (root / "Img" / "img").is_dir() else ""
-    paths, tables = [prefix + path for path in paths], {"labels": table, "categories": kinds}
-    return Catalog("deepfashion", root, paths, splits, tables, definitions, sources=tuple(map(str, places)))
+    paths = [prefix + path for path in paths]
+    return Catalog("deepfashion", root, paths, splits, tables, definitions, sources=tuple(map(str, files)))
 
 
-def _read_entries(place: Path) -> Iterator[tuple[str, str]]:
-    """Place and text of every entry; the first line has their number, the second is a header."""
-    lines, found = read_lines(place), 0
-    where, count = next(lines, (str(place), ""))
+def _read_entries(file: Path) -> Iterator[tuple[str, str]]:
+    """Location and text of every entry; the first line has their number, the second is a header."""
+    lines = read_lines(file)
+    location, count = next(lines, (str(file), ""))
     next(lines, None)
+    n_entries = 0
     for entry in lines:
-        found += 1
+        n_entries += 1
         yield entry
-    if not found or count.strip() != str(found):
-        raise damaged(where, f"{count.strip()[:40]!r} is not the number of entries, {found}")
+    if not n_entries or count.strip() != str(n_entries):
+        raise damaged(location, f"{count.strip()[:40]!r} is not the number of entries, {n_entries}")
 
 
-def _read_types(place: Path, types: dict[str, str]) -> tuple[list[str], list[str]]:
+def _read_types(file: Path, types: dict[str, str]) -> tuple[list[str], list[str]]:
     """The names of a list and the type of each; a name that comes twice gets its number."""
     names, groups = [], []
-    for where, line in _read_entries(place):
+    for location, line in _read_entries(file):
         name, _, word = line.strip().rpartition(" ")
         if not name or word not in types:
-            raise damaged(where, f"{line.strip()!r} is not a name and its type, one of {', '.join(types)}")
+            raise damaged(location, f"{line.strip()!r} is not a name and its type, one of {', '.join(types)}")
         names.append(name.strip())
         groups.append(types[word])
     return deduplicate_names(names, range(1, len(names) + 1)), groups
 
 
-def _read_attributes(place: Path, n_attributes: int, progress: bool) -> tuple[list[str], np.ndarray]:
+def _read_attributes(file: Path, n_attributes: int, progress: bool) -> tuple[list[str], np.ndarray]:
     """Paths, and (images, attributes) int8: 1 positive, 0 negative, -1 unknown. 290 million values, as published."""
     paths, content = [], bytearray()
-    for where, line in track(_read_entries(place), 289_222, what=f"reading {place.name}", progress=progress):
+    for location, line in track(_read_entries(file), 289_222, what=f"reading {file.name}", progress=progress):
         path, *words = line.split()
         try:
             row = bytes(map(MEANING.__getitem__, words))
         except KeyError:
             row = b""
         if len(row) != n_attributes:
-            raise damaged(where, f"it does not have {n_attributes} values of 1, -1 or 0 (unknown)")
+            raise damaged(location, f"it does not have {n_attributes} values of 1, -1 or 0 (unknown)")
         paths.append(path)
         content += row
     return paths, np.frombuffer(content, np.int8).reshape(len(paths), n_attributes)
@@ -337,45 +343,49 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
     root = Path(folder)
     label_map = root / LABEL_MAP if labels is None else Path(labels)
     known = _read_names(label_map) if labels is not None or label_map.is_file() else {}
-    paths, carried, splits, files = [], [], {}, []
-    for split, (place, *names) in IMATERIALIST_SPLITS.items():
-        files.append(find_file(root, *names, dataset="iMaterialist (Fashion) 2018"))
+    paths: list[str] = []
+    label_sets: list[set[int]] = []
+    splits, files = {}, []
+    for split, (image_folder, *names) in IMATERIALIST_SPLITS.items():
+        file = find_file(root, *names, dataset="iMaterialist (Fashion) 2018")
         start = len(paths)
-        for key, _, annotation in pair_records(files[-1], read_json(files[-1]), "imageId", "imageId"):
+        for key, _, annotation in pair_records(file, read_json(file), "imageId", "imageId"):
             listed: Any = annotation.get("labelId")
-            own = {int(label) for label in listed if str(label).isdecimal()} if isinstance(listed, list) else {-1}
-            if -1 in own or len(own) < len(listed) or (known and not known.keys() >= own):
-                what = f"the labels {listed!r} of image {key} are not a list of ids, repeat, or have no name"
-                raise damaged(files[-1], f"{what} (labels=, --labels)")
-            paths.append(f"{place}/{key}.jpg")
-            carried.append(own)
+            is_list = isinstance(listed, list) and all(str(label).isdecimal() for label in listed)
+            label_set = set(map(int, listed)) if is_list else set()
+            if not is_list or len(label_set) < len(listed) or (known and not known.keys() >= label_set):
+                problem = f"the labels {listed!r} of image {key} are not a list of ids, repeat, or have no name"
+                raise damaged(file, f"{problem} (labels=, --labels)")
+            paths.append(f"{image_folder}/{key}.jpg")
+            label_sets.append(label_set)
         splits[split] = np.arange(start, len(paths))
-    ids = sorted(known or {label for own in carried for label in own})
+        files.append(str(file))
+    ids = sorted(known or {number for label_set in label_sets for number in label_set})
     names, groups = zip(*(known.get(number, (str(number), "")) for number in ids), strict=True)
-    column = {label: place for place, label in enumerate(ids)}
+    column_of = {number: column for column, number in enumerate(ids)}
     values = np.zeros((len(paths), len(ids)), np.int8)
-    for row, own in enumerate(carried):
-        values[row, [column[label] for label in own]] = 1
+    for row, label_set in enumerate(label_sets):
+        values[row, [column_of[number] for number in label_set]] = 1
     table = LabelTable(values, tuple(deduplicate_names(names, groups)), groups)
-    about = {"sources": tuple(map(str, files)), "warnings": () if known else (NAMELESS,)}
+    about = {"sources": tuple(files), "warnings": () if known else (NAMELESS,)}
     definitions = define_attributes(table, splits)
     return Catalog("imaterialist2018", root, paths, splits, {"labels": table}, definitions, **about)
 
 
-def _read_names(place: Path) -> dict[int, tuple[str, str]]:
+def _read_names(file: Path) -> dict[int, tuple[str, str]]:
     """Name and group of every label by its id."""
-    columns = read_columns(place)
+    columns = read_columns(file)
     wanted = ("labelId", "labelName", "taskName")
     if missing := [column for column in wanted if column not in columns]:
-        raise damaged(place, f"it has no column {quote(missing)}, only {quote(list(columns), 20)}")
-    found: dict[int, tuple[str, str]] = {}
-    for row, (label, called, group) in enumerate(zip(*(columns[column] for column in wanted), strict=True)):
-        where = f"{place}, {columns.format_row(row)}"
-        name = (str(called).strip(), str(group or "").strip())
-        if not str(label).isdecimal() or int(label) in found or not name[0] or name in found.values():
-            raise damaged(where, f"the label {label!r} is not an id, is repeated, or has no name or that of another")
-        found[int(label)] = name
-    return found
+        raise damaged(file, f"it has no column {quote(missing)}, only {quote(list(columns), 20)}")
+    names: dict[int, tuple[str, str]] = {}
+    for row, (label, name, group) in enumerate(zip(*(columns[column] for column in wanted), strict=True)):
+        pair = (str(name).strip(), str(group or "").strip())
+        if not str(label).isdecimal() or int(label) in names or not pair[0] or pair in names.values():
+            problem = f"the label {label!r} is not an id, is repeated, or has no name or that of another"
+            raise damaged(columns.locate(row), problem)
+        names[int(label)] = pair
+    return names
 
 
 # --- iNaturalist -----------------------------------------------------------------------------------------------------
@@ -424,37 +434,44 @@ def read_inaturalist(folder: StrPath) -> Catalog:
     wanted = [*_YEARS][: -1 if (root / "train.json").is_file() else None]
     train = find_file(root, *wanted, dataset="iNaturalist of one year")
     name, val = _YEARS[train.name]
-    files, paths, labels, splits, parts = [train, root / val], [], [], {}, []
-    for split, file in zip(("train", "val"), files, strict=True):
-        content, start = read_json(file), len(paths)
-        parts.append(index_records(file, content, "categories", "id"))
+    files = {"train": train, "val": root / val}
+    paths: list[str] = []
+    labels: list[int] = []
+    splits, lists = {}, []
+    for split, file in files.items():
+        content = read_json(file)
+        categories = index_records(file, content, "categories", "id")
+        start = len(paths)
         for key, image, annotation in pair_records(file, content, "id", "image_id"):
+            category: Any = annotation.get("category_id")
+            if category not in categories:
+                raise damaged(file, f"the category id {category!r} of image {key} has no entry in categories")
             paths.append(str(image.get("file_name")))
-            labels.append(annotation.get("category_id"))
-            if labels[-1] not in parts[-1]:
-                raise damaged(file, f"the category id {labels[-1]!r} of image {key} has no entry in categories")
+            labels.append(category)
         splits[split] = np.arange(start, len(paths))
+        lists.append(categories)
     published = root / "categories.json"
     if published.is_file():
-        parts.append(index_records(published, read_json(published), "categories", "id"))
-    elif not any(" " in _text(one, "name") for one in parts[0].values()):
+        lists.append(index_records(published, read_json(published), "categories", "id"))
+    elif not any(" " in _text(category, "name") for category in lists[0].values()):
         raise DataError(
-            f"{train} hides the names of its categories (such as {_text(parts[0][min(parts[0])], 'name')!r}), so tasks "
+            f"{train} hides the names of its categories (such as {_text(lists[0][min(lists[0])], 'name')!r}), so tasks "
             "have no names. Unpack categories.json into the same folder: it is among the downloads of that year "
             "(repository visipedia/inat_comp on GitHub)."
         )
-    categories = dict(sorted(parts[-1].items()))
-    if any(part.keys() != categories.keys() for part in parts):
+    categories = dict(sorted(lists[-1].items()))
+    if any(listed.keys() != categories.keys() for listed in lists):
         raise damaged(root, f"the categories of {train.name}, {val} and categories.json have different ids")
-    names = deduplicate_names([_text(one, "name") for one in categories.values()], categories)
+    names = deduplicate_names([_text(category, "name") for category in categories.values()], categories)
     table = LabelTable(np.searchsorted(list(categories), labels), tuple(names))
-    ranks = [rank for rank in RANKS if any(rank in one for one in categories.values())] or ["supercategory"]
-    lineages = [tuple(_text(one, rank) for rank in ranks) for one in categories.values()]
+    ranks = [rank for rank in RANKS if any(rank in category for category in categories.values())] or ["supercategory"]
+    lineages = [tuple(_text(category, rank) for rank in ranks) for category in categories.values()]
     taxonomy = Taxonomy(tuple(ranks), dict(zip(names, lineages, strict=True)))
     lost = taxonomy.group(names, "order").get((), []) if "order" in taxonomy.ranks else []
-    shown = f"{len(lost)}, such as {quote([names[number] for number in lost], 3)}"
-    warnings = (f"species without an order, left out of all order tasks: {shown}",) if lost else ()
-    definitions, sources = define_by_taxon(table, taxonomy, splits, ranks=INATURALIST_KINDS), tuple(map(str, files))
+    listed = f"{len(lost)}, such as {quote([names[number] for number in lost], 3)}"
+    warnings = (f"species without an order, left out of all order tasks: {listed}",) if lost else ()
+    definitions = define_by_taxon(table, taxonomy, splits, ranks=INATURALIST_KINDS)
+    sources = tuple(map(str, files.values()))
     return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources, taxonomy, warnings)
 
 
@@ -467,15 +484,15 @@ def _text(category: dict, field: str) -> str:
 # --- annotation files ------------------------------------------------------------------------------------------------
 
 
-def read_lines(place: Path) -> Iterator[tuple[str, str]]:
-    """The place and the text of every line that is not blank."""
+def read_lines(file: Path) -> Iterator[tuple[str, str]]:
+    """The location and the text of every line that is not blank."""
     try:
-        with place.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
+        with file.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    yield f"{place}, line {number}", line
+                    yield f"{file}, line {number}", line
     except (OSError, UnicodeDecodeError) as error:
-        raise damaged(place, f"it cannot be read ({error})") from error
+        raise damaged(file, f"it cannot be read ({error})") from error
 
 
 def read_json(file: Path) -> Any:
@@ -495,12 +512,12 @@ def index_records(file: Path, content: Any, key: str, name: str) -> dict[int, di
     """
     try:
         records = content[key] if isinstance(content, dict) else content
-        found = {int(record[name]): record for record in records}
+        record_of = {int(record[name]): record for record in records}
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise damaged(file, f"it has no list of records under {key!r}, or one without a number as {name!r}") from error
-    if not found or len(found) < len(records):
+    if not record_of or len(record_of) < len(records):
         raise damaged(file, f"it has no record under {key!r}, or two of one {name!r}")
-    return found
+    return record_of
 
 
 def pair_records(file: Path, content: Any, image_key: str, annotation_key: str) -> Iterator[tuple[int, dict, dict]]:
@@ -524,35 +541,36 @@ def pair_records(file: Path, content: Any, image_key: str, annotation_key: str) 
 
 def find_file(root: Path, *names: str, dataset: str) -> Path:
     """The one file of these names that is below the folder; none and several are refused."""
-    found = [name for name in names if (root / name).is_file()]
-    if len(found) != 1:
-        state = f"has {' and '.join(found)}" if found else f"has no {' or '.join(names)}"
+    present = [name for name in names if (root / name).is_file()]
+    if len(present) != 1:
+        state = f"has {' and '.join(present)}" if present else f"has no {' or '.join(names)}"
         raise DataError(
             f"{root} {state}, so it is not {dataset} as unpacked. Pass the folder that holds its annotation files, "
             "each dataset in a folder of its own."
         )
-    return root / found[0]
+    return root / present[0]
 
 
 def index_lines(lines: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Of lines that end in a value, their place and value by the name before it, which must occur once."""
-    found: dict[str, tuple[str, str]] = {}
-    for where, line in lines:
+    """Of lines that end in a value, their location and value by the name before it, which must occur once."""
+    entries: dict[str, tuple[str, str]] = {}
+    for location, line in lines:
         name, _, value = line.strip().rpartition(" ")
-        if not name or name.strip() in found:
-            raise damaged(where, f"{line.strip()!r} is not a name and its value, or the name occurs twice")
-        found[name.strip()] = (where, value)
-    return found
+        if not name or name.strip() in entries:
+            raise damaged(location, f"{line.strip()!r} is not a name and its value, or the name occurs twice")
+        entries[name.strip()] = (location, value)
+    return entries
 
 
 def encode_values(
-    place: Path, lines: Iterable[tuple[str, str]], images: Collection[str], values: Sequence[str]
+    file: Path, lines: Iterable[tuple[str, str]], images: Collection[str], values: Sequence[str]
 ) -> np.ndarray:
-    """(images,) the place among `values` of each image's entry; unknown values, images and gaps are refused."""
-    entries, codes = index_lines(lines), {value: code for code, value in enumerate(values)}
-    for where, value in entries.values():
+    """(images,) the index in `values` of each image's entry; unknown values, images and gaps are refused."""
+    entries = index_lines(lines)
+    codes = {value: code for code, value in enumerate(values)}
+    for location, value in entries.values():
         if value not in codes:
-            raise damaged(where, f"{value!r} is not one of {quote(values, 3)}")
+            raise damaged(location, f"{value!r} is not one of {quote(values, 3)}")
     if alone := entries.keys() ^ set(images):
-        raise damaged(place, f"image {min(alone)!r} is not both here and in the list of images ({len(alone)} such)")
+        raise damaged(file, f"image {min(alone)!r} is not both here and in the list of images ({len(alone)} such)")
     return np.array([codes[entries[image][1]] for image in images], np.int16)

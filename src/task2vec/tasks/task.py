@@ -14,21 +14,20 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, UsageError
-from task2vec.tasks.images import BadImage, ChosenImages, Images, StoredImages, choose_images, inspect_images
-from task2vec.tasks.sampling import choose_sample, choose_test
+from task2vec.tasks import sampling
+from task2vec.tasks.images import BadImage, Images, StoredImages, choose_images, inspect_images
+from task2vec.tasks.taxonomy import Taxonomy
 from task2vec.text import quote
-
-if TYPE_CHECKING:
-    from task2vec.tasks.taxonomy import Taxonomy
 
 NameOf = Callable[[int], str]
 # The share of unreadable images above which a task is refused, if there are several.
 MAX_BAD_SHARE = 0.05
+MAX_BATCHES = 20
 
 
 class TasksByTaxon(dict[str, "Task"]):
@@ -52,7 +51,7 @@ class Task:
         classes: Name of every class, verbatim.
         digests: SHA-256 of every image's size and pixels, decoded as upright 8-bit RGB.
         bad: Every image that could not be read and was left out.
-        notes: What its source reported; `warnings` has these and what looks odd in the task itself.
+        notes: Remarks of the reader; `warnings` has these and remarks about the task itself.
         source: The folder or table as given, or the type of the dataset.
 
     Example:
@@ -78,7 +77,7 @@ class Task:
     source: str = ""
 
     def __post_init__(self):
-        """Refuse whatever is not a task, so that no reader can forget to."""
+        """Refuse anything that is not a task, so that no reader can forget to."""
         lengths = len(self.images), len(self.targets), len(self.digests)
         if len(set(lengths)) > 1:
             given = "{} images, {} labels and {} digests".format(*lengths)
@@ -109,7 +108,7 @@ class Task:
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What looks odd and was accepted: the notes of the source, single images, one-hot columns and copies."""
+        """What is accepted but looks odd: the notes of the source, single images, one-hot columns and copies."""
         warnings = [*self.notes]
         single = [name for name, count in zip(self.classes, self.counts, strict=True) if count == 1]
         if single:
@@ -118,12 +117,12 @@ class Task:
             warnings.append("every image has exactly one positive label: if these are classes, give one per image")
         copies = find_copies(self.digests)
         conflicts = [rows for rows in copies if (self.targets[rows] != self.targets[rows[0]]).any()]
-        for what, groups in (
+        for warning, groups in (
             (f"images that are exact copies of another: {sum(map(len, copies)) - len(copies)}", copies),
             (f"identical images under different labels: {len(conflicts)} groups", conflicts),
         ):
             if groups:
-                warnings.append(f"{what}, such as {quote([self.images.name(row) for row in groups[0][:2]])}")
+                warnings.append(f"{warning}, such as {quote([self.images.name(row) for row in groups[0][:2]])}")
         return tuple(warnings)
 
     @cached_property
@@ -152,22 +151,23 @@ class Task:
         return np.lexsort((*columns[::-1], ranks)).tolist(), class_order
 
     def renumber(self, class_order: list[int]) -> np.ndarray:
-        """The targets after the classes took the places of `class_order`."""
+        """The targets once the classes are in the order `class_order`."""
         return self.targets[:, class_order] if self.is_multilabel else np.argsort(class_order)[self.targets]
 
     def _choose(self, rows: list[int], targets: np.ndarray, classes: Sequence[str], **changes: Any) -> "Task":
         """The task of the images at `rows`, with their new targets and classes."""
-        digests, images = tuple(self.digests[row] for row in rows), choose_images(self.images, rows)
+        digests = tuple(self.digests[row] for row in rows)
+        images = choose_images(self.images, rows)
         return replace(self, images=images, targets=targets, classes=tuple(classes), digests=digests, **changes)
 
     def canonical(self) -> "Task":
-        """The same task in the order that its content alone determines."""
+        """The same task in an order that depends on its content alone."""
         image_order, class_order = self.canonical_order
         classes = [self.classes[index] for index in class_order]
         return self._choose(image_order, self.renumber(class_order)[image_order], classes)
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "Task":
-        """The task of the images at `indices` alone, with the classes that still have one; a warning names others."""
+        """The task of the images at `indices`, with the classes that still have one; a warning names the others."""
         chosen = np.asarray(indices, dtype=None if len(indices) else np.int64)
         is_valid = chosen.ndim == 1 and chosen.dtype.kind in "iu" and set(chosen.tolist()) <= set(range(len(self)))
         if not is_valid or len(np.unique(chosen)) < chosen.size:
@@ -191,14 +191,14 @@ class Task:
         """
         if isinstance(classes, (str, int)):
             raise UsageError(f"select needs a list of classes, but got {classes!r}. Pass [{classes!r}, ...].")
-        found = sorted(self._find_class(kind) for kind in classes)
+        numbers = sorted(self._find_class(kind) for kind in classes)
         fewest = 1 if self.is_multilabel else 2
-        if len(set(found)) < max(len(found), fewest):
+        if len(set(numbers)) < max(len(numbers), fewest):
             raise UsageError(
                 f"select needs {fewest} or more classes of '{self.name}', each once, but got {list(classes)}. For a "
                 "binary task of each class, use one_vs_rest()."
             )
-        return self._keep_classes(found, self.name if name is None else name)
+        return self._keep_classes(numbers, self.name if name is None else name)
 
     def _find_class(self, kind: str | int) -> int:
         """The number of one class; an unknown or ambiguous name is refused with close matches."""
@@ -233,7 +233,7 @@ class Task:
         except DataError as error:
             raise DataError(f"subset of '{self.name}': {error}") from None
 
-    def by_taxon(self, level: str, taxonomy: "Taxonomy") -> TasksByTaxon:
+    def by_taxon(self, level: str, taxonomy: Taxonomy) -> TasksByTaxon:
         """One task per taxon of the rank `level`, between the classes of the taxon, by the taxon's name.
 
         Taxa with a single class make no task; `left_out` of the result names them. `at_taxon` classifies the taxa.
@@ -242,23 +242,23 @@ class Task:
             >>> import task2vec as t2v
             >>> digits = t2v.sample_tasks(images_per_task=40)[0].select(["0", "1", "2", "3"])
             >>> tree = t2v.Taxonomy(("shape",), {"0": ("round",), "1": ("straight",), "2": ("bent",), "3": ("bent",)})
-            >>> found = digits.by_taxon("shape", tree)
-            >>> dict(found)
+            >>> tasks = digits.by_taxon("shape", tree)
+            >>> dict(tasks)
             {'bent': Task(digits: bent, 8 images, 2 classes)}
-            >>> found.left_out["round"]
+            >>> tasks.left_out["round"]
             "it has a single class with images, '0'"
         """
-        named, nowhere = self._group_classes(level, taxonomy)
+        groups, unplaced = self._group_classes(level, taxonomy)
         tasks = TasksByTaxon()
-        tasks.left_out = {f"no {level}": f"{len(nowhere)} classes have none: {quote(nowhere)}"} if nowhere else {}
-        for name, numbers in named.items():
+        tasks.left_out = {f"no {level}": f"{len(unplaced)} classes have none: {quote(unplaced)}"} if unplaced else {}
+        for name, numbers in groups.items():
             if len(numbers) > 1:
                 tasks[name] = self._keep_classes(numbers, f"{self.name}: {name}")
             else:
                 tasks.left_out[name] = f"it has a single class with images, {self.classes[numbers[0]]!r}"
         return tasks
 
-    def at_taxon(self, level: str, taxonomy: "Taxonomy", *, name: str | None = None) -> "Task":
+    def at_taxon(self, level: str, taxonomy: Taxonomy, *, name: str | None = None) -> "Task":
         """The task whose classes are the taxa of the rank `level`: orders, for example, instead of species.
 
         Images of classes without a taxon of that rank are left out, with a warning.
@@ -267,18 +267,18 @@ class Task:
             raise UsageError(
                 f"'{self.name}' is multi-label, so an image may belong to several taxa at once. Use by_taxon instead."
             )
-        named, nowhere = self._group_classes(level, taxonomy)
-        n_lost = sum(count for kind, count in zip(self.classes, self.counts, strict=True) if kind in nowhere)
-        notes = [f"classes without {level}, left out with {n_lost} images: {quote(nowhere)}"] if nowhere else []
-        return self._regroup(list(named.values()), list(named), name or f"{self.name} by {level}", *notes)
+        groups, unplaced = self._group_classes(level, taxonomy)
+        n_lost = sum(count for kind, count in zip(self.classes, self.counts, strict=True) if kind in unplaced)
+        notes = [f"classes without {level}, left out with {n_lost} images: {quote(unplaced)}"] if unplaced else []
+        return self._regroup(list(groups.values()), list(groups), name or f"{self.name} by {level}", *notes)
 
-    def _group_classes(self, level: str, taxonomy: "Taxonomy") -> tuple[dict[str, list[int]], list[str]]:
-        """The numbers of the classes of every taxon by its name, or lineage if two have one name; and those of none."""
+    def _group_classes(self, level: str, taxonomy: Taxonomy) -> tuple[dict[str, list[int]], list[str]]:
+        """The numbers of the classes of every taxon by its name (lineage, if two share it), and classes without one."""
         members = taxonomy.group(self.classes, level)
-        nowhere = [self.classes[number] for number in members.pop((), [])]
+        unplaced = [self.classes[number] for number in members.pop((), [])]
         times = Counter(taxon[-1] for taxon in members)
         names = [taxon[-1] if times[taxon[-1]] == 1 else " > ".join(filter(None, taxon)) for taxon in members]
-        return dict(zip(names, members.values(), strict=True)), nowhere
+        return dict(zip(names, members.values(), strict=True)), unplaced
 
     def one_vs_rest(self) -> tuple["Task", ...]:
         """One binary task per class or attribute, on the same images.
@@ -291,8 +291,8 @@ class Task:
         """
         columns = self.targets.T if self.is_multilabel else (self.targets == n for n in range(len(self.classes)))
         return tuple(
-            replace(self, name=f"{self.name}: {kind}", targets=is_it.astype(np.int64), classes=(f"not {kind}", kind))
-            for kind, is_it in zip(self.classes, columns, strict=True)
+            replace(self, name=f"{self.name}: {kind}", targets=column.astype(np.int64), classes=(f"not {kind}", kind))
+            for kind, column in zip(self.classes, columns, strict=True)
         )
 
     def sample(self, n: int, seed: int = 0) -> "Task":
@@ -312,7 +312,7 @@ class Task:
                 f"{n} images cannot be sampled from '{self.name}': it has {len(self)}, in {len(self.classes)} classes "
                 f"that each keep one. Choose {fewest} to {len(self)}."
             )
-        is_chosen = choose_sample(self, n, seed)
+        is_chosen = self.choose_sample(n, seed)
         if is_chosen.sum() > n:
             raise DataError(
                 f"{n} images are too few for '{self.name}': {is_chosen.sum()} are needed for a positive and a negative "
@@ -333,137 +333,107 @@ class Task:
         """
         if isinstance(test, bool) or not 0 < test < 1:
             raise UsageError(f"test={test!r} is not a fraction of the images. Pass a number between 0 and 1, e.g. 0.2.")
-        is_test = choose_test(self, seed, test)
-        train, held_out = (
-            replace(self._take(mask, f"the {part} part of a split"), name=f"{self.name} ({part})")
-            for part, mask in (("train", ~is_test), ("test", is_test))
-        )
+        is_test = self.choose_test(seed, test)
+        train = replace(self._take(~is_test, "the train part of a split"), name=f"{self.name} (train)")
+        held_out = replace(self._take(is_test, "the test part of a split"), name=f"{self.name} (test)")
         return train, held_out
 
-    def _take(self, mask: np.ndarray, what: str) -> "Task":
-        """The task of some images, named `what` in errors; attributes must all be there still."""
+    def choose_sample(self, n: int, seed: int) -> np.ndarray:
+        """A mask of the images of `sample`; more than `n` where every attribute needs a positive and a negative one."""
+        return sampling.choose_sample(self.digests, self.renumber(self.canonical_order[1]), n, seed)
+
+    def choose_test(self, seed: int, share: float | None = None) -> np.ndarray:
+        """A mask of the images of the test part of `split`; None takes half of every class, rounded down."""
+        class_order = self.canonical_order[1]
+        classes = [self.classes[number] for number in class_order]
         try:
-            part = self.subset(np.flatnonzero(mask))
+            return sampling.choose_test(self.digests, self.renumber(class_order), classes, seed, share)
         except DataError as error:
-            raise DataError(f"{what} of '{self.name}' is not a task: {error}") from None
-        if self.is_multilabel and len(part.classes) < len(self.classes):
+            raise DataError(f"'{self.name}' cannot be split: {error}") from None
+
+    def _take(self, mask: np.ndarray, label: str) -> "Task":
+        """The task of some images, called `label` in errors; attributes must all be there still."""
+        try:
+            chosen = self.subset(np.flatnonzero(mask))
+        except DataError as error:
+            raise DataError(f"{label} of '{self.name}' is not a task: {error}") from None
+        if self.is_multilabel and len(chosen.classes) < len(self.classes):
             raise DataError(
-                f"{what} of '{self.name}' would lose attributes ({part.notes[-1]}). Use more images, another seed, or "
-                "fewer attributes: select(classes=...)."
+                f"{label} of '{self.name}' would lose attributes ({chosen.notes[-1]}). Use more images, another seed, "
+                "or fewer attributes: select(classes=...)."
             )
-        return part
+        return chosen
 
 
-def join_tasks(tasks: Sequence[Any], *, merge_classes: bool = False, name: str | None = None) -> Task:
-    """The union of tasks: all their images, those that several of them share kept once.
+def draw_batches(
+    task: Task, batches: int | None = None, *, classes: int | None = 5, images: int = 10, seed: int = 0
+) -> list[tuple[Task, Task]]:
+    """Pairs of tasks: a batch of some classes, drawn at random, and its twin of the same classes and other images.
 
-    Images are the same if their pixels are. Multi-label tasks can be joined if they have the same attributes.
+    No image is in two batches: batches that share images would look alike for that alone. The draw depends on the seed
+    and on the content alone, not on the order of the images. Of identical images one counts.
 
     Args:
-        tasks: Two tasks or more, or anything that `to_task` accepts, all single-label or all multi-label.
-        merge_classes: Merge classes with the same name. If they are different classes, rename them first.
-        name: The name of the union; the names of the tasks joined by " + " if not given.
-
-    Raises:
-        DataError: Two tasks label one image differently.
-        UsageError: It is unclear whether classes of one name are the same, or the tasks cannot be joined at all.
+        task: The collection, with one label for each image.
+        batches: How many; None takes as many as there are images for, 20 at most.
+        classes: How many of its classes are in each batch; None takes all.
+        images: Of each class in a batch, and as many again in its twin.
+        seed: Of the draw.
 
     Example:
-        >>> import task2vec as t2v
-        >>> train, test = t2v.sample_tasks(images_per_task=40)[0].split()
-        >>> join_tasks([train, test], merge_classes=True, name="digits")
-        Task(digits, 40 images, 10 classes)
-        >>> shapes = t2v.sample_tasks(images_per_task=40)[2]
-        >>> join_tasks([train, shapes]).name
-        'digits (train) + shapes'
+        >>> from task2vec import sample_tasks
+        >>> digits = sample_tasks(images_per_task=100)[0]
+        >>> [(batch, twin), *others] = draw_batches(digits, classes=4, images=2)
+        >>> batch, twin.classes == batch.classes, len(others)
+        (Task(digits batch 1, 8 images, 4 classes), True, 3)
     """
-    from task2vec.tasks.source import to_tasks
-
-    tasks = list(to_tasks(tasks))
-    if len(tasks) < 2:
-        raise UsageError(f"{len(tasks)} tasks cannot be joined. Pass two tasks or more, in a list.")
-    names, numbered = _number_classes(tasks, merge_classes)
-    places = _keep_once(tasks, names, numbered)
-    notes = list(dict.fromkeys(note for task in tasks for note in task.notes))
-    if shared := sum(map(len, tasks)) - len(places):
-        notes.append(f"images that several of the joined tasks share, kept once: {shared}")
-    return Task(
-        " + ".join(task.name for task in tasks) if name is None else name,
-        ChosenImages(tuple(task.images for task in tasks), places, tuple(f"{task.name}: " for task in tasks)),
-        np.array([numbered[part][row] for part, row in places]),
-        tuple(names),
-        tuple(tasks[part].digests[row] for part, row in places),
-        tuple(dict.fromkeys(bad for task in tasks for bad in task.bad)),
-        tuple(notes),
-        " + ".join(dict.fromkeys(task.source for task in tasks)),
-    )
-
-
-def _number_classes(tasks: list[Task], merge_classes: bool) -> tuple[list[str], list[np.ndarray]]:
-    """The classes of the union, and the targets of every task in their numbers; unclear names are refused."""
-    first, names = tasks[0], [task.name for task in tasks]
-    every = Counter(kind for task in tasks for kind in task.classes)
-    shared = [kind for kind, times in every.items() if times > 1]
-    differing = [kind for kind, times in every.items() if times != len(tasks)]
-    wrong = ""
-    if len({task.is_multilabel for task in tasks}) > 1:
-        wrong = "are partly single-label and partly multi-label. Use the one_vs_rest() tasks, or join tasks of one kind"
-    elif any(len(set(task.classes)) < len(task.classes) for task in tasks):
-        wrong = f"have a task with several classes of one name, among {quote(shared)}. Rename them when you read it"
-    elif first.is_multilabel and differing:
-        wrong = f"do not have the same attributes (only some have {quote(differing)}). Keep common ones: select(...)"
-    elif shared and not merge_classes:
-        wrong = f"have classes of one name ({quote(shared)}). Pass merge_classes=True if they are the same; if not, "
-        wrong += "rename some: dataclasses.replace(task, classes=...)"
-    if wrong:
-        raise UsageError(f"cannot join the tasks {quote(names)}: they {wrong}.")
-    if first.is_multilabel:
-        return list(first.classes), [task.targets[:, list(map(task.classes.index, first.classes))] for task in tasks]
-    number = {kind: index for index, kind in enumerate(every)}
-    renumbered = [np.array([number[kind] for kind in task.classes]) for task in tasks]
-    return list(every), [numbers[task.targets] for numbers, task in zip(renumbered, tasks, strict=True)]
-
-
-def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray]) -> list[tuple[int, int]]:
-    """Task and row of every image that no earlier task has; an image that two tasks label differently is refused.
-
-    Copies within a task are kept, whatever their labels.
-    """
-
-    def show(part: int, row: int) -> str:
-        label = np.atleast_1d(numbered[part][row])
-        numbers = np.flatnonzero(label) if tasks[part].is_multilabel else label
-        kinds = quote([names[number] for number in numbers]) or "nothing"
-        return f"{kinds} in '{tasks[part].name}' ({tasks[part].images.name(row)})"
-
-    places: list[tuple[int, int]] = []
-    known: dict[str, dict[bytes, tuple[int, int]]] = {}
-    for part, task in enumerate(tasks):
-        for row, digest in enumerate(task.digests):
-            label, seen = numbered[part][row].tobytes(), known.setdefault(digest, {})
-            first = next(iter(seen.values()), (part, row))
-            if first[0] == part:
-                places.append((part, row))
-                seen.setdefault(label, (part, row))
-            elif label not in seen:
-                shown = f"{show(*first)}, and {show(part, row)}"
-                raise DataError(f"one image has two labels: {shown}. Correct one, or leave it out with subset(...).")
-    return places
+    if task.is_multilabel:
+        raise UsageError(f"'{task.name}' is multi-label, so it has no batches of classes. Use one_vs_rest().")
+    classes = len(task.classes) if classes is None else classes
+    if not 2 <= classes <= len(task.classes) or images < 1 or (batches is not None and batches < 1):
+        raise UsageError(
+            f"{batches} batches of {classes} classes (--classes) with {images} images each (--shots) "
+            f"cannot be drawn from '{task.name}'. Choose 2 to {len(task.classes)} classes, and 1 or more of the others."
+        )
+    canonical = task.canonical()
+    rng = sampling.make_rng(seed, f"batches of {classes} classes and {images} images")
+    unique = np.unique(np.array(canonical.digests), return_index=True)[1]
+    left = [rng.permutation(unique[canonical.targets[unique] == number]) for number in range(len(task.classes))]
+    drawn = []
+    while len(drawn) < (MAX_BATCHES if batches is None else batches):
+        rich = [number for number, rows in enumerate(left) if len(rows) >= 2 * images]
+        if len(rich) < classes:
+            break
+        chosen = rng.choice(rich, classes, replace=False)
+        name = f"{task.name} batch {len(drawn) + 1}"
+        batch, twin = (
+            canonical.subset(np.sort(np.concatenate([left[number][start : 2 * images : 2] for number in chosen])))
+            for start in (0, 1)
+        )
+        drawn.append((replace(batch, name=name, notes=()), replace(twin, name=f"{name}, twin", notes=())))
+        for number in chosen:
+            left[number] = left[number][2 * images :]
+    if not drawn or (batches is not None and len(drawn) < batches):
+        raise DataError(
+            f"{task} is enough for {len(drawn)} batches: each takes {classes} classes with twice {images} images, and "
+            "no image is in two. Choose fewer batches (batches=), classes (--classes) or images of a class (--shots)."
+        )
+    return drawn
 
 
 def make_task(
     images: StoredImages,
     labels: np.ndarray,
-    *,
     classes: Sequence[str],
     name: str,
     source: str,
+    notes: Sequence[str] = (),
+    *,
     allow_bad: bool,
     num_workers: int | None = None,
     progress: bool = False,
     outcomes: Sequence[tuple[str, str] | BadImage] | None = None,
     refused: Sequence[BadImage] = (),
-    notes: Sequence[str] = (),
 ) -> Task:
     """The task of the images that can be read, unless too many cannot.
 
@@ -475,10 +445,15 @@ def make_task(
     hashes = [outcome for outcome in outcomes if not isinstance(outcome, BadImage)]
     bad = (*refused, *(outcome for outcome in outcomes if isinstance(outcome, BadImage)))
     reasons = refuse_many(bad, len(bad) + len(good), source, allow_bad=allow_bad)
-    keys, names = ([part[row] for row in good] for part in (images.keys, images.names))
-    digests, checksums = tuple(pixels for pixels, _ in hashes), tuple(stored for _, stored in hashes)
-    images = replace(images, keys=keys, names=names, checksums=checksums)
-    labels, before = labels[good], count_images(labels, len(classes))
+    images = replace(
+        images,
+        keys=[images.keys[row] for row in good],
+        names=[images.names[row] for row in good],
+        checksums=tuple(checksum for _, checksum in hashes),
+    )
+    digests = tuple(digest for digest, _ in hashes)
+    before = count_images(labels, len(classes))
+    labels = labels[good]
     is_lost = count_images(labels, len(classes)) == 0
     if labels.ndim == 1 and set(before[is_lost].tolist()) == {1} and (~is_lost).sum() > 1:
         labels, classes, lost = drop_empty(labels, classes)
@@ -508,23 +483,23 @@ def check_labels(labels: np.ndarray, n_classes: int, name_of: NameOf) -> np.ndar
     labels = np.asarray(labels)
     if labels.ndim == 1:
         # Indexing with a float or a missing value would guess a class.
-        is_wrong = (labels < 0) | (labels >= n_classes) if labels.dtype.kind in "iu" else np.ones(len(labels), bool)
-        expected, kind = f"a class index, an integer from 0{f' to {n_classes - 1}' if n_classes else ''}", np.int64
+        is_valid = (labels >= 0) & (labels < n_classes) if labels.dtype.kind in "iu" else np.zeros(len(labels), bool)
+        expected = f"a class index, an integer from 0{f' to {n_classes - 1}' if n_classes else ''}"
     elif labels.ndim == 2 and labels.shape[1] == n_classes:
-        is_wrong = ~((labels == 0) | (labels == 1)).all(axis=1)
-        expected, kind = f"a row of {n_classes} values that are 0 or 1", np.uint8
+        is_valid = ((labels == 0) | (labels == 1)).all(axis=1)
+        expected = f"a row of {n_classes} values that are 0 or 1"
     else:
         raise DataError(
             f"labels of shape {labels.shape} are neither one class index per image nor one column for each of "
             f"{n_classes} classes. Pass shape (images,) or (images, {n_classes})."
         )
-    if is_wrong.any():
-        row = int(np.flatnonzero(is_wrong)[0])
+    if not is_valid.all():
+        row = int(np.argmin(is_valid))
         raise DataError(
             f"the label of {name_of(row)} (row {row}) is {np.asarray(labels[row]).tolist()!r}, not {expected}, and "
             "guessing one would change the task. Correct the label or leave the image out."
         )
-    return labels.astype(kind)
+    return labels.astype(np.int64 if labels.ndim == 1 else np.uint8)
 
 
 def check_targets(targets: np.ndarray, classes: Sequence[str], name_of: NameOf) -> np.ndarray:
@@ -534,13 +509,13 @@ def check_targets(targets: np.ndarray, classes: Sequence[str], name_of: NameOf) 
         raise DataError("the task has no images, so there is nothing to embed. Check the folder, table or dataset.")
     is_multilabel = targets.ndim == 2
     if len(classes) < (1 if is_multilabel else 2):
-        found = f"only one class ({quote(classes)})" if classes else "no class"
-        raise DataError(f"the task has {found}, but a classifier needs two. Add a second class of any images.")
+        present = f"only one class ({quote(classes)})" if classes else "no class"
+        raise DataError(f"the task has {present}, but a classifier needs two. Add a second class of any images.")
     empty = [classes[number] for number in np.flatnonzero(~_is_informative(targets, len(classes))).tolist()]
     if empty:
-        what = "label columns have one value for every image" if is_multilabel else "classes have no readable image"
+        problem = "label columns have one value for every image" if is_multilabel else "classes have no readable image"
         raise DataError(
-            f"{len(empty)} of {len(classes)} {what} ({quote(empty)}), so nothing can be learned about them, and "
+            f"{len(empty)} of {len(classes)} {problem} ({quote(empty)}), so nothing can be learned about them, and "
             "leaving them out would change the task. Add or repair images, or remove them yourself."
         )
     return targets
@@ -558,11 +533,13 @@ def count_images(targets: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def drop_empty(labels: np.ndarray, classes: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """Labels and classes without those that no image has, or that all images have for multi-label; and a note of it."""
-    is_multilabel, is_kept = labels.ndim == 2, _is_informative(labels, len(classes))
-    kept, absent = np.flatnonzero(is_kept).tolist(), [classes[n] for n in np.flatnonzero(~is_kept).tolist()]
-    what = "attributes with one value for all images" if is_multilabel else "classes without an image"
-    notes = (f"{what}, left out: {quote(absent)}",) if absent else ()
+    """Labels and classes without classes of no image and constant attributes, and a note that names these."""
+    is_multilabel = labels.ndim == 2
+    is_kept = _is_informative(labels, len(classes))
+    kept = np.flatnonzero(is_kept).tolist()
+    absent = [classes[number] for number in np.flatnonzero(~is_kept).tolist()]
+    problem = "attributes with one value for all images" if is_multilabel else "classes without an image"
+    notes = (f"{problem}, left out: {quote(absent)}",) if absent else ()
     labels = labels[:, kept] if is_multilabel else np.searchsorted(kept, labels)
     return labels, tuple(classes[number] for number in kept), notes
 
@@ -582,11 +559,3 @@ def find_copies(digests: tuple[str, ...]) -> list[list[int]]:
     for row, digest in enumerate(digests):
         rows_of[digest].append(row)
     return [rows for rows in rows_of.values() if len(rows) > 1]
-
-
-def refuse_regression(what: str, example: str) -> NoReturn:
-    """Raise the `DataError` for labels that are decimal numbers."""
-    raise DataError(
-        f"{what} holds decimal numbers (such as {example}): a regression target, and regression is not supported. Bin "
-        "it into classes first (numpy.digitize(values, edges)), or write class numbers as integers."
-    )

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.table import read_columns
+from task2vec.tasks.columns import read_columns
 from task2vec.text import quote
 
 # The ranks of biology that lists of species use, the broadest first.
@@ -62,7 +62,7 @@ class Taxonomy:
     root: str = "life"
 
     def __post_init__(self):
-        """Refuse what is not a tree of classes, and freeze the rest."""
+        """Refuse lineages that do not form a tree of classes, and freeze the others."""
         ranks = tuple(self.ranks)
         lineages = {name: tuple(lineage) for name, lineage in self.lineages.items()}
         uneven = [name for name, lineage in lineages.items() if len(lineage) != len(ranks)]
@@ -94,7 +94,7 @@ class Taxonomy:
         return (self.root, *filter(None, self.lineages[name]), name)
 
     def group(self, names: Sequence[str], rank: str) -> dict[tuple[str, ...], list[int]]:
-        """The places in `names` of the classes of every taxon of a rank.
+        """The indices in `names` of the classes of every taxon of a rank.
 
         A taxon is given by its lineage, down from the broadest rank; () holds the classes without a taxon of the rank.
         """
@@ -103,9 +103,9 @@ class Taxonomy:
         self.ancestors(names)  # names all unknown classes at once
         end = self.ranks.index(rank) + 1
         members: dict[tuple[str, ...], list[int]] = {}
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             lineage = self.lineages[name][:end]
-            members.setdefault(lineage if lineage[-1] else (), []).append(place)
+            members.setdefault(lineage if lineage[-1] else (), []).append(index)
         return members
 
     def ancestors(self, names: Sequence[str]) -> np.ndarray:
@@ -156,18 +156,18 @@ class Taxonomy:
         above = above or {}
         if not parts or any(name not in parts for name in above):
             raise UsageError(f"cannot join {quote(list(parts))} with taxa above {quote(list(above))}. Use their names.")
-        paths = {name: {rank: taxon for rank, taxon in above.get(name, {}).items() if taxon} for name in parts}
-        chains = {name: (*paths[name], *part.ranks) for name, part in parts.items()}
+        prefixes = {name: {rank: taxon for rank, taxon in above.get(name, {}).items() if taxon} for name in parts}
+        chains = {name: (*prefixes[name], *taxonomy.ranks) for name, taxonomy in parts.items()}
         ranks = order_ranks(chains.values())
-        places: dict[str, tuple[str, tuple[str, ...]]] = {}
-        for name, part in parts.items():
-            for leaf, lineage in part.lineages.items():
-                given = dict(zip(chains[name], (*paths[name].values(), *lineage), strict=True))
-                place = tuple(given.get(rank, "") for rank in ranks)
-                first, known = places.setdefault(leaf, (name, place))
-                if known != place:
-                    raise _two_places(leaf, f"{first}: {_show_lineage(known)}", f"{name}: {_show_lineage(place)}")
-        return Taxonomy(ranks, {leaf: place for leaf, (_, place) in places.items()})
+        known: dict[str, tuple[str, tuple[str, ...]]] = {}
+        for name, taxonomy in parts.items():
+            for leaf, names in taxonomy.lineages.items():
+                taxa = dict(zip(chains[name], (*prefixes[name].values(), *names), strict=True))
+                lineage = tuple(taxa.get(rank, "") for rank in ranks)
+                first_name, first = known.setdefault(leaf, (name, lineage))
+                if first != lineage:
+                    raise _two_lineages(leaf, f"{first_name}: {_show(first)}", f"{name}: {_show(lineage)}")
+        return Taxonomy(ranks, {leaf: lineage for leaf, (_, lineage) in known.items()})
 
     @cached_property
     def _taxa(self) -> tuple[dict[str, list[int]], list[int], list[int]]:
@@ -230,44 +230,44 @@ def read_taxonomy(
         ...     read_taxonomy(table, "bird")
         Taxonomy(2 classes, order > family)
     """
-    place = Path(table)
-    columns = read_columns(place)
+    columns = read_columns(Path(table))
     if ranks is None:
-        known = {column: column.strip().lower() for column in columns if column != class_column}
-        pairs = [(rank, column) for rank in KNOWN_RANKS for column in known if known[column] == rank]
+        others = [column for column in columns if column != class_column]
+        pairs = [(rank, column) for rank in KNOWN_RANKS for column in others if column.strip().lower() == rank]
     elif isinstance(ranks, Mapping):
         pairs = list(ranks.items())
     else:
         pairs = [(rank, rank) for rank in ([ranks] if isinstance(ranks, str) else ranks)]
-    chosen, shown = dict(pairs), f"the columns are {quote(list(columns), 20)}"
+    chosen = dict(pairs)
+    available = f"the columns are {quote(list(columns), 20)}"
     if not chosen or len({class_column, *chosen.values()}) < len(pairs) + 1:
-        what = "a rank or a column is named twice" if chosen else "no column is named by a rank"
+        problem = "a rank or a column is named twice" if chosen else "no column is named by a rank"
         raise UsageError(
-            f"{place}: {what}; {shown}. Name the ranks from the broadest to the finest: ranks=('order', 'family')."
+            f"{table}: {problem}; {available}. Name the ranks from the broadest to the finest: ranks=('order', "
+            "'family')."
         )
     order_ranks([[rank for rank in chosen if rank in KNOWN_RANKS]])
     if missing := [column for column in (class_column, *chosen.values()) if column not in columns]:
-        raise DataError(f"{place} has no column {quote(missing)}; {shown}. Name them with class_column and ranks.")
+        raise DataError(f"{table} has no column {quote(missing)}; {available}. Name them with class_column and ranks.")
     cells = zip(columns[class_column], *(columns[column] for column in chosen.values()), strict=True)
     lineages: dict[str, tuple[str, ...]] = {}
     for row, (leaf, *taxa) in enumerate(cells):
-        where = f"{place}, {columns.format_row(row)}"
         lineage = tuple("" if taxon is None else str(taxon).strip() for taxon in taxa)
         lineage = tuple("" if taxon.lower() == "nan" else taxon for taxon in lineage)
         if leaf is None or not str(leaf).strip():
-            raise DataError(f"{where}: the class has no name. Fill it in or drop it.")
+            raise DataError(f"{columns.locate(row)}: the class has no name. Fill it in or drop it.")
         known = lineages.setdefault(str(leaf), lineage)
         if known != lineage:
-            raise _two_places(str(leaf), _show_lineage(known), f"{_show_lineage(lineage)} in {where}")
+            raise _two_lineages(str(leaf), _show(known), f"{_show(lineage)} in {columns.locate(row)}")
     return Taxonomy(tuple(chosen), lineages)
 
 
-def _show_lineage(names: Iterable[str]) -> str:
+def _show(names: Iterable[str]) -> str:
     """A lineage on one line, without the ranks it skips."""
     return " > ".join(filter(None, names)) or "(directly below the root)"
 
 
-def _two_places(leaf: str, first: str, second: str) -> DataError:
+def _two_lineages(leaf: str, first: str, second: str) -> DataError:
     """The error for a class that has two places in a tree."""
     return DataError(
         f"class {leaf!r} has two places in the taxonomy ({first}; {second}), so its distances are undefined. Correct "

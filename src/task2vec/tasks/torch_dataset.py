@@ -9,8 +9,9 @@ from PIL import Image
 
 from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.progress import track
+from task2vec.tasks.columns import refuse_regression
 from task2vec.tasks.images import BadImage, digest_pixels, to_eight_bit, to_rgb
-from task2vec.tasks.task import NameOf, Task, check_labels, drop_empty, refuse_many, refuse_regression
+from task2vec.tasks.task import NameOf, Task, check_labels, drop_empty, refuse_many
 
 # Items that are read twice, spread over the dataset: a flip with probability 0.1 escapes 32 of them once in 600 times,
 # and is then found when the image is loaded again.
@@ -129,9 +130,9 @@ def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
     try:
         pair: Any = dataset[index]
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            shown = f"a dict of {', '.join(map(repr, pair))}" if isinstance(pair, dict) else f"a {type(pair).__name__}"
+            form = f"a dict of {', '.join(map(repr, pair))}" if isinstance(pair, dict) else f"a {type(pair).__name__}"
             fix = "Use from_huggingface" if type(dataset).__module__.startswith("datasets") else "Return (image, label)"
-            raise DataError(f"it is not a pair of image and label but {shown}. {fix}.")
+            raise DataError(f"it is not a pair of image and label but {form}. {fix}.")
         return to_image(pair[0]), _to_label(pair[1])
     except MemoryError:
         raise
@@ -146,15 +147,15 @@ def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
 
 def _to_label(label: object) -> np.ndarray:
     """The label as an array; targets of detection, segmentation and of several types at once are refused."""
-    found = _to_array(label)
-    if found.ndim > 1 or found.dtype.kind not in "biuf":
-        parts: Sequence[Any] = label if isinstance(label, (list, tuple)) else [label]
+    array = _to_array(label)
+    if array.ndim > 1 or array.dtype.kind not in "biuf":
+        targets: Sequence[Any] = label if isinstance(label, (list, tuple)) else [label]
         raise DataError(
-            f"its label ({', '.join(type(part).__name__ for part in parts)}) is neither a class index nor a row of 0 "
-            "and 1, but a target of detection, segmentation or of several types at once. Choose one type of target "
-            "(target_type=, target_types=), or give the dataset a target_transform."
+            f"its label ({', '.join(type(target).__name__ for target in targets)}) is neither a class index nor a row "
+            "of 0 and 1, but a target of detection, segmentation or of several types at once. Choose one type of "
+            "target (target_type=, target_types=), or give the dataset a target_transform."
         )
-    return found
+    return array
 
 
 def to_image(image: object) -> Image.Image:
@@ -198,8 +199,8 @@ def number_classes(
     _refuse_decimals(labels, name_of)
     is_multilabel = labels.ndim == 2
     needed = labels.shape[1] if is_multilabel else int(labels.max(initial=-1)) + 1
-    own = find_class_names(dataset, is_multilabel=is_multilabel) or []
-    names = given or (own if len(own) == needed or (len(own) > needed and not is_multilabel) else None)
+    known = find_class_names(dataset, is_multilabel=is_multilabel) or []
+    names = given or (known if len(known) == needed or (len(known) > needed and not is_multilabel) else None)
     if is_multilabel and names and len(names) != needed:
         raise DataError(f"{len(names)} class names were given for rows of {needed} values. Pass {needed} names.")
     targets = check_labels(labels, len(names) if names else needed, name_of)
@@ -218,10 +219,11 @@ def _refuse_decimals(labels: np.ndarray, name_of: NameOf) -> None:
     rows = labels.reshape(len(labels), -1)
     # A clear example: a missing value, else 0.5 rather than 1.0.
     row = int(np.argmax((2 * np.isnan(rows) + (rows != np.floor(rows))).max(axis=1)))
-    where, value = f"the label of {name_of(row)} (row {row})", labels[row].tolist()
+    source = f"the label of {name_of(row)} (row {row})"
+    value = labels[row].tolist()
     if np.isnan(rows[row]).any():
-        raise DataError(f"{where} is {value!r}: it is missing. Fill it in or leave the image out.")
-    refuse_regression(where, repr(value))
+        raise DataError(f"{source} is {value!r}: it is missing. Fill it in or leave the image out.")
+    refuse_regression(source, repr(value))
 
 
 def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | None:
@@ -238,8 +240,8 @@ def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | Non
     attributes = ("attr_names", "classes") if is_multilabel else ("classes", "categories")  # Caltech101 and 256
     if getattr(dataset, "_target_types", None) == ["binary-category"]:  # OxfordIIITPet: `classes` are the 37 breeds
         attributes = ("bin_classes",)
-    found = [getattr(dataset, attribute, None) for attribute in attributes]
-    candidates = [names for names in found if isinstance(names, (list, tuple))]
+    values = [getattr(dataset, attribute, None) for attribute in attributes]
+    candidates = [names for names in values if isinstance(names, (list, tuple))]
     numbers = getattr(dataset, "class_to_idx", None)
     if isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers))):
         candidates.append(sorted(numbers, key=numbers.__getitem__))
