@@ -93,7 +93,7 @@ def read_table(
 def _choose_columns(
     columns: Columns, path_column: str | None, label_columns: Sequence[str] | None
 ) -> tuple[str, Sequence[str], list[str]]:
-    """The column of paths, those of labels, and notes; columns that are not given are found by name, then by content."""
+    """The column of paths, those of labels, and notes; missing arguments are found by name, then by content."""
     lost = [column for column in columns if _is_image_name(column) and all(map(_is_image_name, columns[column]))]
     if lost:
         raise DataError(
