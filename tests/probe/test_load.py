@@ -64,20 +64,6 @@ def test_every_length_of_a_safetensors_header_is_understood(tmp_path):
     assert 0x80 in firsts
 
 
-def test_weights_from_the_hub_cache(empty_caches):
-    model = random_timm("test_resnet")
-    folder = empty_caches / "hub" / "models--timm--test_resnet.r160_in1k"
-    (folder / "refs").mkdir(parents=True)
-    (folder / "refs" / "main").write_text("abc123")
-    refuse(WeightsNotFoundError, None, load_probe, "test_resnet")
-    file = save(model, folder / "snapshots" / "abc123" / "model.safetensors")
-    probe = load_probe("test_resnet")
-    assert probe.source == "hub cache (timm/test_resnet.r160_in1k)"
-    assert probe.fingerprint == load_probe("test_resnet", weights=file).fingerprint
-    row = {"name": "test_resnet.r160_in1k", "source": "hub cache timm/test_resnet.r160_in1k", "is_local": True}
-    assert row in list_probes()
-
-
 def test_missing_weights_are_reported_and_nothing_is_downloaded(monkeypatch):
     failed = Mock(side_effect=OSError("We cannot find the files. Please check your connection and try again."))
     monkeypatch.setattr("huggingface_hub.hf_hub_download", failed)

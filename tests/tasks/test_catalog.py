@@ -74,10 +74,10 @@ def test_labels_name_and_source_are_those_of_the_table_split_and_draw(birds):
     assert drawn.source == "birds.txt; split train, up to 4 images drawn with seed 3"
 
 
-def test_taxa_of_one_name_have_that_above_them_in_theirs():
+def test_taxa_of_one_name_are_told_apart_by_the_taxon_above():
     tree = Taxonomy(("class", "order"), {"a": ("X", "O"), "b": ("X", "O"), "c": ("Y", "O"), "d": ("Y", "O")})
-    found = define_by_taxon(LabelTable(np.arange(4), tuple("abcd")), tree, {"train": np.arange(4)}, ranks=("order",))
-    assert [(one.name, one.classes) for one in found] == [("O (X)", ("a", "b")), ("O (Y)", ("c", "d"))]
+    tasks = define_by_taxon(LabelTable(np.arange(4), tuple("abcd")), tree, {"train": np.arange(4)}, ranks=("order",))
+    assert [(task.name, task.classes) for task in tasks] == [("O (X)", ("a", "b")), ("O (Y)", ("c", "d"))]
 
 
 def test_classes_without_an_image_in_the_split_are_left_out_with_a_warning(birds):

@@ -58,8 +58,8 @@ def test_regions_are_connected_areas_of_many_numbers_of_clusters(toys):
 
 def test_the_same_seed_gives_the_same_tasks_and_another_gives_others(tasks, toys):
     for known, make in ((tasks.values(), lambda seed: sample_tasks(images_per_task=20, seed=seed)), (toys, make_toys)):
-        same, again, other = ([task.fingerprint for task in found] for found in (known, make(0), make(1)))
-        assert again == same and len(set(same) & set(other)) < 4
+        first, again, different = ([task.fingerprint for task in drawn] for drawn in (known, make(0), make(1)))
+        assert again == first and len(set(first) & set(different)) < 4
 
 
 def test_impossible_numbers_are_refused_with_their_value(monkeypatch):

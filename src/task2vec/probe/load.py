@@ -1,4 +1,4 @@
-"""From a name (or a module of your own) to a probe."""
+"""A probe by the name of a model of timm or torchvision, or from a module of your own."""
 
 import difflib
 import re

@@ -41,7 +41,8 @@ from torchvision.transforms import functional as transforms
 from task2vec.errors import NotFiniteError, ProbeError
 from task2vec.probe.layers import FilterLayer
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos")
 # Beyond this ratio of the sides only the middle of an image can be seen through a square crop, so the rest is cut off
 # before resizing: a 10000 x 2 image would otherwise be enlarged to 1,280,000 x 256.

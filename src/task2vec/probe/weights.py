@@ -122,7 +122,8 @@ def _first_sentence(error: Exception) -> str:
 def find_timm_weights(model: Any, *, download: bool, progress: bool | Report = False) -> tuple[dict[str, Tensor], str]:
     """Weights of a timm model and their origin: hub cache, then offline package, then (if allowed) the hub."""
     cfg = model.pretrained_cfg
-    architecture, repo = cfg.get("architecture"), cfg.get("hf_hub_id")
+    architecture = cfg.get("architecture")
+    repo = cfg.get("hf_hub_id")
     cached = find_in_hub_cache(repo) if repo else None
     if cached is not None:
         return read_weights(cached), f"hub cache ({repo})"
@@ -237,7 +238,8 @@ def _make_bar(report: Report, repo: str) -> type:
     class Bar(tqdm):
         def __init__(self, *arguments: Any, **options: Any):
             super().__init__(*arguments, **{**options, "disable": True})
-            self.bytes, self.megabytes = int(options.get("initial") or 0), 0
+            self.bytes = int(options.get("initial") or 0)
+            self.megabytes = 0
             self.advance = report(f"MB of {repo.rpartition('/')[2]}", round((options.get("total") or 0) / 1e6))
 
         def update(self, n: float | None = 1) -> None:
@@ -256,7 +258,8 @@ def _fetch(fetch: Callable[[], Any], name: str, *ways: str) -> Any:
     try:
         return fetch()
     except Exception as error:  # network libraries raise many kinds; each means that nothing was downloaded
-        reason, way = _first_sentence(error), "Check the connection."
+        reason = _first_sentence(error)
+        way = "Check the connection."
         if isinstance(error, GatedRepoError):
             reason = "its authors give it only to those who accept its licence"
             way = f"Accept it at {constants.ENDPOINT}/{name}, and log in: hf auth login, or set HF_TOKEN."

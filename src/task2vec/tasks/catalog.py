@@ -258,11 +258,8 @@ class Catalog:
             (definition, rows, *drop_empty(labels, definition.classes))
             for definition, rows, labels in self._draw(definitions, self.rows(split), images, seed)
         ]
-        lacking = tuple(
-            definition
-            for definition, _, _, classes, _ in chosen
-            if len(classes) < (1 if definition.is_multilabel else 2)
-        )
+        fewest = {definition: 1 if definition.is_multilabel else 2 for definition, *_ in chosen}
+        lacking = tuple(definition for definition, _, _, classes, _ in chosen if len(classes) < fewest[definition])
         if lacking:
             drawn_from = f"split {split!r}" if split else "the images drawn"
             raise TooFewClassesError(
@@ -282,14 +279,9 @@ class Catalog:
         failed: dict[str, BadImagesError] = {}
         for definition, rows, labels, classes, notes in chosen:
             try:
-                full_name = self.name_task(definition.name, split)
-                seen = [outcomes[row] for row in rows]
-                images_of_task = self._open(rows)
-                tasks.append(
-                    make_task(
-                        images_of_task, labels, classes, full_name, source, notes, outcomes=seen, allow_bad=allow_bad
-                    )
-                )
+                about = (classes, self.name_task(definition.name, split), source, notes)
+                inspected = [outcomes[row] for row in rows]
+                tasks.append(make_task(self._open(rows), labels, *about, outcomes=inspected, allow_bad=allow_bad))
             except BadImagesError as error:
                 failed[definition.name] = error
         if failed:
@@ -313,9 +305,8 @@ class Catalog:
         """Every task with its rows, chosen among `rows`, and their labels."""
         common = {}  # the rows that all attributes of a table share
         for name, table in self.tables.items():
-            members = {
-                member for definition in definitions if definition.table == name for member in definition.members
-            }
+            in_table = [definition for definition in definitions if definition.table == name]
+            members = {member for definition in in_table for member in definition.members}
             if images is not None and table.values.ndim == 2 and members:
                 shuffled = rows[make_rng(seed, f"{name}/attributes").permutation(len(rows))]
                 chosen = draw_for_attributes(table.values[shuffled], sorted(members), images=images)

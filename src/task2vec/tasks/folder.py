@@ -50,8 +50,7 @@ def read_folder(
 ) -> Task:
     """The task of a folder that holds one folder of images per class.
 
-    Every file is read, hashed and decoded once. Unreadable ones are listed in `Task.bad` and left out; nothing takes
-    their place.
+    Every file is read, hashed and decoded. Unreadable ones are listed in `Task.bad` and left out, never replaced.
 
     Args:
         folder: The root; its folders are the classes, and their names the class names. Folders inside them are read,

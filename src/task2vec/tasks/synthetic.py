@@ -64,7 +64,8 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
     coins = np.random.default_rng([seed, 2]).permutation(np.arange(images_per_task) % 2)
     painted = []
     for stream, (name, painters) in enumerate(_PAINTERS.items(), start=3):
-        rng, targets = np.random.default_rng([seed, stream]), np.arange(images_per_task) % len(painters)
+        rng = np.random.default_rng([seed, stream])
+        targets = np.arange(images_per_task) % len(painters)
         pictures = [[*painters.values()][target](rng) for target in targets]
         painted.append(_make_task(name, pictures, targets, list(painters)))
     return (
@@ -109,7 +110,8 @@ def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image
 def _cut_crops(count: int, rng: np.random.Generator) -> tuple[list[Image.Image], np.ndarray]:
     """Random square crops of the two photographs that scikit-learn ships."""
     photographs = [Image.open(_find_sample(f"images/{name}")).convert("RGB") for name in ("china.jpg", "flower.jpg")]
-    targets, crops = np.arange(count) % len(photographs), []
+    targets = np.arange(count) % len(photographs)
+    crops = []
     for photograph in map(photographs.__getitem__, targets):
         edge = int(rng.integers(160, 340))
         left = int(rng.integers(0, photograph.width - edge + 1))
@@ -322,7 +324,8 @@ def toy_tasks(*, count: int = 64, side: int = 32, seed: int = 0) -> tuple[Task, 
     """
     partitions = draw_partitions(count=count, side=side, seed=seed)
     points = [Image.new("RGB", (1, 1), (int(i), int(j), 255)) for i, j in _grid(side)]
-    pairs, width = [*zip(points, partitions[0].is_positive, strict=True)], len(str(count - 1))
+    pairs = [*zip(points, partitions[0].is_positive, strict=True)]
+    width = len(str(count - 1))
     first = _in_memory(from_dataset(pairs, classes=("negative", "positive")), "task2vec.toy_tasks")
     return tuple(
         replace(first, name=f"toy {number:0{width}}", targets=partition.is_positive.astype(np.int64))
@@ -342,8 +345,10 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
         raise UsageError(f"count={count} and seed={seed} are too small. Use count=1 and seed=0 or more.")
     if not MIN_SIDE <= side <= MAX_SIDE:
         raise UsageError(f"side={side} does not fit {MAX_CLUSTERS} clusters or a byte. Use {MIN_SIDE} to {MAX_SIDE}.")
-    rng, points = np.random.default_rng(seed), _grid(side).astype(np.float64)
-    partitions, taken = [], {bytes(side * side)}  # all points in one class is no task
+    rng = np.random.default_rng(seed)
+    points = _grid(side).astype(np.float64)
+    partitions = []
+    taken = {bytes(side * side)}  # all points in one class is no task
     for _ in range(count):
         clusters = int(rng.integers(MIN_CLUSTERS, MAX_CLUSTERS + 1))
         for _ in range(_PATIENCE):

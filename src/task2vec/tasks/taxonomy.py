@@ -176,9 +176,11 @@ class Taxonomy:
         A taxon is identified by the number of its parent, its level and its name.
         """
         known: dict[tuple[int, int, str], int] = {}
-        levels, depths, rows = [0], [0], {}
+        levels, depths = [0], [0]
+        rows: dict[str, list[int]] = {}
         for leaf, lineage in self.lineages.items():
-            rows[leaf], parent = [0], 0
+            rows[leaf] = [0]
+            parent = 0
             for level, name in enumerate((*lineage, leaf), start=1):
                 number = -1
                 if name or level > len(lineage):

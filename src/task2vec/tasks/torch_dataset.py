@@ -1,4 +1,4 @@
-"""Any map-style dataset of (image, label) pairs becomes a task; torch is welcome here but never imported."""
+"""A map-style dataset of (image, label) pairs becomes a task; one of torch, too, without importing torch here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
