@@ -67,5 +67,5 @@ def test_impossible_numbers_are_refused_with_their_value(monkeypatch):
         refuse(UsageError, f"images_per_task={count}", sample_tasks, images_per_task=count)
     for name, value in (("count", 0), ("side", 7), ("side", 257), ("seed", -1)):
         refuse(UsageError, f"{name}={value}", toy_tasks, **{name: value})
-    monkeypatch.setattr("task2vec.tasks.synthetic._PATIENCE", 1)
+    monkeypatch.setattr("task2vec.tasks.synthetic._MAX_REPEATED_CLUSTERINGS", 1)
     refuse(UsageError, "larger side", toy_tasks, count=2000, side=8)

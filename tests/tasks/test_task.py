@@ -1,7 +1,5 @@
 """A task is checked when it is made, its identity is its content, and parts of it keep names, images and labels."""
 
-from dataclasses import FrozenInstanceError
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -50,8 +48,6 @@ def test_a_task_cannot_be_altered():
     task = make_task([1, 2], labels, ["a", "b"])
     labels[0] = 1
     assert (task.targets.tolist(), task.targets.dtype, task.counts.tolist()) == ([0, 1], np.int64, [1, 1])
-    with pytest.raises(FrozenInstanceError):
-        task.name = "other"
     with pytest.raises(ValueError, match="read-only"):
         task.targets[0] = 1
 

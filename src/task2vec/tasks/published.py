@@ -189,7 +189,7 @@ ATTRIBUTE_TYPES = {"1": "texture", "2": "fabric", "3": "shape", "4": "part", "5"
 CATEGORY_TYPES = {"1": "upper-body", "2": "lower-body", "3": "full-body"}
 DEEPFASHION_SPLITS = ("train", "val", "test")
 # Of published values, the bytes of 1 positive, 0 negative and -1 unknown.
-MEANING = {"1": 1, "-1": 0, "0": 255}
+ATTRIBUTE_BYTES = {"1": 1, "-1": 0, "0": 255}
 DEEPFASHION_LISTS = ("list_attr_cloth.txt", "list_attr_img.txt", "list_category_cloth.txt", "list_category_img.txt")
 
 
@@ -285,7 +285,7 @@ def _read_attributes(file: Path, n_attributes: int, progress: bool) -> tuple[lis
     for location, line in track(_read_entries(file), 289_222, what=f"reading {file.name}", progress=progress):
         path, *words = line.split()
         try:
-            row = bytes(map(MEANING.__getitem__, words))
+            row = bytes(map(ATTRIBUTE_BYTES.__getitem__, words))
         except KeyError:
             row = b""
         if len(row) != n_attributes:
@@ -300,7 +300,7 @@ def _read_attributes(file: Path, n_attributes: int, progress: bool) -> tuple[lis
 # The folder of each split's images, and its annotation file as named by Kaggle and by the organisers.
 IMATERIALIST_SPLITS = {"train": ("train", "train.json"), "val": ("validation", "validation.json", "val.json")}
 LABEL_MAP = "iMat_fashion_2018_label_map_228.csv"
-NAMELESS = (
+NO_NAMES_WARNING = (
     f"labels are named by their numbers and have no groups, because the folder has no {LABEL_MAP}: put it there, "
     "or pass it (labels=, --labels)"
 )
@@ -367,7 +367,7 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
     for row, label_set in enumerate(label_sets):
         values[row, [column_of[number] for number in label_set]] = 1
     table = LabelTable(values, tuple(deduplicate_names(names, groups)), groups)
-    about = {"sources": tuple(files), "warnings": () if known else (NAMELESS,)}
+    about = {"sources": tuple(files), "warnings": () if known else (NO_NAMES_WARNING,)}
     definitions = define_attributes(table, splits)
     return Catalog("imaterialist2018", root, paths, splits, {"labels": table}, definitions, **about)
 

@@ -32,13 +32,14 @@ from task2vec.tasks.torch_dataset import from_dataset
 SIDE = 96
 # Below this, ten classes have too few images each for cross-validation.
 MIN_IMAGES = 20
-MIN_CLUSTERS, MAX_CLUSTERS = 3, 16
-# Sixteen clusters of four points; and the number of values that a byte has.
-MIN_SIDE, MAX_SIDE = 8, 256
+MIN_CLUSTERS = 3
+MAX_CLUSTERS = 16
+MIN_SIDE = 8  # sixteen clusters of four points
+MAX_SIDE = 256  # the number of values that a byte has
 # Drawn this much larger and then shrunk, for soft edges.
 _CANVAS = 4 * SIDE
 # Repeated clusterings in a row after which the grid is too coarse for more tasks.
-_PATIENCE = 300
+_MAX_REPEATED_CLUSTERINGS = 300
 
 Painter = Callable[[np.random.Generator], Image.Image]
 _Point = tuple[float, float]
@@ -351,7 +352,7 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
     taken = {bytes(side * side)}  # all points in one class is no task
     for _ in range(count):
         clusters = int(rng.integers(MIN_CLUSTERS, MAX_CLUSTERS + 1))
-        for _ in range(_PATIENCE):
+        for _ in range(_MAX_REPEATED_CLUSTERINGS):
             start = int(rng.integers(1 << 31))
             owner = KMeans(clusters, n_init=1, random_state=start).fit_predict(points)  # type: ignore[arg-type]
             is_positive = np.isin(owner, rng.permutation(clusters)[: clusters // 2])

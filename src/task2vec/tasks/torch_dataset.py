@@ -16,7 +16,7 @@ from task2vec.tasks.task import NameOf, Task, check_labels, drop_empty, refuse_m
 # Items that are read twice, spread over the dataset: a flip with probability 0.1 escapes 32 of them once in 600 times,
 # and is then found when the image is loaded again.
 READ_TWICE = 32
-CHANGED = (
+CHANGED_ITEM = (
     "item {} of the dataset is not the same when read twice, so the embedding would differ with every run. Switch "
     "augmentation off (RandomCrop, RandomHorizontalFlip, ...) and keep the data unchanged."
 )
@@ -42,7 +42,7 @@ class DatasetImages:
         except UnreadableItemError as error:
             raise DataChangedError(f"{error} It could be read when the task was created.") from error
         if digest_pixels(image) != self.digests[index]:
-            raise DataChangedError(CHANGED.format(self.items[index]))
+            raise DataChangedError(CHANGED_ITEM.format(self.items[index]))
         return image.copy()
 
     def name(self, index: int) -> str:
@@ -105,7 +105,7 @@ def from_dataset(
             if item in twice:
                 again, label_again = read_item(dataset, item)
                 if digest_pixels(again) != digest or repr(label) != repr(label_again):  # as text: NaN differs from NaN
-                    raise DataError(CHANGED.format(item))
+                    raise DataError(CHANGED_ITEM.format(item))
         except UnreadableItemError as error:
             if not (allow_bad or isinstance(error.__cause__, OSError)):  # Pillow raises these for damaged files
                 raise
