@@ -104,14 +104,15 @@ def make_family(whole: t2v.Task, labels: Mapping[str, np.ndarray], sets: Sequenc
 def measure_class_means(family: Family, probe: t2v.Probe, *, device: str | None = None) -> np.ndarray:
     """(tasks, features) squared differences of the mean features of both classes of every task.
 
-    It is the simplest embedding that sees the labels: the network runs once over the images, without a head and
-    without a backward pass. Squared, since which of the two classes comes first means nothing.
+    This is the simplest embedding that sees the labels: the network runs once over the images, without a head and
+    without a backward pass. Differences are squared, since the order of the two classes means nothing.
     """
-    found = []
+    squares = []
     for task, features in zip(family.tasks, features_of_tasks(probe, family.tasks, device=device), strict=True):
-        rows, is_positive = features.cpu().numpy().astype(np.float64), task.targets == 1
-        found.append((rows[is_positive].mean(axis=0) - rows[~is_positive].mean(axis=0)) ** 2)
-    return np.array(found)
+        values = features.cpu().numpy().astype(np.float64)
+        is_positive = task.targets == 1
+        squares.append((values[is_positive].mean(axis=0) - values[~is_positive].mean(axis=0)) ** 2)
+    return np.array(squares)
 
 
 def draw_sets(task: t2v.Task, count: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

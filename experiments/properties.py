@@ -1,11 +1,10 @@
 """What the embedding shows of a task (Achille 2019, section 2): difficulty, labels, number of classes, sample size.
 
-Every experiment is a list of cases, which are tasks with what was done to them, and one embedding per case. The
-reference of "no information" is `t2v.trivial(embedding)`, with the prior of that very embedding. The paper's estimator
-is a precision, (N / beta) F + 1 / v, and its trivial embedding 1 / v; ours is the same times beta / N, and the distance
+Every experiment is a list of cases: a changed task, a description of the change, and one embedding. The reference of
+"no information" is `t2v.trivial(embedding)`, with the prior of that very embedding. The paper's estimator is a
+precision, (N / beta) F + 1 / v, and its trivial embedding 1 / v; ours is the same times beta / N, and the distance
 depends on ratios only, so the factor cancels. Compared with the prior of another number of images, a small task would
-have to lie where no embedding of its size can. Two more numbers show how far the prior alone goes: its share of the
-vector, and the distance that the same Fisher would have with the prior of `REFERENCE` images.
+have to lie where no embedding of its size can. `prior_share` shows how far the prior alone goes.
 """
 
 import math
@@ -14,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -27,7 +26,6 @@ from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.text import pluralize
 
-REFERENCE = 1000
 TRUE, SHUFFLED, ALL_BUT_ONE = "true labels", "shuffled labels", "all but one image alike"
 # An embedding has landed on the trivial one when it went at least this part of the way there.
 LANDED = 0.9
@@ -60,21 +58,36 @@ class Plan:
     seed: int = 0
 
 
-# What a row says of a task, and the task.
+# The description of a task, and the task.
 Case = tuple[Row, t2v.Task]
 
 
 def plan_cases(collection: Collection, plan: Plan) -> dict[str, list[Case]]:
     """The cases of all experiments."""
+    rich = pick_rich(collection.members)
     return {
-        "labels": _plan_labels(collection.rich, plan),
-        "classes": _plan_classes(collection.rich[0].task, plan),
-        "sample_size": _plan_sample_size(collection.rich, plan),
-        "norm_error": [({"dataset": one.dataset, "task": one.task.name}, one.task) for one in collection.members],
+        "labels": _plan_labels(rich, plan),
+        "classes": _plan_classes(rich[0], plan),
+        "sample_size": _plan_sample_size(rich, plan),
+        "norm_error": [
+            ({"dataset": member.dataset, "task": member.task.name}, member.task) for member in collection.members
+        ],
     }
 
 
-def _plan_labels(rich: Sequence[Member], plan: Plan) -> list[Case]:
+def pick_rich(members: Sequence[Member]) -> list[t2v.Task]:
+    """The richest task of every dataset (most images with all classes equal, then most classes), richest first."""
+
+    def count_images(task: t2v.Task) -> tuple[int, int]:
+        return int(task.counts.min()) * len(task.classes), len(task.classes)
+
+    richest: dict[str, t2v.Task] = {}
+    for member in members:
+        richest[member.dataset] = max(richest.get(member.dataset, member.task), member.task, key=count_images)
+    return sorted(richest.values(), key=count_images, reverse=True)
+
+
+def _plan_labels(rich: Sequence[t2v.Task], plan: Plan) -> list[Case]:
     """Tasks with the labels of a growing part of their images shuffled."""
     cases = []
     for number, task in enumerate(_cut_rich(rich, plan)):
@@ -99,7 +112,7 @@ def _plan_classes(task: t2v.Task, plan: Plan) -> list[Case]:
     return cases
 
 
-def _plan_sample_size(rich: Sequence[Member], plan: Plan) -> list[Case]:
+def _plan_sample_size(rich: Sequence[t2v.Task], plan: Plan) -> list[Case]:
     """Few to many images per class; the first task also with labels without information.
 
     The subsets of one repeat are nested, so that steps from one size to the next can be compared pair by pair.
@@ -117,14 +130,15 @@ def _plan_sample_size(rich: Sequence[Member], plan: Plan) -> list[Case]:
                     kinds[SHUFFLED] = shuffle_labels(subset, 1.0, rng=rng)
                     kinds[ALL_BUT_ONE] = single_out(subset, rng=rng)
                 about = {"task": task.name, "images_per_class": size, "repeat": repeat}
-                cases += [({**about, "labels": kind}, cut) for kind, cut in kinds.items()]
+                cases += [({**about, "labels": kind}, changed) for kind, changed in kinds.items()]
     return cases
 
 
-def _cut_rich(rich: Sequence[Member], plan: Plan) -> list[t2v.Task]:
+def _cut_rich(rich: Sequence[t2v.Task], plan: Plan) -> list[t2v.Task]:
     """The rich tasks that are shuffled and thinned, cut to equally many classes where they have more."""
-    tasks = [member.task for member in rich[: plan.tasks]]
-    return [cut_classes(task, plan.most_classes, rng=np.random.default_rng([plan.seed, 0])) for task in tasks]
+    return [
+        cut_classes(task, plan.most_classes, rng=np.random.default_rng([plan.seed, 0])) for task in rich[: plan.tasks]
+    ]
 
 
 def relabel(task: t2v.Task, *, rng: np.random.Generator) -> t2v.Task:
@@ -168,7 +182,6 @@ def cut_images(task: t2v.Task, count: int, *, rng: np.random.Generator) -> t2v.T
 def measure(embedding: t2v.Embedding) -> Row:
     """The numbers of an embedding: size, error, norm, and how far it is from the trivial one."""
     counts, head = embedding.provenance["counts"], embedding.provenance["head"]
-    at_reference = replace(embedding, prior=embedding.prior * (counts["images"] / REFERENCE))
     return {
         "images": counts["images"],
         "classes": counts["classes"],
@@ -177,7 +190,6 @@ def measure(embedding: t2v.Embedding) -> Row:
         "l2": head["l2"],
         "norm": embedding.norm(),
         "distance": t2v.distance.symmetric(embedding, t2v.trivial(embedding)),
-        "distance_with_prior_of_1000": t2v.distance.symmetric(at_reference, t2v.trivial(at_reference)),
         "prior_share": float(np.mean(embedding.prior / embedding.vector)),
         "relative_error": embedding.provenance["relative_error"],
     }
@@ -259,13 +271,13 @@ def make_claims(rows: dict[str, list[Row]]) -> list[Claim]:
     learnable = [row for row in tasks if is_learnable(row)]
     claims = []
     for claim, group in (("the norm ranks tasks by error", tasks), ("... those better than chance", learnable)):
-        found = report.correlate([row["norm"] for row in group], [row["error"] for row in group])
-        claims.append(Claim("norm_error", claim, f"rho {found}, {pluralize(found.count, 'task')}", found.verdict))
+        rho = report.correlate([row["norm"] for row in group], [row["error"] for row in group])
+        claims.append(Claim("norm_error", claim, f"rho {rho}, {pluralize(rho.count, 'task')}", rho.verdict))
     claims += [_claim_relabelling(rows["relabelled"][0]), _claim_shuffling(rows["labels"])]
     for name in ("error", "norm"):
-        found = report.correlate([row["classes"] for row in rows["classes"]], [row[name] for row in rows["classes"]])
-        measured = f"rho {found}, {pluralize(found.count, 'subset')}"
-        claims.append(Claim("classes", f"more classes, more {name}", measured, found.verdict))
+        rho = report.correlate([row["classes"] for row in rows["classes"]], [row[name] for row in rows["classes"]])
+        measured = f"rho {rho}, {pluralize(rho.count, 'subset')}"
+        claims.append(Claim("classes", f"more classes, more {name}", measured, rho.verdict))
     return [*claims, *_claim_sample_size(rows["sample_size"])]
 
 
@@ -296,18 +308,18 @@ def _claim_sample_size(rows: Sequence[Row]) -> list[Claim]:
     falls = sum(find_rise(a, b) < 0 for points in curves for a, b in pairwise(points))
     rises = all(find_rise(points[0], points[-1]) > 0 for points in curves)
     verdict, measured = FAILS if falls else HOLDS if rises else UNCLEAR, f"no fall at {steps - falls} of "
-    found = [("fewer images, nearer to trivial", measured + pluralize(steps, "step"), verdict)]
+    claims = [Claim("sample_size", "fewer images, nearer to trivial", measured + pluralize(steps, "step"), verdict)]
     ways = [_way(points[-1], points[0]) for points in curves]
     measured = f"{100 * np.mean(ways):.0f}% of the way, {pluralize(len(ways), 'task')}"
     verdict = _judge_ways(ways, is_nearer=rises) if steps else UNCLEAR
-    found.append((f"{pluralize(int(curves[0][0].at), 'image')} per class is trivial", measured, verdict))
+    claim = f"{pluralize(int(curves[0][0].at), 'image')} per class is trivial"
+    claims.append(Claim("sample_size", claim, measured, verdict))
     whole, empty = curves[0][-1], [row for row in rows if row["labels"] != TRUE]
     ends = [p for group in report.split_rows(empty, "labels").values() for p in summarise(group, *columns)]
     ways = [_way(whole, end) for end in ends]
     verdict = _judge_ways(ways, is_nearer=all(p.mean + STANDARD_ERRORS * p.stderr < whole.mean for p in ends))
     measured = f"{100 * min(ways):.0f} to {100 * max(ways):.0f}% of the way"
-    found.append(("few empty labels are trivial", measured, verdict))
-    return [Claim("sample_size", *each) for each in found]
+    return [*claims, Claim("sample_size", "few empty labels are trivial", measured, verdict)]
 
 
 def _judge_ways(ways: Sequence[float], *, is_nearer: bool) -> str:
@@ -315,7 +327,7 @@ def _judge_ways(ways: Sequence[float], *, is_nearer: bool) -> str:
 
 
 def _way(start: Point, end: Point) -> float:
-    """The part of the way from `start` to the trivial embedding, at distance zero, that is gone at `end`."""
+    """The fraction of the distance from `start` to the trivial embedding that `end` has covered."""
     return 1 - end.mean / start.mean if start.mean > 0 else 0.0
 
 
@@ -337,14 +349,13 @@ def properties(
     weights: Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")] = None,
     size: Annotated[int, typer.Option(min=1, help="Side of the images in pixels.")] = 64,
     max_samples: Annotated[int, typer.Option(min=1, help="(Image, label) pairs per embedding.")] = 24,
-    method: Literal["robust", "direct", "variational"] = "robust",
     repeats: Annotated[int, typer.Option(min=2, help="Random subsets of each kind.")] = Plan.repeats,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: str | None = None,
 ) -> None:
     """What the embedding shows of a task: difficulty, labels, number of classes, sample size."""
     folder = plots.make_folder(out)
-    settings = t2v.EmbedSettings(max_samples=max_samples, method=method, seed=seed)
+    settings = t2v.EmbedSettings(max_samples=max_samples, seed=seed)
     network = t2v.load_probe(probe, weights=weights, size=size)
     plan, collection = Plan(repeats=repeats, seed=seed), read_collection(data)
     rows = run_experiments(collection, plan, partial(t2v.embed, probe=network, settings=settings, device=device))
