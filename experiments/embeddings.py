@@ -1,15 +1,19 @@
-"""Embeddings of many tasks for the experiments, each kept in a file of its own; and the committed ones of 43 tasks."""
+"""Embeddings of many tasks for the experiments, numbers that follow from them, and the committed ones of 43 tasks."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import load as load_arrays
 
 import task2vec as t2v
 from task2vec.probe import FilterLayer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def embed_all(
@@ -27,6 +31,29 @@ def embed_all(
         if result.error is not None:
             raise result.error
     return [result.embedding for result in results if result.embedding is not None]
+
+
+def measure_spaces(embedded: Mapping[str, Sequence[t2v.Embedding]]) -> dict[str, Any]:
+    """Distances and norms of the embeddings of every space, as fields of a meta-task."""
+    return {
+        "distances": {name: np.array(t2v.distance.pairwise(embeddings)) for name, embeddings in embedded.items()},
+        "trivial_distances": {
+            name: np.array([t2v.distance.symmetric(embedding, t2v.trivial(embedding)) for embedding in embeddings])
+            for name, embeddings in embedded.items()
+        },
+        "norms": {
+            name: np.array([embedding.norm() for embedding in embeddings]) for name, embeddings in embedded.items()
+        },
+    }
+
+
+def measure_error(network: t2v.TrainedExpert, features: "Tensor", task: t2v.Task) -> float:
+    """The share of the images of a task that a network with its head gets wrong, from their features.
+
+    Classes are matched by name: the head has them in the canonical order of its own training images.
+    """
+    predicted = np.array(network.metadata["classes"])[network.probabilities(features).argmax(1).cpu().numpy()]
+    return float((predicted != np.array(task.classes)[task.targets]).mean())
 
 
 def share_embeddings(known: t2v.MetaTask, metatask: t2v.MetaTask) -> t2v.MetaTask:

@@ -33,42 +33,24 @@ LANDED = 0.9
 STANDARD_ERRORS = 2.0
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How much is measured.
-
-    Attributes:
-        repeats: random subsets or shuffles of each kind; the error bars are over these.
-        shuffled: parts of the images whose labels are shuffled.
-        classes: numbers of classes, as far as the task has them.
-        sizes: images per class, as far as the task has them.
-        tasks: how many rich tasks are shuffled and thinned.
-        most_classes: rich tasks are cut to so many classes where neither classes nor tasks are compared by them.
-        most_images: images per class where the sample size is not the question.
-        seed: of every subset and shuffle.
-    """
-
-    repeats: int = 5
-    shuffled: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
-    classes: tuple[int, ...] = (2, 3, 5, 8, 13, 21, 34)
-    sizes: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
-    tasks: int = 3
-    most_classes: int = 10
-    most_images: int = 20
-    seed: int = 0
-
+# Random subsets or shuffles of each kind; the error bars are over these.
+REPEATS = 5
+# Fractions of the images whose labels are shuffled; numbers of classes; images per class. As far as a task has them.
+SHARES, CLASSES, SIZES = (0.0, 0.25, 0.5, 0.75, 1.0), (2, 3, 5, 8, 13, 21, 34), (1, 2, 5, 10, 20, 50, 100)
+# Rich tasks that are shuffled and thinned, the classes that they are cut to, and the images of each class.
+MOST_TASKS, MOST_CLASSES, MOST_IMAGES = 3, 10, 20
 
 # The description of a task, and the task.
 Case = tuple[Row, t2v.Task]
 
 
-def plan_cases(collection: Collection, plan: Plan) -> dict[str, list[Case]]:
+def plan_cases(collection: Collection) -> dict[str, list[Case]]:
     """The cases of all experiments."""
     rich = pick_rich(collection.members)
     return {
-        "labels": _plan_labels(rich, plan),
-        "classes": _plan_classes(rich[0], plan),
-        "sample_size": _plan_sample_size(rich, plan),
+        "labels": _plan_labels(rich),
+        "classes": _plan_classes(rich[0]),
+        "sample_size": _plan_sample_size(rich),
         "norm_error": [
             ({"dataset": member.dataset, "task": member.task.name}, member.task) for member in collection.members
         ],
@@ -87,44 +69,44 @@ def pick_rich(members: Sequence[Member]) -> list[t2v.Task]:
     return sorted(richest.values(), key=count_images, reverse=True)
 
 
-def _plan_labels(rich: Sequence[t2v.Task], plan: Plan) -> list[Case]:
+def _plan_labels(rich: Sequence[t2v.Task]) -> list[Case]:
     """Tasks with the labels of a growing part of their images shuffled."""
     cases = []
-    for number, task in enumerate(_cut_rich(rich, plan)):
-        task = cut_images(task, plan.most_images, rng=np.random.default_rng([plan.seed, 2, number]))
-        for share in plan.shuffled:
-            for repeat in range(plan.repeats if share else 1):
-                rng = np.random.default_rng([plan.seed, 3, number, repeat])
+    for number, task in enumerate(_cut_rich(rich)):
+        task = cut_images(task, MOST_IMAGES, rng=np.random.default_rng([0, 2, number]))
+        for share in SHARES:
+            for repeat in range(REPEATS if share else 1):
+                rng = np.random.default_rng([0, 3, number, repeat])
                 about = {"task": task.name, "shuffled": share, "repeat": repeat}
                 cases.append((about, shuffle_labels(task, share, rng=rng)))
     return cases
 
 
-def _plan_classes(task: t2v.Task, plan: Plan) -> list[Case]:
+def _plan_classes(task: t2v.Task) -> list[Case]:
     """Random classes of the richest task, few to all, equally many images of each."""
-    images = min(plan.most_images, int(task.counts.min()))
+    images = min(MOST_IMAGES, int(task.counts.min()))
     cases = []
-    for count in sorted({*(count for count in plan.classes if count < len(task.classes)), len(task.classes)}):
-        for repeat in range(plan.repeats):
-            rng = np.random.default_rng([plan.seed, 4, count, repeat])
+    for count in sorted({*(count for count in CLASSES if count < len(task.classes)), len(task.classes)}):
+        for repeat in range(REPEATS):
+            rng = np.random.default_rng([0, 4, count, repeat])
             about = {"task": task.name, "images_per_class": images, "repeat": repeat}
             cases.append((about, cut_images(cut_classes(task, count, rng=rng), images, rng=rng)))
     return cases
 
 
-def _plan_sample_size(rich: Sequence[t2v.Task], plan: Plan) -> list[Case]:
+def _plan_sample_size(rich: Sequence[t2v.Task]) -> list[Case]:
     """Few to many images per class; the first task also with labels without information.
 
     The subsets of one repeat are nested, so that steps from one size to the next can be compared pair by pair.
     """
     cases = []
-    for number, task in enumerate(_cut_rich(rich, plan)):
+    for number, task in enumerate(_cut_rich(rich)):
         # Subsets that differ from one another: at most two thirds of the images of a class.
         most = max(1, int(task.counts.min()) * 2 // 3)
-        for size in [size for size in plan.sizes if size <= most]:
-            for repeat in range(plan.repeats):
-                subset = cut_images(task, size, rng=np.random.default_rng([plan.seed, 5, number, repeat]))
-                rng = np.random.default_rng([plan.seed, 6, repeat, size])
+        for size in [size for size in SIZES if size <= most]:
+            for repeat in range(REPEATS):
+                subset = cut_images(task, size, rng=np.random.default_rng([0, 5, number, repeat]))
+                rng = np.random.default_rng([0, 6, repeat, size])
                 kinds = {TRUE: subset}
                 if number == 0:
                     kinds[SHUFFLED] = shuffle_labels(subset, 1.0, rng=rng)
@@ -134,11 +116,9 @@ def _plan_sample_size(rich: Sequence[t2v.Task], plan: Plan) -> list[Case]:
     return cases
 
 
-def _cut_rich(rich: Sequence[t2v.Task], plan: Plan) -> list[t2v.Task]:
+def _cut_rich(rich: Sequence[t2v.Task]) -> list[t2v.Task]:
     """The rich tasks that are shuffled and thinned, cut to equally many classes where they have more."""
-    return [
-        cut_classes(task, plan.most_classes, rng=np.random.default_rng([plan.seed, 0])) for task in rich[: plan.tasks]
-    ]
+    return [cut_classes(task, MOST_CLASSES, rng=np.random.default_rng([0, 0])) for task in rich[:MOST_TASKS]]
 
 
 def relabel(task: t2v.Task, *, rng: np.random.Generator) -> t2v.Task:
@@ -195,14 +175,12 @@ def measure(embedding: t2v.Embedding) -> Row:
     }
 
 
-def run_experiments(
-    collection: Collection, plan: Plan, embed: Callable[[t2v.Task], t2v.Embedding]
-) -> dict[str, list[Row]]:
+def run_experiments(collection: Collection, embed: Callable[[t2v.Task], t2v.Embedding]) -> dict[str, list[Row]]:
     """The rows of every experiment by its name: what a case is, then what was measured. Every task is embedded once."""
-    cases = plan_cases(collection, plan)
+    cases = plan_cases(collection)
     untouched = next(task for about, task in cases["labels"] if not about["shuffled"])
     given = embed(untouched)
-    other = embed(relabel(untouched, rng=np.random.default_rng([plan.seed, 1])))
+    other = embed(relabel(untouched, rng=np.random.default_rng([0, 1])))
     difference = np.abs(given.vector - other.vector)
     moved = {"task": untouched.name, "filters": len(given), "filters_changed": int((difference > 0).sum())}
     moved |= {"largest_difference": float(difference.max())}
@@ -349,16 +327,13 @@ def properties(
     weights: Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")] = None,
     size: Annotated[int, typer.Option(min=1, help="Side of the images in pixels.")] = 64,
     max_samples: Annotated[int, typer.Option(min=1, help="(Image, label) pairs per embedding.")] = 24,
-    repeats: Annotated[int, typer.Option(min=2, help="Random subsets of each kind.")] = Plan.repeats,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
     device: str | None = None,
 ) -> None:
     """What the embedding shows of a task: difficulty, labels, number of classes, sample size."""
     folder = plots.make_folder(out)
-    settings = t2v.EmbedSettings(max_samples=max_samples, seed=seed)
+    settings = t2v.EmbedSettings(max_samples=max_samples)
     network = t2v.load_probe(probe, weights=weights, size=size)
-    plan, collection = Plan(repeats=repeats, seed=seed), read_collection(data)
-    rows = run_experiments(collection, plan, partial(t2v.embed, probe=network, settings=settings, device=device))
+    rows = run_experiments(read_collection(data), partial(t2v.embed, probe=network, settings=settings, device=device))
     claims = make_claims(rows)
     files = write_properties(rows, claims, folder)
     report.print_claims(claims, files, "100% of the way is on the embedding of a task without information.")

@@ -27,7 +27,6 @@ from experiments.figures import draw_neighbourhoods
 from experiments.label_sets import (
     Family,
     make_class_family,
-    make_painted_family,
     make_taxon_family,
     measure_class_means,
 )
@@ -42,13 +41,14 @@ ABOVE: dict[str, Mapping[str, str]] = {
     "cub200": {**_VERTEBRATE, "class": "Aves"},
     "dogs": {**_VERTEBRATE, "class": "Mammalia", "order": "Carnivora", "family": "Canidae"},
 }
-METHODS = ("robust", "direct")
-DOMAIN = "domain"
+MAIN, DOMAIN = "robust", "domain"
 COSINE = f"{DOMAIN}, cosine"
 # Distances between squared differences of class means: of pooled features, without a head and a backward pass.
 CLASS_MEANS, CLASS_MEAN_KINDS = "class means", ("cosine", "symmetric")
-# Label sets of a family at most, images in each of its two sets, painted images.
-MOST_LABEL_SETS, IMAGES, PAINTED = 10, 300, 120
+# Label sets of a family at most, and images in each of its two sets.
+MOST_LABEL_SETS, IMAGES = 10, 300
+# Random permutations behind every p.
+PERMUTATIONS = 9999
 
 Spaces = dict[str, np.ndarray]
 
@@ -145,40 +145,27 @@ def count_edges(a: Sequence[str], b: Sequence[str]) -> int:
 # --- embeddings and distances ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Embeddings of the same tasks by method, and their domain embeddings."""
-
-    by_method: dict[str, list[t2v.Embedding]]
-    domains: list[t2v.DomainEmbedding]
+Embedded = tuple[Sequence[t2v.Embedding], Sequence[t2v.DomainEmbedding]]
 
 
 def embed_tasks(
-    tasks: Sequence[t2v.Task],
-    probe: t2v.Probe,
-    folder: Path,
-    *,
-    settings: Sequence[t2v.EmbedSettings],
-    device: str | None = None,
+    tasks: Sequence[t2v.Task], probe: t2v.Probe, folder: Path, *, settings: t2v.EmbedSettings, device: str | None = None
 ) -> Embedded:
-    """The tasks by the method of each settings, and their domains; `folder` keeps the embeddings."""
+    """The embeddings of the tasks, kept in `folder`, and their domain embeddings."""
     report.say(f"embedding {len(tasks)} tasks")
-    by_method = {
-        each.method: embed_all(tasks, probe, folder / each.method, settings=each, device=device) for each in settings
-    }
-    return Embedded(by_method, [t2v.embed_domain(task, probe, device=device) for task in tasks])
+    embeddings = embed_all(tasks, probe, folder, settings=settings, device=device)
+    return embeddings, [t2v.embed_domain(task, probe, device=device) for task in tasks]
 
 
-def measure_spaces(by_method: Mapping[str, Sequence[t2v.Embedding]]) -> Spaces:
-    """Distances between all tasks: the symmetric one of every method, and all other kinds of the first one.
+def measure_spaces(embeddings: Sequence[t2v.Embedding]) -> Spaces:
+    """Distances between all tasks, the symmetric one first.
 
     Kinds that have a direction are left out: a taxonomy has none.
     """
-    spaces = {method: _make_square(t2v.distance.pairwise(group)) for method, group in by_method.items()}
-    main, embeddings = next(iter(by_method.items()))
+    spaces = {MAIN: _make_square(t2v.distance.pairwise(embeddings))}
     for name, kind in t2v.distance.KINDS.items():
         if kind.is_symmetric and name != "symmetric":
-            spaces[f"{main}, {name}"] = _make_square(t2v.distance.pairwise(embeddings, kind))
+            spaces[f"{MAIN}, {name}"] = _make_square(t2v.distance.pairwise(embeddings, kind))
     return spaces
 
 
@@ -213,7 +200,7 @@ def _make_square(values: Any) -> np.ndarray:
 
 
 def compare_spaces(
-    spaces: Spaces, tree: np.ndarray, datasets: Sequence[str], groups: Sequence[Sequence[str]], **options: int
+    spaces: Spaces, tree: np.ndarray, datasets: Sequence[str], groups: Sequence[Sequence[str]]
 ) -> list[Row]:
     """How well every space follows the tree, and how often the nearest task is a relative.
 
@@ -224,12 +211,11 @@ def compare_spaces(
         tree: distances between the tasks in the tree.
         datasets: that of every task.
         groups: the taxa around every task, from the root down; empty where neighbours do not count.
-        options: permutations and seed.
     """
     names, rows = list(spaces), []
     matrices = list(spaces.values())
-    within = agree_within(matrices, tree, datasets, **options)  # type: ignore[arg-type]
-    for scope, agreement in ({ALL: agree(matrices, tree, **options)} | within).items():  # type: ignore[arg-type]
+    within = agree_within(matrices, tree, datasets, permutations=PERMUTATIONS, seed=0)
+    for scope, agreement in ({ALL: agree(matrices, tree, permutations=PERMUTATIONS, seed=0)} | within).items():
         about: Row = {"tree": "graph", "scope": scope, "chance": None, "count": agreement.pairs}
         for number, name in enumerate(names):
             low, high = agreement.interval(number)
@@ -263,20 +249,18 @@ def list_pairs(tasks: Sequence[Row], spaces: Spaces) -> list[Row]:
     return rows
 
 
-def compare_label_sets(family: Family, embedded: Embedded, class_means: np.ndarray, **options: int) -> list[Row]:
+def compare_label_sets(family: Family, embedded: Embedded, class_means: np.ndarray) -> list[Row]:
     """How well label sets are found again on other images, by space.
 
     `class_means` is what `measure_class_means` returns: the squared differences of the means of the two classes.
     """
     k = len(family.attributes)
     # Every task on a set of images has the domain of that set.
-    domains = {
-        name: np.kron(matrix, np.ones((k, k))) for name, matrix in measure_domains(embedded.domains[::k]).items()
-    }
-    spaces = measure_spaces(embedded.by_method) | domains | measure_class_mean_spaces(class_means)
+    domains = {name: np.kron(matrix, np.ones((k, k))) for name, matrix in measure_domains(embedded[1][::k]).items()}
+    spaces = measure_spaces(embedded[0]) | domains | measure_class_mean_spaces(class_means)
     about = {"images_per_set": len(family.tasks[0])}
     return [
-        {"family": family.name, "space": name, **retrieve(matrix, **options), **about}  # type: ignore[arg-type]
+        {"family": family.name, "space": name, **retrieve(matrix, permutations=PERMUTATIONS), **about}
         for name, matrix in spaces.items()
     ]
 
@@ -300,10 +284,10 @@ def draw_spaces(
     return files + draw_neighbourhoods({name: spaces[name] for name in curves}, tree, out=folder / "neighbourhoods")
 
 
-def draw_maps(spaces: Spaces, names: Sequence[str], groups: Sequence[str], folder: Path, *, seed: int) -> list[Path]:
+def draw_maps(spaces: Spaces, names: Sequence[str], groups: Sequence[str], folder: Path) -> list[Path]:
     """The map of the first space beside that of the domains."""
     main = next(iter(spaces))
-    layouts = {name: plots.lay_out(spaces[name], names, seed=seed).positions for name in (main, COSINE)}
+    layouts = {name: plots.lay_out(spaces[name], names, seed=0).positions for name in (main, COSINE)}
     panels = {f"task embeddings ({main})": layouts[main], "domain embeddings": layouts[COSINE]}
     return plots.draw_map(panels, names, out=folder / "maps", groups=groups)
 
@@ -320,17 +304,14 @@ def print_rows(rows: Sequence[Row]) -> None:
         print(f"{label}: {value}" + ("" if row["chance"] is None else f", chance {row['chance']:.2f}"))
 
 
-def compare_collection(
-    collection: Collection, embedded: Embedded, folder: Path, *, seed: int, **options: int
-) -> list[Row]:
+def compare_collection(collection: Collection, embedded: Embedded, folder: Path) -> list[Row]:
     """How the spaces of a collection follow its tree; its tables and figures are written."""
     tree, members = build_tree(collection), collection.members
-    spaces = measure_spaces(embedded.by_method) | measure_domains(embedded.domains)
-    rows = compare_spaces(
-        spaces, tree.distances, [member.dataset for member in members], tree.groups, seed=seed, **options
-    )
+    embeddings, domains = embedded
+    spaces = measure_spaces(embeddings) | measure_domains(domains)
+    rows = compare_spaces(spaces, tree.distances, [member.dataset for member in members], tree.groups)
     tasks = []
-    for embedding, member, group in zip(next(iter(embedded.by_method.values())), members, tree.groups, strict=True):
+    for embedding, member, group in zip(embeddings, members, tree.groups, strict=True):
         counts, head = embedding.provenance["counts"], embedding.provenance["head"]
         row = {"task": embedding.task, "dataset": member.dataset, "group": group[-1], "images": counts["images"]}
         tasks.append(row | {"classes": counts["classes"], "error": head["cv_error"], "norm": embedding.norm()})
@@ -338,13 +319,13 @@ def compare_collection(
     for name, table in tables.items():
         report.write_rows(table, folder / f"{name}.csv")
     names, groups = [row["task"] for row in tasks], [f"{row['dataset']}: {row['group']}" for row in tasks]
-    curves = [name for name in spaces if name in (*METHODS, f"{METHODS[0]}, cosine") or name.startswith(DOMAIN)]
+    curves = [name for name in spaces if name in (MAIN, f"{MAIN}, cosine") or name.startswith(DOMAIN)]
     draw_spaces(spaces, tree.distances, names, groups, folder, curves=curves)
-    draw_maps(spaces, names, groups, folder, seed=seed)
+    draw_maps(spaces, names, groups, folder)
     return rows
 
 
-def draw_metatask(metatask: t2v.MetaTask, folder: Path, *, seed: int, **options: int) -> list[Row]:
+def draw_metatask(metatask: t2v.MetaTask, folder: Path) -> list[Row]:
     """Figures 1 and 2 from the lineages and embeddings of a meta-task: its maps, and the distances of its taxa.
 
     Taxa are as far apart in the tree as there are edges between them. The ranks below them differ from dataset to
@@ -357,7 +338,7 @@ def draw_metatask(metatask: t2v.MetaTask, folder: Path, *, seed: int, **options:
     spaces[COSINE] = _make_square(1 - units @ units.T)
     names = [task.name for task in metatask.tasks]
     groups = [f"{task.dataset}: {task.label_set}" if task.label_set else task.dataset for task in metatask.tasks]
-    draw_maps(spaces, names, groups, folder, seed=seed)
+    draw_maps(spaces, names, groups, folder)
     lineages = metatask.info.get("lineages", {})
     taxa = [row for row, name in enumerate(names) if name in lineages]
     if len(taxa) < MIN_TASKS:
@@ -365,7 +346,7 @@ def draw_metatask(metatask: t2v.MetaTask, folder: Path, *, seed: int, **options:
     tree = np.array([[count_edges(lineages[names[a]], lineages[names[b]]) for b in taxa] for a in taxa], dtype=float)
     spaces = {name: matrix[np.ix_(taxa, taxa)] for name, matrix in spaces.items()}
     draw_spaces(spaces, tree, [names[row] for row in taxa], [groups[row] for row in taxa], folder, curves=[*spaces])
-    rows = compare_spaces(spaces, tree, [metatask.tasks[row].dataset for row in taxa], (), seed=seed, **options)
+    rows = compare_spaces(spaces, tree, [metatask.tasks[row].dataset for row in taxa], ())
     report.write_rows(rows, folder / "measures.csv")
     return rows
 
@@ -386,41 +367,39 @@ def taxonomy(
     ] = None,
     size: Annotated[int, typer.Option(min=1, help="Side of the images in pixels.")] = 64,
     max_samples: Annotated[int, typer.Option(min=1, help="(Image, label) pairs per embedding.")] = 24,
-    permutations: Annotated[int, typer.Option(min=99, help="Behind every p.")] = 9999,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
     device: str | None = None,
 ) -> None:
     """Do distances agree with nature's taxonomy, and do they separate label sets of the same images?
 
     Embeddings are kept in --out: the same command, run again, does not make them again.
     """
-    folder, options = plots.make_folder(out), {"permutations": permutations, "seed": seed}
+    folder = plots.make_folder(out)
     if bundle is not None:
-        print_rows(draw_metatask(t2v.load_metatask(bundle), folder, **options))
+        print_rows(draw_metatask(t2v.load_metatask(bundle), folder))
         return
-    settings = [t2v.EmbedSettings(method=method, max_samples=max_samples, seed=seed) for method in METHODS]
+    options: Row = {"settings": t2v.EmbedSettings(max_samples=max_samples), "device": device}
     network, kept = t2v.load_probe(probe, weights=weights, size=size), folder / "embeddings"
     families = []
     if data is not None:
         collection = read_collection(data)
         tasks = [member.task for member in collection.members]
-        embedded = embed_tasks(tasks, network, kept, settings=settings, device=device)
-        print_rows(compare_collection(collection, embedded, folder, **options))
+        embedded = embed_tasks(tasks, network, kept, **options)
+        print_rows(compare_collection(collection, embedded, folder))
         for number, dataset in enumerate(collection.datasets):
-            rng = np.random.default_rng([seed, 21, number])
+            rng = np.random.default_rng([0, 21, number])
             columns = list(choose_ranks(dataset).values())
             family = make_taxon_family(dataset, columns, images=IMAGES, most=MOST_LABEL_SETS, rng=rng)
             families += [] if family is None else [family]
     for number, classes in enumerate(label_sets or []):
-        rng = np.random.default_rng([seed, 22, number])
+        rng = np.random.default_rng([0, 22, number])
         families.append(make_class_family(classes, images=IMAGES, most=MOST_LABEL_SETS, rng=rng))
-    families.append(make_painted_family(images=PAINTED, seed=seed))
     rows = []
     for family in families:
-        embedded = embed_tasks(family.tasks, network, kept, settings=settings[:1], device=device)
-        rows += compare_label_sets(family, embedded, measure_class_means(family, network, device=device), **options)
-    report.write_rows(rows, folder / "attributes.csv")
-    print_rows(rows)
+        embedded = embed_tasks(family.tasks, network, kept, **options)
+        rows += compare_label_sets(family, embedded, measure_class_means(family, network, device=device))
+    if rows:
+        report.write_rows(rows, folder / "attributes.csv")
+        print_rows(rows)
 
 
 app = report.make_app(taxonomy)

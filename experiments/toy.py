@@ -166,17 +166,18 @@ def measure_space(
 ) -> Row:
     """Every number that is averaged over seeds, for one seed and one probe.
 
+    The first four are the similarity to a random task, to the nearest one by domain, to the nearest one, and to the
+    most similar one; `way` is the fraction of the way from the first to the last that the third covers.
+
     Args:
         distances: between tasks, in task space.
         domain: between tasks, in the domain embedding.
         similarity: of their decision regions.
-        clusters: of each task: how complex it is.
+        clusters: the complexity of each task.
         errors: cross-validated error of its head.
         norms: of its embedding.
     """
-    is_pair = ~np.eye(len(distances), dtype=bool)
-    apart = np.abs(np.subtract.outer(clusters, clusters))
-    random = float(similarity[is_pair].mean())
+    random = float(similarity[~np.eye(len(distances), dtype=bool)].mean())
     nearest = mean_at_nearest(distances, similarity)
     best = mean_at_nearest(-similarity, similarity)
     return {
@@ -185,10 +186,6 @@ def measure_space(
         "nearest": nearest,
         "best": best,
         "way": (nearest - random) / (best - random) if best > random else math.nan,
-        "apart_random": float(apart[is_pair].mean()),
-        "apart_domain": mean_at_nearest(domain, apart),
-        "apart_nearest": mean_at_nearest(distances, apart),
-        "apart_best": mean_at_nearest(-similarity, apart),
         "clusters_and_error": spearman(clusters, errors),
         "clusters_and_norm": spearman(clusters, norms),
     }

@@ -148,30 +148,11 @@ def count_winners(metatask: t2v.MetaTask, family: str, protocol: int) -> list[Ro
     return rows
 
 
-def compare_ways(metatask: t2v.MetaTask, curves: Sequence[Row]) -> list[Row]:
-    """By task and training size: for how many experts that have not seen the task frozen features beat fine-tuning."""
-    tasks, experts = ([each.name for each in names] for names in (metatask.tasks, metatask.models))
-    errors: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
-    for point in curves:
-        if metatask.shares_images[tasks.index(point["task"]), experts.index(point["expert"])] == 0:
-            by_way = errors.setdefault((point["task"], point["train"]), {}).setdefault(point["expert"], {})
-            by_way.setdefault(point["way"], []).append(100 * point["error"])
-    rows = []
-    for (task, shots), by_expert in errors.items():
-        pairs = {name: (np.mean(by_way["linear"]), np.mean(by_way["tuned"])) for name, by_way in by_expert.items()}
-        generic = pairs.get(metatask.models[metatask.generic or 0].name, (np.nan, np.nan))
-        row: Row = {"task": task, "shots": shots, "experts": len(pairs)}
-        row |= {"frozen": sum(bool(frozen < tuned) for frozen, tuned in pairs.values())}
-        row |= {"tuned": sum(bool(tuned < frozen) for frozen, tuned in pairs.values())}
-        rows.append(row | {"generic, frozen": float(generic[0]), "generic, tuned": float(generic[1])})
-    return rows
-
-
 def write_results(metatask: t2v.MetaTask, folder: Path) -> None:
     """All tables as CSV."""
     protocols = range(len(metatask.protocols))
     families = list(dict.fromkeys(task.family for task in metatask.tasks))
-    seconds, curves = metatask.info.get("seconds", {}), metatask.info.get("curves", [])
+    seconds = metatask.info.get("seconds", {})
     kinds = sorted({kind for costs in seconds.values() for kind in costs})
     domains = (("cub200",), ("flowers102",), ("dogs",), ("cub200", "flowers102"))
     recipes = dict.fromkeys(model.recipe for model in metatask.models if model.kind == "half")
@@ -192,8 +173,6 @@ def write_results(metatask: t2v.MetaTask, folder: Path) -> None:
             row for family in families for number in protocols for row in count_winners(metatask, family, number)
         ],
         "halves": [row for row in halves if row is not None],
-        "ways": compare_ways(metatask, curves),
-        "curves": curves,
     }
     for name, rows in tables.items():
         if rows:

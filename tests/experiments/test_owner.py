@@ -17,10 +17,11 @@ import task2vec as t2v
 from experiments import selection, taxonomy
 from experiments.metatask import build, owner, paper
 from task2vec.embedding import many
-from task2vec.experts import error_matrix, train
+from task2vec.experts import error_matrix, features_of_tasks, train
 from task2vec.tasks.catalog import Catalog, LabelTable, define_attributes, define_by_taxon
 from task2vec.tasks.taxonomy import Taxonomy
 from tests.experiments.material import ROOT, read_csv, run
+from tests.failures import refuse
 from tests.tasks import published
 
 BRIEF = t2v.Recipe("brief", head="adam", head_epochs=1, epochs=1, draws=32, batch=16)
@@ -108,66 +109,62 @@ def fashion():
 
 def test_inat_cub_has_the_25_largest_orders_the_25_tasks_of_birds_and_the_same_experts(life, birds):
     plan = paper.plan_inat_cub(life, birds, counts=paper.PAPER)
-    counts = Counter((one.dataset, one.definition.kind) for one in plan.tasks)
+    counts = Counter((task.dataset, task.definition.kind) for task in plan.tasks)
     assert counts == {("inaturalist", "order"): 25, ("cub200", "order"): 10, ("cub200", "family"): 15}
     assert plan.experts == plan.tasks == plan.embedded
-    known = sorted((one.counts["train"] for one in life.of_kind("order")), reverse=True)
-    assert [one.samples for one in plan.tasks[:25]] == known[:25]
-    names = {one.definition.name for one in plan.tasks[25:]}
+    known = sorted((definition.counts["train"] for definition in life.of_kind("order")), reverse=True)
+    assert [task.samples for task in plan.tasks[:25]] == known[:25]
+    names = {task.definition.name for task in plan.tasks[25:]}
     assert {"Passeridae", "Corvidae", "Cuculiformes"} <= names and not names & {"Passeriformes", "Gaviiformes"}
-    own = [[one.was_trained_on(expert) for expert in plan.experts] for one in plan.tasks]
-    assert own == np.eye(50, dtype=bool).tolist()  # leave-one-out
+    seen = [[task.was_trained_on(expert) for expert in plan.experts] for task in plan.tasks]
+    assert seen == np.eye(50, dtype=bool).tolist()  # leave-one-out
     assert plan.tasks[25].lineage[:3] == ("Animalia", "Chordata", "Aves")
 
 
 def test_mixed_has_the_tasks_and_experts_of_the_appendix(life, birds, clothes, fashion):
     plan = paper.plan_mixed(life, birds, clothes, fashion, counts=paper.PAPER)
-    assert Counter(one.dataset for one in plan.tasks) == {
+    assert Counter(task.dataset for task in plan.tasks) == {
         "cub200": 5, "inaturalist": 15, "imaterialist": 15, "deepfashion": 5}  # fmt: skip
-    assert Counter(one.definition.kind for one in plan.tasks[:5]) == {"order": 2, "family": 3}
-    kinds = Counter((one.dataset, one.definition.kind) for one in plan.experts)
+    assert Counter(task.definition.kind for task in plan.tasks[:5]) == {"order": 2, "family": 3}
+    kinds = Counter((task.dataset, task.definition.kind) for task in plan.experts)
     assert kinds == {("inaturalist", "order"): 8, ("inaturalist", "class"): 7, ("deepfashion", "category"): 3,
                      ("imaterialist", "category"): 2, ("imaterialist", "attribute group"): 5}  # fmt: skip
-    assert all(one.samples > 10_000 for one in plan.experts if one.dataset == "inaturalist")
-    assert [one.name for one in plan.experts[15:]] == [
+    assert all(task.samples > 10_000 for task in plan.experts if task.dataset == "inaturalist")
+    assert [task.name for task in plan.experts[15:]] == [
         "deepfashion_upper-body", "deepfashion_lower-body", "deepfashion_full-body", "imat_pants", "imat_shoes",
         "imat_color", "imat_gender", "imat_neckline", "imat_sleeve", "imat_style"]  # fmt: skip
-    assert all(one.definition.is_multilabel for one in plan.experts[20:])
-    assert {one.name for one in plan.tuned_tasks} == set(paper.SUBSET_TASKS)
-    assert {one.name for one in plan.tuned_experts} == set(paper.SUBSET_EXPERTS)
+    assert all(task.definition.is_multilabel for task in plan.experts[20:])
+    assert {task.name for task in plan.tuned_tasks} == set(paper.SUBSET_TASKS)
+    assert {task.name for task in plan.tuned_experts} == set(paper.SUBSET_EXPERTS)
     for number in range(8):  # whatever is drawn
         other = paper.plan_mixed(life, birds, clothes, fashion, counts=paper.PAPER, seed=number)
-        names = [one.name for one in other.tasks]
+        names = [task.name for task in other.tasks]
         assert len(set(names)) == 40 and names[0] not in names[1:]
         assert "inat_at the limit" not in names and not any(name.endswith(" 2") for name in names[20:35])
         assert not {"deepfashion_attribute 0", "deepfashion_attribute 1"} & set(names)
-        groups = Counter(one.definition.group for one in other.tasks[5:20])
+        groups = Counter(task.definition.group for task in other.tasks[5:20])
         assert len(groups) == 10 and set(groups.values()) <= {1, 2}  # maximum variety
-        assert len({one.definition.group for one in other.tasks[20:35]}) == 7
-        assert [one.name for one in other.experts] == [one.name for one in plan.experts]
-    assert names != [one.name for one in plan.tasks]
+        assert len({task.definition.group for task in other.tasks[20:35]}) == 7
+        assert [task.name for task in other.experts] == [task.name for task in plan.experts]
+    assert names != [task.name for task in plan.tasks]
     again = paper.plan_mixed(life, birds, clothes, fashion, counts=paper.PAPER)
-    assert [one.name for one in again.tasks] == [one.name for one in plan.tasks]
+    assert [task.name for task in again.tasks] == [task.name for task in plan.tasks]
 
 
 def test_limits_of_samples_are_exact(life, birds, clothes, fashion):
-    ten = replace(paper.PAPER, more_samples=9_999, expert_orders=10)
-    experts = paper.plan_mixed(life, birds, clothes, fashion, counts=ten).experts
-    assert "inat_at the limit" in [one.name for one in experts]
-    with pytest.raises(t2v.errors.DataError, match="9 orders of iNaturalist with more than 10000 samples, but"):
-        paper.plan_mixed(life, birds, clothes, fashion, counts=replace(paper.PAPER, expert_orders=10))
-    every = replace(paper.PAPER, mixed=(2, 3, 61, 15, 5))
-    with pytest.raises(t2v.errors.DataError, match="60 orders of iNaturalist with 100 validation samples or more"):
-        paper.plan_mixed(life, birds, clothes, fashion, counts=every)
-    every = replace(paper.PAPER, mixed=(2, 3, 15, 16, 5))
-    with pytest.raises(
-        t2v.errors.DataError, match="15 attributes of iMaterialist with 1000 validation samples or more"
+    def plan(**counts):
+        return paper.plan_mixed(life, birds, clothes, fashion, counts=replace(paper.PAPER, **counts))
+
+    experts = plan(more_samples=9_999, expert_orders=10).experts
+    assert "inat_at the limit" in [task.name for task in experts]
+    for counts, words in (
+        ({"expert_orders": 10}, "9 orders of iNaturalist with more than 10000 samples, but"),
+        ({"mixed": (2, 3, 61, 15, 5)}, "60 orders of iNaturalist with 100 validation samples or more"),
+        ({"mixed": (2, 3, 15, 16, 5)}, "15 attributes of iMaterialist with 1000 validation samples or more"),
+        ({"more_samples": 10_001}, "Lepidoptera cannot be in the meta-task Mixed"),
+        ({"bird_orders": 9}, "10 orders and 15 families .* but the paper has 9 and 15"),
     ):
-        paper.plan_mixed(life, birds, clothes, fashion, counts=every)
-    with pytest.raises(t2v.errors.DataError, match="Lepidoptera cannot be in the meta-task Mixed"):
-        paper.plan_mixed(life, birds, clothes, fashion, counts=replace(paper.PAPER, more_samples=10_001))
-    with pytest.raises(t2v.errors.DataError, match=r"10 orders and 15 families .* but the paper has 9 and 15"):
-        paper.plan_inat_cub(life, birds, counts=replace(paper.PAPER, bird_orders=9))
+        refuse(t2v.errors.DataError, words, plan, **counts)
 
 
 def test_experts_for_kinds_of_pants_see_the_images_of_one_kind(clothes):
@@ -178,19 +175,18 @@ def test_experts_for_kinds_of_pants_see_the_images_of_one_kind(clothes):
     table = kinds.tables["pants"]
     assert table.names[table.values[25]] == "Jeans" and table.names[table.values[5]] == "not one of the pants"
     nameless = replace(clothes, tables={"labels": replace(clothes.tables["labels"], names=tuple(map(str, range(26))))})
-    with pytest.raises(t2v.errors.DataError, match=r"0 labels for pants.*iMat_fashion_2018_label_map_228.csv"):
-        paper.add_kinds(nameless)
+    refuse(t2v.errors.DataError, r"0 labels for pants.*iMat_fashion_2018_label_map_228.csv", paper.add_kinds, nameless)
 
 
 def test_the_collection_has_every_order_and_attribute(life, birds, clothes, fashion):
     plan = paper.plan_collection(life, birds, clothes, fashion, counts=paper.PAPER)
-    counts = Counter(one.dataset for one in plan.tasks)
+    counts = Counter(task.dataset for task in plan.tasks)
     assert counts == {"inaturalist": 61, "cub200": 25, "imaterialist": 26, "deepfashion": 999} and not plan.experts
 
 
 def test_experts_that_learned_a_label_of_a_task_are_no_candidates_for_it(life, birds, clothes, fashion):
     plan = paper.plan_mixed(life, birds, clothes, fashion, counts=paper.PAPER)
-    tasks, experts = ({one.name: one for one in each} for each in (plan.tasks, plan.experts))
+    tasks, experts = ({task.name: task for task in group} for group in (plan.tasks, plan.experts))
     seen = {(task, expert) for task in tasks for expert in experts if tasks[task].was_trained_on(experts[expert])}
     sleeves = {expert for task, expert in seen if task == "imat_Short Sleeves"}
     assert sleeves == {"imat_sleeve"}
@@ -205,13 +201,13 @@ def test_a_plan_says_what_it_will_take(life, birds):
     plan = paper.plan_inat_cub(life, birds, counts=paper.PAPER)
     recipes = [t2v.Recipe("long", epochs=60, draws=10_000), t2v.Recipe("short", epochs=5, draws=10_000)]
     hours, gigabytes = owner.estimate_cost(plan, owner.PROBES, *recipes)
-    samples = sum(one.samples for one in plan.experts)
+    samples = sum(task.samples for task in plan.experts)
     assert hours["experts"] == pytest.approx((50 * 600_000 / 6_400 + samples / 17_700) / 3600)
     assert hours["fine-tuning"] > 51 * 25 * 50_000 / 6_400 / 3600
     assert gigabytes == pytest.approx(21.8e6 * 4 * 75 / 1e9, rel=0.02)
     text = owner.describe_plan(plan, owner.PROBES, *recipes)
     assert "| inat_large 8 | order | class 8 | 2 | 20,008 | 120 |" in text and "6,400 images/s" in text
-    tested = sum(one.definition.counts[one.test_split] for one in plan.tasks)
+    tested = sum(task.definition.counts[task.test_split] for task in plan.tasks)
     assert owner.count_images(plan.tasks, is_test=True) == tested and owner.count_images(plan.tasks) == samples
 
 
@@ -229,6 +225,7 @@ SMALL = paper.Counts(
     more_samples=9, least_order=4, least_attribute=2,
 )  # fmt: skip
 DATASETS = ("inaturalist", "cub", "imaterialist", "deepfashion")
+PROBES = owner.PROBES[:2]
 
 
 def draw_picture(path, _):
@@ -297,14 +294,15 @@ def _small(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def _few():
-    """Few tasks and experts; networks are tuned on one task alone."""
+    """Few tasks and experts; few networks are fine-tuned, on one task alone."""
 
-    def make(whole):
-        def plan(*args, counts=SMALL, **how):
-            found = whole(*args, counts=counts, **how)
-            return (
-                found if counts != SMALL else replace(found, tuned_tasks=found.tuned_tasks[2:3], shots=found.shots[:1])
-            )
+    def make(plan_whole):
+        def plan(*args, counts=SMALL, **options):
+            whole = plan_whole(*args, counts=counts, **options)
+            if counts != SMALL:
+                return whole
+            tuned = whole.tuned_experts[: None if whole.shots else 1]
+            return replace(whole, tuned_tasks=whole.tuned_tasks[2:3], tuned_experts=tuned, shots=whole.shots[:1])
 
         return plan
 
@@ -322,11 +320,17 @@ def test_a_dry_run_starts_nothing(data, tmp_path, monkeypatch):
         printed = run(build.app, command, *list_options(data, *names), "--out", out, "--dry-run").stdout
         assert "GPU hours" in printed and "| in all |" in printed and not out.exists()
     assert "| 32 tasks | kind |" in printed and "experts |" not in printed
+    # Every meta-task takes its own datasets, no fewer and no more.
+    fewer = run(build.app, "mixed", *list_options(data, *DATASETS[:3]), "--out", out, code=2).stderr
+    assert "so --deepfashion is needed. Give the folder of the dataset: --deepfashion DIR" in " ".join(fewer.split())
+    more = run(build.app, "inat-cub", *list_options(data, *DATASETS[:3]), "--out", out, code=2).stderr
+    assert "so --imaterialist would change nothing. Leave it out." in " ".join(more.split())
 
 
 def build_small(command, data, out):
     names = DATASETS[:2] if command == "inat-cub" else DATASETS
-    run(build.app, command, *list_options(data, *names), "--out", out, "--device", "cpu")
+    probes = ("--probe", PROBES[1]) if command == "inat-cub" else ()
+    run(build.app, command, *list_options(data, *names), *probes, "--out", out, "--device", "cpu")
     return t2v.load_metatask(out / "metatask.safetensors")
 
 
@@ -340,7 +344,7 @@ def check_selection(out, family, more):
     assert files >= {"table1.md", "table2.md", "claims.md"} | figures | more
     rows = read_csv(out / "selection" / "table2.csv")
     spaces = {row["space"] for row in rows if row["strategy"] == "asymmetric"}
-    assert spaces == {f"{name} robust" for name in (owner.PROBES if family == "inat-cub" else (owner.BASE,))}
+    assert spaces == {f"{name} robust" for name in (PROBES if family == "inat-cub" else (owner.BASE,))}
 
 
 @pytest.fixture(scope="module")
@@ -359,7 +363,7 @@ def test_inat_cub_is_measured_as_by_hand_and_resumed(data, inat_cub, monkeypatch
     assert [model.name for model in metatask.models] == ["test_resnet", *names]
     assert np.isfinite(metatask.errors).all() and metatask.errors.shape == (5, 6, 1, 1)
     assert metatask.is_candidate.tolist() == np.hstack([np.ones((5, 1)), 1 - np.eye(5)]).astype(bool).tolist()
-    spaces = [f"{name} robust" for name in owner.PROBES]
+    spaces = [f"{name} robust" for name in PROBES]
     assert set(metatask.distances) == set(metatask.embeddings) == set(metatask.norms) == set(spaces)
     # One cell by hand: the published splits, the paper's classifier, the kept expert.
     birds = t2v.read_cub200(data["cub"], taxonomy="paper")
@@ -373,11 +377,13 @@ def test_inat_cub_is_measured_as_by_hand_and_resumed(data, inat_cub, monkeypatch
     np.testing.assert_allclose(metatask.norms[spaces[0]][row], embedding.norm(), rtol=1e-5)
     # One fine-tuned network by hand.
     tuned = t2v.train_expert(training, expert, BRIEF, device="cpu")
-    wrong = owner.measure_network(tuned, test, device="cpu")
+    probabilities = tuned.probabilities(features_of_tasks(tuned.probe, [test], device="cpu")[0])
+    labels = [tuned.metadata["classes"][number] for number in probabilities.argmax(1)]
+    wrong = float(np.mean([label != test.classes[target] for label, target in zip(labels, test.targets, strict=True)]))
     transfer = {"task": "cub_Corvidae", "expert": "inat_Asparagales", "seed": 0, "error": wrong}
     assert transfer in metatask.info["transfers"]
     pairs = {(point["expert"], point["task"]) for point in metatask.info["transfers"]}
-    assert pairs == {(name, "cub_Corvidae") for name in ("test_resnet", *names)} and not metatask.info["curves"]
+    assert pairs == {(name, "cub_Corvidae") for name in ("test_resnet", names[0])} and not metatask.info["curves"]
     assert metatask.info["lineages"]["cub_Corvidae"][-3:] == ["Aves", "Passeriformes", "Corvidae"]
     # A second run only reads images.
     for module, name in ((many.GroupWork, "embed"), (train, "Training"), (error_matrix, "features_of_tasks")):
@@ -400,14 +406,14 @@ def test_mixed_is_built_and_has_curves(data, tmp_path):
     names = [task.name for task in metatask.tasks]
     assert len(names) == 10 and set(paper.SUBSET_TASKS) <= set(names)
     assert len(metatask.models) == 1 + 3 + 1 + 3 + 2 + 5
-    known = {task.name: place for place, task in enumerate((*metatask.tasks, *metatask.source_tasks))}
+    known = {task.name: row for row, task in enumerate((*metatask.tasks, *metatask.source_tasks))}
     assert [known[model.source_task] for model in metatask.models[1:]] == metatask.source_rows[1:].tolist()
     experts = ["test_resnet", *paper.SUBSET_EXPERTS]
     points = {(point["task"], point["expert"], point["way"], point["train"]) for point in metatask.info["curves"]}
     assert points == set(product(["imat_Short Sleeves"], experts, ("linear", "tuned"), ("2", "all")))
     for point in metatask.info["curves"]:
         if point["train"] == "all" and point["way"] == "linear":
-            row, column = names.index(point["task"]), [one.name for one in metatask.models].index(point["expert"])
+            row, column = names.index(point["task"]), [model.name for model in metatask.models].index(point["expert"])
             assert point["error"] == pytest.approx(metatask.errors[row, column, 0, 0], abs=1e-6)
     counts = {(point["task"], point["train"]): point["images"] for point in metatask.info["curves"]}
     assert counts == {("imat_Short Sleeves", "2"): 4, ("imat_Short Sleeves", "all"): 50}
@@ -415,13 +421,15 @@ def test_mixed_is_built_and_has_curves(data, tmp_path):
 
 
 @pytest.mark.long
-def test_the_collection_is_embedded(data, tmp_path):
+def test_the_collection_is_embedded(data, tmp_path, monkeypatch):
     metatask = build_small("collection", data, tmp_path)
     assert Counter(task.dataset for task in metatask.tasks) == {
         "inaturalist": 5, "cub200": 4, "imaterialist": 14, "deepfashion": 9}  # fmt: skip
     assert len(metatask.embeddings[f"{owner.BASE} robust"]) == 32 and not metatask.models
-    shown = run(taxonomy.app, "--bundle", tmp_path / "metatask.safetensors", "--out", tmp_path, "--permutations", 99)
-    assert "distances follow the taxonomy: rho" in shown.stdout and "36 pairs" in shown.stdout
+    monkeypatch.setattr(taxonomy, "PERMUTATIONS", 99)
+    shown = run(taxonomy.app, "--bundle", tmp_path / "metatask.safetensors", "--out", tmp_path)
+    assert f"spearman, all pairs, {owner.BASE} robust: " in shown.stdout
+    assert read_csv(tmp_path / "measures.csv")[0]["count"] == 36
     figures = {path.name for path in tmp_path.glob("*.png")}
     assert figures == {"maps.png", "tree.png", "neighbourhoods.png"}
 
@@ -444,8 +452,8 @@ def test_the_photographs_of_birds_are_embedded_and_learned(tmp_path):
     birds = t2v.read_cub200(tmp_path / "cub", taxonomy="paper")
     orders, families = paper.list_birds(birds, paper.PAPER)
     names = ("cub_Corvidae", "cub_Laniidae")
-    tasks = tuple(one for one in (*orders, *families) if one.name in names)
-    for name in (name for one in tasks for name in one.definition.classes):
+    tasks = tuple(task for task in (*orders, *families) if task.name in names)
+    for name in (name for task in tasks for name in task.definition.classes):
         shutil.copytree(PHOTOGRAPHS / "images" / name, tmp_path / "cub" / "images" / name)
     plan = paper.PaperPlan("birds", tasks, tasks, tasks[:1], tasks[:1])
     weights = ROOT.parent / "shared" / "weights" / "resnet34_body.fp16.safetensors"

@@ -72,7 +72,7 @@ def test_the_committed_claims_follow_from_the_committed_rows():
 def test_a_collection_is_read_by_taxon_and_tables_that_do_not_fit_are_refused(tmp_path):
     collection = read_collection(write_collection(tmp_path))
     assert [member.task.name for member in collection.members][2:4] == ["cub200 A3", "cub200 B"]
-    assert [member.dataset for member in collection.rich] == ["cub200", "dogs"]
+    assert [task.name for task in properties.pick_rich(collection.members)] == ["cub200 A1", "dogs work"]
     for table, words in (
         ("dataset,taxon_level\ncub200,order\n", "needs a header with dataset, taxon_level, taxon"),
         ("dataset,taxon_level,taxon\n../x,order,A\n", "nothing outside of the collection is read"),
@@ -90,23 +90,32 @@ def test_a_collection_is_read_by_taxon_and_tables_that_do_not_fit_are_refused(tm
     assert collection.datasets[0].columns == {"order": "order_old"} and len(collection.members[0].task.classes) == 10
 
 
-def test_cases_are_planned_with_their_kinds():
-    plan = properties.Plan(repeats=2, shuffled=(0.0, 1.0), classes=(2,), sizes=(1, 2), tasks=1, most_images=3)
-    whole = Collection((), (Member("d", DIGITS),))
-    cases = properties.plan_cases(whole, plan)
+def test_cases_are_planned_with_their_kinds(monkeypatch):
+    for name, value in (
+        ("REPEATS", 2),
+        ("SHARES", (0.0, 1.0)),
+        ("CLASSES", (2,)),
+        ("SIZES", (1, 2)),
+        ("MOST_IMAGES", 3),
+    ):
+        monkeypatch.setattr(properties, name, value)
+    cases = properties.plan_cases(Collection((Member("d", DIGITS),)))
     assert [(about["shuffled"], about["repeat"]) for about, _ in cases["labels"]] == [(0.0, 0), (1.0, 0), (1.0, 1)]
     assert [len(task.classes) for _, task in cases["classes"]] == [2, 2, 10, 10]
-    assert len(cases["sample_size"]) == 2 * 2 * 3 and cases["norm_error"] == []
+    assert len(cases["sample_size"]) == 2 * 2 * 3 and [about["task"] for about, _ in cases["norm_error"]] == [
+        DIGITS.name
+    ]
 
 
 @pytest.mark.long
 def test_the_command_on_a_small_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(t2v, "load_probe", lambda *_, **__: make_tiny(), raising=False)
+    monkeypatch.setattr(properties, "REPEATS", 2)
     data = write_collection(tmp_path / "data")
-    result = run(properties.app, "--data", data, "--out", tmp_path / "out", "--repeats", 2, "--max-samples", 6)
+    result = run(properties.app, "--data", data, "--out", tmp_path / "out", "--max-samples", 6)
     assert "names and order change no bit: 0 of 28 filters move" in result.stdout
     made = {path.name for path in (tmp_path / "out").iterdir()}
     stems = ("norm_error", "labels", "classes", "sample_size")
     assert made >= {f"{stem}.csv" for stem in stems} | {"claims.csv", "norm_error.png"}
     shuffled = read_csv(tmp_path / "out" / "labels.csv")
-    assert {row["shuffled"] for row in shuffled} == set(properties.Plan.shuffled)
+    assert {row["shuffled"] for row in shuffled} == set(properties.SHARES)

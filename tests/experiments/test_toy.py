@@ -60,7 +60,6 @@ def test_measures_by_hand():
     assert found["nearest"] == pytest.approx((0.8 + 0.8 + 0.2) / 3)
     assert found["best"] == pytest.approx((0.8 + 0.8 + 0.4) / 3)
     assert found["way"] == pytest.approx((1.8 - 1.4) / (2.0 - 1.4))
-    assert found["apart_nearest"] == pytest.approx((2 + 2 + 6) / 3)
     assert (found["clusters_and_error"], found["clusters_and_norm"]) == pytest.approx((1, -1))
 
 
@@ -82,4 +81,4 @@ def test_one_seed_of_the_committed_table_comes_out_again():
     blank, about = np.zeros((64, 64)), {"errors": range(64), "norms": range(64)}
     found = toy.measure_space(blank, blank, toy.region_similarity(regions), clusters=clusters, **about)
     for row in wanted:
-        assert all(float(f"{found[key]:.6g}") == row[key] for key in ("random", "best", "apart_random", "apart_best"))
+        assert all(float(f"{found[key]:.6g}") == row[key] for key in ("random", "best"))
