@@ -26,7 +26,6 @@ from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.text import pluralize
 
-TRUE, SHUFFLED, ALL_BUT_ONE = "true labels", "shuffled labels", "all but one image alike"
 # An embedding has landed on the trivial one when it went at least this part of the way there.
 LANDED = 0.9
 # A difference counts when it is more than so many of its standard errors.
@@ -95,7 +94,7 @@ def _plan_classes(task: t2v.Task) -> list[Case]:
 
 
 def _plan_sample_size(rich: Sequence[t2v.Task]) -> list[Case]:
-    """Few to many images per class; the first task also with labels without information.
+    """Few to many images per class.
 
     The subsets of one repeat are nested, so that steps from one size to the next can be compared pair by pair.
     """
@@ -105,14 +104,9 @@ def _plan_sample_size(rich: Sequence[t2v.Task]) -> list[Case]:
         most = max(1, int(task.counts.min()) * 2 // 3)
         for size in [size for size in SIZES if size <= most]:
             for repeat in range(REPEATS):
-                subset = cut_images(task, size, rng=np.random.default_rng([0, 5, number, repeat]))
-                rng = np.random.default_rng([0, 6, repeat, size])
-                kinds = {TRUE: subset}
-                if number == 0:
-                    kinds[SHUFFLED] = shuffle_labels(subset, 1.0, rng=rng)
-                    kinds[ALL_BUT_ONE] = single_out(subset, rng=rng)
                 about = {"task": task.name, "images_per_class": size, "repeat": repeat}
-                cases += [({**about, "labels": kind}, changed) for kind, changed in kinds.items()]
+                rng = np.random.default_rng([0, 5, number, repeat])
+                cases.append((about, cut_images(task, size, rng=rng)))
     return cases
 
 
@@ -137,13 +131,6 @@ def shuffle_labels(task: t2v.Task, share: float, *, rng: np.random.Generator) ->
     return replace(task, targets=targets)
 
 
-def single_out(task: t2v.Task, *, rng: np.random.Generator) -> t2v.Task:
-    """The same images with one label for all but one of them."""
-    targets = np.zeros(len(task), dtype=np.int64)
-    targets[rng.integers(len(task))] = 1
-    return replace(task, targets=targets, classes=("the others", "one"))
-
-
 def cut_classes(task: t2v.Task, count: int, *, rng: np.random.Generator) -> t2v.Task:
     """The task of `count` random classes; all of them if there are no more."""
     kept = rng.permutation(len(task.classes))[:count]
@@ -166,12 +153,9 @@ def measure(embedding: t2v.Embedding) -> Row:
         "images": counts["images"],
         "classes": counts["classes"],
         "error": head["cv_error"],
-        "chance": 1 - 1 / counts["classes"],
-        "l2": head["l2"],
         "norm": embedding.norm(),
         "distance": t2v.distance.symmetric(embedding, t2v.trivial(embedding)),
         "prior_share": float(np.mean(embedding.prior / embedding.vector)),
-        "relative_error": embedding.provenance["relative_error"],
     }
 
 
@@ -237,20 +221,12 @@ def find_rise(a: Point, b: Point) -> float:
     return difference if abs(difference) > STANDARD_ERRORS * error else 0.0
 
 
-def is_learnable(row: Row) -> bool:
-    """Whether the error is surely below that of guessing: by two standard errors of guessing on so many images."""
-    chance = row["chance"]
-    return row["error"] + STANDARD_ERRORS * math.sqrt(chance * (1 - chance) / row["images"]) < chance
-
-
 def make_claims(rows: dict[str, list[Row]]) -> list[Claim]:
     """All claims, in the order of the figures."""
     tasks = rows["norm_error"]
-    learnable = [row for row in tasks if is_learnable(row)]
-    claims = []
-    for claim, group in (("the norm ranks tasks by error", tasks), ("... those better than chance", learnable)):
-        rho = report.correlate([row["norm"] for row in group], [row["error"] for row in group])
-        claims.append(Claim("norm_error", claim, f"rho {rho}, {pluralize(rho.count, 'task')}", rho.verdict))
+    rho = report.correlate([row["norm"] for row in tasks], [row["error"] for row in tasks])
+    measured = f"rho {rho}, {pluralize(rho.count, 'task')}"
+    claims = [Claim("norm_error", "the norm ranks tasks by error", measured, rho.verdict)]
     claims += [_claim_relabelling(rows["relabelled"][0]), _claim_shuffling(rows["labels"])]
     for name in ("error", "norm"):
         rho = report.correlate([row["classes"] for row in rows["classes"]], [row[name] for row in rows["classes"]])
@@ -278,10 +254,8 @@ def _claim_shuffling(rows: Sequence[Row]) -> Claim:
 
 
 def _claim_sample_size(rows: Sequence[Row]) -> list[Claim]:
-    """Every step from fewer to more images, the smallest size by itself, and labels without information."""
-    columns = ("images_per_class", "distance")
-    true = report.split_rows([row for row in rows if row["labels"] == TRUE], "task").values()
-    curves = [summarise(group, *columns) for group in true]
+    """Every step from fewer to more images, and the smallest size by itself."""
+    curves = [summarise(group, "images_per_class", "distance") for group in report.split_rows(rows, "task").values()]
     steps = sum(len(points) - 1 for points in curves)
     falls = sum(find_rise(a, b) < 0 for points in curves for a, b in pairwise(points))
     rises = all(find_rise(points[0], points[-1]) > 0 for points in curves)
@@ -291,13 +265,7 @@ def _claim_sample_size(rows: Sequence[Row]) -> list[Claim]:
     measured = f"{100 * np.mean(ways):.0f}% of the way, {pluralize(len(ways), 'task')}"
     verdict = _judge_ways(ways, is_nearer=rises) if steps else UNCLEAR
     claim = f"{pluralize(int(curves[0][0].at), 'image')} per class is trivial"
-    claims.append(Claim("sample_size", claim, measured, verdict))
-    whole, empty = curves[0][-1], [row for row in rows if row["labels"] != TRUE]
-    ends = [p for group in report.split_rows(empty, "labels").values() for p in summarise(group, *columns)]
-    ways = [_way(whole, end) for end in ends]
-    verdict = _judge_ways(ways, is_nearer=all(p.mean + STANDARD_ERRORS * p.stderr < whole.mean for p in ends))
-    measured = f"{100 * min(ways):.0f} to {100 * max(ways):.0f}% of the way"
-    return [*claims, Claim("sample_size", "few empty labels are trivial", measured, verdict)]
+    return [*claims, Claim("sample_size", claim, measured, verdict)]
 
 
 def _judge_ways(ways: Sequence[float], *, is_nearer: bool) -> str:

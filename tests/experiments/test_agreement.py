@@ -78,9 +78,9 @@ def test_label_sets_are_found_again_by_labels_and_not_by_images():
     rng = np.random.default_rng(0)
     by_label = np.tile(rng.normal(size=(6, 4)), (2, 1)) + 0.01 * rng.normal(size=(12, 4))
     by_image = np.repeat(rng.normal(size=(2, 4)), 6, axis=0)
-    found, blind = (retrieve(np.linalg.norm(x[:, None] - x, axis=2), permutations=999) for x in (by_label, by_image))
-    assert found["rate"] == found["auc"] == found["auc_beside"] == 1.0 and found["p"] < 0.01
-    assert blind["rate"] == pytest.approx(blind["chance"]) and blind["p"] == 1.0 and blind["auc_beside"] == 0.0
+    rows = [retrieve(np.linalg.norm(x[:, None] - x, axis=2), permutations=999) for x in (by_label, by_image)]
+    assert rows[0]["rate"] == 1.0 and rows[0]["p"] < 0.01
+    assert rows[1]["rate"] == pytest.approx(rows[1]["chance"]) and rows[1]["p"] == 1.0
 
 
 def test_the_committed_correlations_follow_from_the_committed_distances():

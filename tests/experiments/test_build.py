@@ -136,7 +136,7 @@ def test_experts_know_what_they_have_seen_and_have_curves(plans, tmp_path, monke
     whole = plans["experts"].tasks
     tasks = (whole[0], next(planned for planned in whole if planned.label_set == "brightness"))
     source = replace(whole[1], task=replace(whole[1].task, name=tasks[1].task.name))  # of other pictures
-    models = (plans["experts"].experts[0], plan.PlannedExpert("expert", "half", source, recipe=BRIEF))
+    models = (plans["experts"].experts[0], plan.PlannedExpert("half", "half", source, recipe=BRIEF))
     curves = ((models[1], tasks[0], (plan.TWO, plan.HALF)),)
     monkeypatch.setattr(build, "write_results", lambda *_: None)  # tables of so few tasks are empty
     about = {"spaces": SPACES, "curves": curves, "transfers": tasks[:1]}
