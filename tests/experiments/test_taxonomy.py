@@ -10,7 +10,7 @@ import task2vec as t2v
 from experiments import taxonomy
 from experiments.collection import read_collection
 from experiments.embeddings import embed_all, read_committed
-from experiments.figures import curve_area, draw_neighbourhoods, draw_norms, neighbourhood_curve
+from experiments.figures import curve_area, draw_neighbourhoods, neighbourhood_curve
 from experiments.label_sets import draw_sets, make_class_family, make_family, make_taxon_family, measure_class_means
 from task2vec.errors import DataError
 from tests.experiments.material import ROOT, read_csv, run, write_collection, write_shades
@@ -186,11 +186,3 @@ def test_the_curve_is_the_slow_one_and_its_area_one_at_best_zero_at_random_and_b
     rows = read_csv(files[2])
     np.testing.assert_allclose([row["task2vec"] for row in rows], neighbourhood_curve(space, taxa), rtol=1e-5)
     assert [row["$cosine_"] for row in rows] == [row["best possible"] for row in rows]
-
-
-def test_a_norm_far_below_the_others_is_at_the_edge_with_its_number():
-    rows = [{"family": "f", "dataset": f"d{n}", "norm": n + 1.0, "error": n / 10} for n in range(10)]
-    rows[4]["norm"] = 1e-9
-    (axes,) = draw_norms(rows, ["norm"], error="error", what="error").axes
-    np.testing.assert_allclose([dots.get_offsets()[0, 1] for dots in axes.collections], range(0, 100, 10))
-    assert axes.get_xlim()[0] > 1e-3 and [text.get_text() for text in axes.texts] == ["‹ 1e-09"]
