@@ -169,7 +169,8 @@ def run_experiments(collection: Collection, embed: Callable[[t2v.Task], t2v.Embe
     moved = {"task": untouched.name, "filters": len(given), "filters_changed": int((difference > 0).sum())}
     moved |= {"largest_difference": float(difference.max())}
     moved |= {"largest_relative_difference": float((difference / given.vector).max())}
-    rows, known = {"relabelled": [moved]}, {untouched.fingerprint: measure(given)}
+    rows = {"relabelled": [moved]}
+    known = {untouched.fingerprint: measure(given)}
     for name, each in cases.items():
         report.say(f"{name}: {len(each)} embeddings")
         for _, task in each:
@@ -259,8 +260,9 @@ def _claim_sample_size(rows: Sequence[Row]) -> list[Claim]:
     steps = sum(len(points) - 1 for points in curves)
     falls = sum(find_rise(a, b) < 0 for points in curves for a, b in pairwise(points))
     rises = all(find_rise(points[0], points[-1]) > 0 for points in curves)
-    verdict, measured = FAILS if falls else HOLDS if rises else UNCLEAR, f"no fall at {steps - falls} of "
-    claims = [Claim("sample_size", "fewer images, nearer to trivial", measured + pluralize(steps, "step"), verdict)]
+    verdict = FAILS if falls else HOLDS if rises else UNCLEAR
+    measured = f"no fall at {steps - falls} of {pluralize(steps, 'step')}"
+    claims = [Claim("sample_size", "fewer images, nearer to trivial", measured, verdict)]
     ways = [_way(points[-1], points[0]) for points in curves]
     measured = f"{100 * np.mean(ways):.0f}% of the way, {pluralize(len(ways), 'task')}"
     verdict = _judge_ways(ways, is_nearer=rises) if steps else UNCLEAR

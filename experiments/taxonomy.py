@@ -299,7 +299,8 @@ def print_rows(rows: Sequence[Row]) -> None:
             value = f"{row['value']:.2f}" + ("" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]")
             label = f"{row['measure']}, {row['scope']}, {row['space']}"
         else:
-            value, label = f"{row['rate']:.2f}", f"label sets found again, {row['family']}, {row['space']}"
+            value = f"{row['rate']:.2f}"
+            label = f"label sets found again, {row['family']}, {row['space']}"
         value += "" if row["p"] is None else f", p {row['p']:.2g}"
         print(f"{label}: {value}" + ("" if row["chance"] is None else f", chance {row['chance']:.2f}"))
 
@@ -318,7 +319,8 @@ def compare_collection(collection: Collection, embedded: Embedded, folder: Path)
     tables = {"tasks": tasks, "measures": rows, "distances": list_pairs(tasks, {"graph": tree.distances, **spaces})}
     for name, table in tables.items():
         report.write_rows(table, folder / f"{name}.csv")
-    names, groups = [row["task"] for row in tasks], [f"{row['dataset']}: {row['group']}" for row in tasks]
+    names = [row["task"] for row in tasks]
+    groups = [f"{row['dataset']}: {row['group']}" for row in tasks]
     curves = [name for name in spaces if name in (MAIN, f"{MAIN}, cosine") or name.startswith(DOMAIN)]
     draw_spaces(spaces, tree.distances, names, groups, folder, curves=curves)
     draw_maps(spaces, names, groups, folder)

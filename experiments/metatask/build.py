@@ -38,12 +38,12 @@ from task2vec.text import printable
 PLANS = {"experts": plan_experts, "fast-experts": plan_fast_experts, "networks": plan_networks}
 
 
-def write_tables(which: str, metatask: t2v.MetaTask, folder: Path) -> None:
+def write_tables(plan_name: str, metatask: t2v.MetaTask, folder: Path) -> None:
     """The tables of a meta-task as CSV; mean errors in percent."""
     means = 100 * metatask.mean_errors()
-    if which in ("experts", "fast-experts"):
+    if plan_name in ("experts", "fast-experts"):
         write_results(metatask, folder)
-    elif which == "networks":
+    elif plan_name == "networks":
         rows = []
         for row, number in np.ndindex(means.shape[0], means.shape[2]):
             task = metatask.tasks[row]
@@ -59,7 +59,7 @@ def write_tables(which: str, metatask: t2v.MetaTask, folder: Path) -> None:
 
 
 def build(
-    which: str,
+    plan_name: str,
     data: Path,
     weights: Path,
     out: Path,
@@ -71,24 +71,26 @@ def build(
 ) -> None:
     """Trains experts, tries each model on all tasks, embeds the tasks, and writes the meta-task and its tables."""
     until = math.inf if seconds is None else time.monotonic() + seconds
-    # Before CUDA is asked, which a process can be asked only after it was forked.
-    plan = PLANS[which](data)
+    # Before CUDA is initialised: processes must be forked first.
+    plan = PLANS[plan_name](data)
     known = None if embeddings is None else t2v.load_metatask(embeddings)
     plan = plan if known is None else replace(plan, spaces={})
     processes = [
-        multiprocessing.get_context("fork").Process(target=measure, args=(plan, weights, out / which, device, until))
+        multiprocessing.get_context("fork").Process(
+            target=measure, args=(plan, weights, out / plan_name, device, until)
+        )
         for _ in range(runs - 1)
     ]
     for process in processes:
         process.start()
-    studio = measure(plan, weights, out / which, device, until)
+    studio = measure(plan, weights, out / plan_name, device, until)
     for process in processes:
         process.join()
     if studio.make_all():
-        metatask, folder = studio.gather(note), plots.make_folder(out / which / "results")
+        metatask, folder = studio.gather(note), plots.make_folder(out / plan_name / "results")
         metatask = metatask if known is None else share_embeddings(known, metatask)
         path = metatask.save(folder / "metatask.safetensors")
-        write_tables(which, t2v.load_metatask(path), folder)  # the tables are of what others will have
+        write_tables(plan_name, t2v.load_metatask(path), folder)  # as others will read it
         say(f"{metatask} in {path}")
 
 
@@ -102,7 +104,7 @@ def measure(plan: MetaTaskPlan, weights: Path, out: Path, device: str | None, un
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU if there is one.")]
 
 
-def make_command(which: str) -> Callable[..., None]:
+def make_command(plan_name: str) -> Callable[..., None]:
     """The command that builds one of our own meta-tasks."""
 
     def command(
@@ -117,10 +119,10 @@ def make_command(which: str) -> Callable[..., None]:
         runs: Annotated[int, typer.Option(min=1, help="Processes that share the work, on one GPU.")] = 1,
         seconds: Annotated[float | None, typer.Option(help="Begin nothing that would take longer than this.")] = None,
     ) -> None:
-        build(which, data, weights, out, note, device, embeddings, runs, seconds)
+        build(plan_name, data, weights, out, note, device, embeddings, runs, seconds)
 
-    command.__name__ = which
-    command.__doc__ = " ".join((PLANS[which].__doc__ or "").split("\n\n")[0].split())
+    command.__name__ = plan_name
+    command.__doc__ = " ".join((PLANS[plan_name].__doc__ or "").split("\n\n")[0].split())
     return command
 
 
@@ -141,22 +143,22 @@ SUMMARIES = {
 }
 
 
-def plan_paper(which: str, folders: dict[str, Path | None], seed: int) -> paper.PaperPlan:
+def plan_paper(plan_name: str, folders: dict[str, Path | None], seed: int) -> paper.PaperPlan:
     """The plan of a meta-task of the paper from the folders of its datasets."""
     for name, folder in folders.items():
-        if (folder is not None) != (name in DATASETS[which]):
+        if (folder is not None) != (name in DATASETS[plan_name]):
             fix = "Leave it out." if folder is not None else f"Give the folder of the dataset: --{name} DIR"
             raise t2v.errors.UsageError(
-                f"the meta-task {which} is made of {', '.join(DATASETS[which])}, so --{name} "
+                f"the meta-task {plan_name} is made of {', '.join(DATASETS[plan_name])}, so --{name} "
                 f"{'would change nothing' if folder is not None else 'is needed'}. {fix}"
             )
     catalogs = [READERS[name](folder) for name, folder in folders.items() if folder is not None]
-    if which == "inat-cub":
+    if plan_name == "inat-cub":
         return paper.plan_inat_cub(*catalogs)
-    return paper.plan_mixed(*catalogs, seed=seed) if which == "mixed" else paper.plan_collection(*catalogs)
+    return paper.plan_mixed(*catalogs, seed=seed) if plan_name == "mixed" else paper.plan_collection(*catalogs)
 
 
-def make_paper_command(which: str) -> Callable[..., None]:
+def make_paper_command(plan_name: str) -> Callable[..., None]:
     """The command that builds a meta-task of the paper."""
 
     def command(
@@ -184,8 +186,8 @@ def make_paper_command(which: str) -> Callable[..., None]:
         dry_run: Annotated[bool, typer.Option(help="Print what it would take, and start nothing.")] = False,
     ) -> None:
         folders = {"inaturalist": inaturalist, "cub": cub, "imaterialist": imaterialist, "deepfashion": deepfashion}
-        plan, recipes = plan_paper(which, folders, seed), (find_recipe(recipe), find_recipe(tuning))
-        probes = probe or (owner.PROBES if which == "inat-cub" else ())
+        plan, recipes = plan_paper(plan_name, folders, seed), (find_recipe(recipe), find_recipe(tuning))
+        probes = probe or (owner.PROBES if plan_name == "inat-cub" else ())
         names = tuple(dict.fromkeys((owner.BASE, *probes)))
         print(printable(owner.describe_plan(plan, names, *recipes), keep_lines=True), flush=True)
         if not dry_run:
@@ -194,8 +196,8 @@ def make_paper_command(which: str) -> Callable[..., None]:
             metatask = run.make_metatask()
             say(f"{metatask} in {metatask.save(out / 'metatask.safetensors')}")
 
-    command.__name__ = which
-    command.__doc__ = SUMMARIES[which]
+    command.__name__ = plan_name
+    command.__doc__ = SUMMARIES[plan_name]
     return command
 
 

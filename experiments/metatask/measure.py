@@ -304,8 +304,10 @@ class Studio:
 
     def gather(self, note: str) -> t2v.MetaTask:
         """The meta-task of all that was measured; scores that no table has are NaN."""
-        plan, tables = self.plan, {table["info"]["name"]: table for table in self.read("tables")}
-        ordered, names = [tables[expert.name] for expert in plan.experts], [planned.task.name for planned in plan.tasks]
+        plan = self.plan
+        tables = {table["info"]["name"]: table for table in self.read("tables")}
+        ordered = [tables[expert.name] for expert in plan.experts]
+        names = [planned.task.name for planned in plan.tasks]
         keys = [protocol.key for protocol in plan.protocols]
         cells = np.array([[[t["cells"][task][key] for key in keys] for t in ordered] for task in names])
         kinds = {kind for t in ordered for task in t["scores"].values() for cell in task.values() for kind in cell}

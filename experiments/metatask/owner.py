@@ -162,7 +162,8 @@ class Run:
 
     def make_metatask(self) -> t2v.MetaTask:
         """The meta-task, after computing what is missing."""
-        plan, lineages = self.plan, {task.name: list(task.lineage) for task in self.plan.embedded if task.lineage}
+        plan = self.plan
+        lineages = {task.name: list(task.lineage) for task in plan.embedded if task.lineage}
         info: Row = {"rule": RULE, "lineages": lineages, "curves": [], "transfers": []}
         with t2v.Library(self.out / "library") as library:
             spaces = self.embed(library)

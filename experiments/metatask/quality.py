@@ -91,7 +91,8 @@ def count_sure(gains: np.ndarray, images: Sequence[tuple[float, float]]) -> int:
 
 def compare_trainings(metatask: t2v.MetaTask, protocol: int) -> float:
     """Standard deviation of the mean error of a cell over trainings of the same expert, in percent."""
-    names, means = [model.name for model in metatask.models], 100 * metatask.errors[:, :, protocol].mean(2)
+    names = [model.name for model in metatask.models]
+    means = 100 * metatask.errors[:, :, protocol].mean(2)
     gaps = []
     for column, name in enumerate(names):
         first = name.removesuffix(SECOND)
