@@ -23,7 +23,7 @@ class Agreement:
     """Rank correlations of several spaces with one taxonomy.
 
     Attributes:
-        pairs: how many.
+        pairs: number of pairs of tasks.
         rho: (spaces,) Spearman's correlation over pairs.
         null: (permutations, spaces) the same after permuting the tasks of the taxonomy.
         draws: (resamples, spaces) the same over tasks drawn with replacement; NaN where a draw has nothing to rank.
@@ -40,12 +40,12 @@ class Agreement:
         return (1 + (np.abs(self.null) >= np.abs(self.rho) - 1e-12).sum(axis=0)) / (1 + len(self.null))
 
     def interval(self, space: int, *, minus: int | None = None) -> tuple[float, float]:
-        """95% of the draws of one space, or of how much it is above another."""
+        """95% interval of the correlation of one space, or of its difference to that of another."""
         return find_interval(self.draws[:, space] - (0 if minus is None else self.draws[:, minus]))
 
 
 def find_interval(draws: np.ndarray) -> tuple[float, float]:
-    """The 95% interval of the draws that are known."""
+    """The middle 95% of the draws that are known."""
     draws = draws[np.isfinite(draws)]
     low, high = np.quantile(draws, [0.025, 0.975]) if len(draws) else (np.nan, np.nan)
     return float(low), float(high)
@@ -54,7 +54,7 @@ def find_interval(draws: np.ndarray) -> tuple[float, float]:
 def rank_pairs(distances: np.ndarray) -> np.ndarray:
     """(n, n) the ranks of all pairs, ties with their mean, centred and of length 1; zeros if all pairs are alike.
 
-    Two such matrices, multiplied element by element and summed over pairs, give Spearman's correlation.
+    The sum over pairs of the product of two such matrices is Spearman's correlation.
 
     Example:
         >>> rank_pairs(np.array([[0, 2, 9], [2, 0, 5], [9, 5, 0]])).round(3)
@@ -68,9 +68,9 @@ def rank_pairs(distances: np.ndarray) -> np.ndarray:
     ranks = rankdata(np.asarray(distances)[rows, columns])
     ranks = ranks - ranks.mean()
     length = np.linalg.norm(ranks)
-    found = np.zeros(np.shape(distances))
-    found[rows, columns] = found[columns, rows] = ranks / length if length > 1e-9 else 0.0
-    return found
+    matrix = np.zeros(np.shape(distances))
+    matrix[rows, columns] = matrix[columns, rows] = ranks / length if length > 1e-9 else 0.0
+    return matrix
 
 
 def agree(spaces: Sequence[np.ndarray], taxonomic: np.ndarray, *, permutations: int, seed: int) -> Agreement:
@@ -78,60 +78,61 @@ def agree(spaces: Sequence[np.ndarray], taxonomic: np.ndarray, *, permutations: 
 
     Example:
         >>> taxa = np.array([[0, 2, 8, 8], [2, 0, 8, 8], [8, 8, 0, 4], [8, 8, 4, 0]])
-        >>> found = agree([taxa, -taxa], taxa, permutations=99, seed=0)
-        >>> found.rho.round(6).tolist(), found.p[0] == found.p[1]
+        >>> agreement = agree([taxa, -taxa], taxa, permutations=99, seed=0)
+        >>> agreement.rho.round(6).tolist(), agreement.p[0] == agreement.p[1]
         ([1.0, -1.0], np.True_)
     """
     count = len(taxonomic)
     ranks = np.stack([rank_pairs(space) for space in spaces])
-    own = rank_pairs(taxonomic)
+    tree_ranks = rank_pairs(taxonomic)
     rng = np.random.default_rng([seed, 7])
     null = np.empty((permutations, len(spaces)))
     for start in range(0, permutations, _CHUNK):
         size = min(_CHUNK, permutations - start)
         orders = rng.permuted(np.tile(np.arange(count), (size, 1)), axis=1)
-        null[start : start + size] = _multiply(own[orders[:, :, None], orders[:, None, :]], ranks)
-    draws = _resample(ranks, own, rng=np.random.default_rng([seed, 8]))
-    return Agreement(count * (count - 1) // 2, _multiply(own[None], ranks)[0], null, draws)
+        null[start : start + size] = _correlate(tree_ranks[orders[:, :, None], orders[:, None, :]], ranks)
+    draws = _resample(ranks, tree_ranks, rng=np.random.default_rng([seed, 8]))
+    return Agreement(count * (count - 1) // 2, _correlate(tree_ranks[None], ranks)[0], null, draws)
 
 
 def agree_within(
     spaces: Sequence[np.ndarray], taxonomic: np.ndarray, datasets: Sequence[str], *, permutations: int, seed: int
 ) -> dict[str, Agreement]:
-    """The agreement within every dataset that has near and distant relatives, and all of them pooled by their pairs."""
-    found = {}
+    """The agreement within every dataset that has near and distant relatives, and their mean weighted by pairs."""
+    agreements = {}
     for number, name in enumerate(dict.fromkeys(datasets)):
         rows = np.flatnonzero(np.array(datasets) == name)
         inside = np.ix_(rows, rows)
         if len(rows) >= MIN_TASKS and rank_pairs(taxonomic[inside]).any():
-            parts = [space[inside] for space in spaces]
-            found[name] = agree(parts, taxonomic[inside], permutations=permutations, seed=seed + number)
-    return found | ({WITHIN: pool(list(found.values()))} if found else {})
+            within = [space[inside] for space in spaces]
+            agreements[name] = agree(within, taxonomic[inside], permutations=permutations, seed=seed + number)
+    if agreements:
+        weights = np.array([agreement.pairs for agreement in agreements.values()], dtype=np.float64)
+        rho, null, draws = (
+            np.tensordot(weights / weights.sum(), np.stack(parts), axes=1)
+            for parts in zip(*((each.rho, each.null, each.draws) for each in agreements.values()), strict=True)
+        )
+        agreements[WITHIN] = Agreement(int(weights.sum()), rho, null, draws)
+    return agreements
 
 
-def pool(parts: Sequence[Agreement]) -> Agreement:
-    """The mean of several agreements, weighted by their pairs; each was permuted by itself."""
-    weights = np.array([part.pairs for part in parts], dtype=np.float64)
-    weights /= weights.sum()
-    sides = zip(*((part.rho, part.null, part.draws) for part in parts), strict=True)
-    return Agreement(sum(part.pairs for part in parts), *(np.tensordot(weights, np.stack(s), axes=1) for s in sides))
-
-
-def _multiply(own: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+def _correlate(tree_ranks: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     """(m, spaces) sums over pairs of (m, n, n) and (spaces, n, n) ranks; every pair is in a matrix twice."""
-    return own.reshape(len(own), -1) @ ranks.reshape(len(ranks), -1).T / 2
+    return tree_ranks.reshape(len(tree_ranks), -1) @ ranks.reshape(len(ranks), -1).T / 2
 
 
-def _resample(ranks: np.ndarray, own: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
+def _resample(ranks: np.ndarray, tree_ranks: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
     """(resamples, spaces) correlations of the ranks, over pairs weighted by how often both tasks were drawn.
 
     The ranks stay those of all pairs; a task paired with its own copy does not count.
     """
-    rows, columns = np.triu_indices(len(own), 1)
-    times = rng.multinomial(len(own), np.full(len(own), 1 / len(own)), size=RESAMPLES).astype(np.float64)
+    count = len(tree_ranks)
+    rows, columns = np.triu_indices(count, 1)
+    times = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES).astype(np.float64)
     weights = times[:, rows] * times[:, columns]
     weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
-    x, y = ranks[:, rows, columns].T, own[rows, columns][:, None]
+    x = ranks[:, rows, columns].T
+    y = tree_ranks[rows, columns][:, None]
     mean_x, mean_y = weights @ x, weights @ y
     scale = (weights @ x**2 - mean_x**2) * (weights @ y**2 - mean_y**2)
     covariance = weights @ (x * y) - mean_x * mean_y
@@ -141,76 +142,47 @@ def _resample(ranks: np.ndarray, own: np.ndarray, *, rng: np.random.Generator) -
 # --- neighbours ------------------------------------------------------------------------------------------------------
 
 
-def neighbour_shares(
-    distances: np.ndarray, labels: Sequence[str], *, among: Sequence[str] | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def neighbour_shares(distances: np.ndarray, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """(n,) the share of the nearest tasks of each task that have its label, and that of all tasks: chance.
 
-    There is one nearest task, or several at the same distance, which count alike; NaN where no other has the label.
-
-    Args:
-        distances: between tasks.
-        labels: one per task.
-        among: consider only tasks that agree in this too (their dataset).
+    Several tasks at the smallest distance count alike; NaN where no other task has the label.
 
     Example:
-        >>> places = np.array([0.0, 1.0, 3.0, 9.0])
-        >>> shares, chance = neighbour_shares(abs(places[:, None] - places), ["a", "a", "b", "b"])
+        >>> points = np.array([0.0, 1.0, 3.0, 9.0])
+        >>> shares, chance = neighbour_shares(abs(points[:, None] - points), ["a", "a", "b", "b"])
         >>> shares.tolist(), chance.round(2).tolist()
         ([1.0, 1.0, 0.0, 1.0], [0.33, 0.33, 0.33, 0.33])
     """
     names = np.array(labels)
-    near = ~np.eye(len(names), dtype=bool)
-    if among is not None:
-        near &= np.array(among)[:, None] == np.array(among)
-    same = near & (names[:, None] == names)
-    shares = (share_nearest(np.where(near, distances, np.inf)) * same).sum(axis=1)
-    chance = same.sum(axis=1) / np.maximum(near.sum(axis=1), 1)
-    has = same.any(axis=1)
-    return np.where(has, shares, np.nan), np.where(has, chance, np.nan)
+    others = ~np.eye(len(names), dtype=bool)
+    same = others & (names[:, None] == names)
+    shares = (share_nearest(np.where(others, distances, np.inf)) * same).sum(axis=1)
+    chance = same.sum(axis=1) / (len(names) - 1)
+    has_relative = same.any(axis=1)
+    return np.where(has_relative, shares, np.nan), np.where(has_relative, chance, np.nan)
 
 
-def resample_mean(values: np.ndarray, *, seed: int) -> tuple[float, float]:
-    """The 95% interval of the mean, by drawing with replacement."""
-    draws = np.random.default_rng([seed, 9]).integers(len(values), size=(RESAMPLES, len(values)))
-    return find_interval(values[draws].mean(axis=1))
-
-
-def retrieve(distances: np.ndarray, *, permutations: int = 9999, seed: int = 0) -> dict[str, float]:
+def retrieve(distances: np.ndarray, *, permutations: int = 9999) -> dict[str, float]:
     """How well k label sets of one set of images are found again among the same k of another, given (2k, 2k) distances.
 
-    Returned are the rate (the share of the tasks whose nearest task on the other images has the same label set; ties
-    count by their share), its two-sided p by permuting the label sets, the mean distances between the same label set on
-    other images, another one on other images and another one on the same images ("beside"), and how often the first is
-    nearer than the second (auc) and than the third (auc_beside).
+    `rate` is the share of the tasks whose nearest task on the other images has the same label set (ties count by their
+    share), and `p` is two-sided, by permuting the label sets.
 
     Example:
-        >>> places = np.array([0.0, 5.0, 9.0, 0.5, 5.5, 9.5])
-        >>> found = retrieve(abs(places[:, None] - places))
-        >>> found["rate"], found["auc_beside"], round(found["chance"], 2)
-        (1.0, 1.0, 0.33)
+        >>> points = np.array([0.0, 5.0, 9.0, 0.5, 5.5, 9.5])
+        >>> row = retrieve(abs(points[:, None] - points))
+        >>> row["rate"], round(row["chance"], 2)
+        (1.0, 0.33)
     """
     k = len(distances) // 2
     across = np.asarray(distances)[:k, k:]
     hits = (share_nearest(across) + share_nearest(across.T).T) / 2
-    orders = np.random.default_rng([seed, 10]).permuted(np.tile(np.arange(k), (permutations, 1)), axis=1)
     rate = float(np.trace(hits) / k)
+    orders = np.random.default_rng([0, 10]).permuted(np.tile(np.arange(k), (permutations, 1)), axis=1)
     null = hits[np.arange(k), orders].mean(axis=1)
-    is_other = ~np.eye(k, dtype=bool)
-    same, other = np.diag(across), across[is_other]
-    beside = np.concatenate([distances[:k, :k][is_other], distances[k:, k:][is_other]])
-    return {
-        "label_sets": k,
-        "rate": rate,
-        # By chance the rate is 1 / k on average.
-        "p": float((1 + (np.abs(null - 1 / k) >= abs(rate - 1 / k) - 1e-12).sum()) / (1 + permutations)),
-        "same": float(same.mean()),
-        "other": float(other.mean()),
-        "beside": float(beside.mean()),
-        "auc": count_nearer(same, other),
-        "auc_beside": count_nearer(same, beside),
-        "chance": 1 / k,
-    }
+    # By chance the rate is 1 / k on average.
+    extremes = (np.abs(null - 1 / k) >= abs(rate - 1 / k) - 1e-12).sum()
+    return {"label_sets": k, "rate": rate, "p": float((1 + extremes) / (1 + permutations)), "chance": 1 / k}
 
 
 def share_nearest(distances: np.ndarray) -> np.ndarray:
@@ -222,14 +194,3 @@ def share_nearest(distances: np.ndarray) -> np.ndarray:
     """
     nearest = distances == distances.min(axis=1, keepdims=True)
     return nearest / nearest.sum(axis=1, keepdims=True)
-
-
-def count_nearer(near: np.ndarray, far: np.ndarray) -> float:
-    """The share of pairs in which the first is smaller, ties half: the area under the ROC curve.
-
-    Example:
-        >>> count_nearer(np.array([1.0, 2.0]), np.array([2.0, 3.0]))
-        0.875
-    """
-    difference = np.asarray(far)[None, :] - np.asarray(near)[:, None]
-    return float((difference > 0).mean() + (difference == 0).mean() / 2)

@@ -29,7 +29,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Dataset:
-    """All images of a dataset as one task, and the place of each class in a taxonomy.
+    """All images of a dataset as one task, and where each class is in a taxonomy.
 
     Attributes:
         images: the task of all classes; its name is that of the dataset.
@@ -49,17 +49,19 @@ class Dataset:
         A taxonomy may have several versions of a rank (`order`, `order_traditional`); the counts decide.
         """
         columns = [column for column in self.taxonomy[0] if column == level or column.startswith(f"{level}_")]
-        wrong = {column: [w for row in rows if (w := self._find_mismatch(column, row))] for column in columns}
-        fitting = [column for column in columns if not wrong[column]]
+        mismatches = {
+            column: list(filter(None, (self._find_mismatch(column, row) for row in rows))) for column in columns
+        }
+        fitting = [column for column in columns if not mismatches[column]]
         if not fitting:
-            reason = wrong[columns[0]][0] if columns else f"there is no column {level!r}"
+            reason = mismatches[columns[0]][0] if columns else f"there is no column {level!r}"
             raise DataError(
                 f"tasks.csv and {self.path} do not agree: {reason}, so the task would be another. Correct tasks.csv, "
                 "or remove n_classes and n_images."
             )
         return fitting[0]
 
-    def cut(self, row: Record) -> t2v.Task:
+    def select_taxon(self, row: Record) -> t2v.Task:
         """The task of one taxon, with a warning that names the classes of too few images."""
         kept, small = self._find_classes(self.columns[row["taxon_level"]], row["taxon"])
         task = self.images.select(kept, name=row.get("task") or f"{row['dataset']} {row['taxon']}")
@@ -68,44 +70,32 @@ class Dataset:
 
     def _find_classes(self, column: str, taxon: str) -> tuple[list[str], list[str]]:
         """The classes of a taxon: those with enough images, and the others."""
-        wanted = [row["class_dir"] for row in self.taxonomy if row[column] == taxon]
-        counts = dict(zip(self.images.classes, self.images.counts.tolist(), strict=True))
-        kept = [name for name in wanted if counts.get(name, 0) >= MIN_IMAGES]
-        return kept, [name for name in wanted if name not in kept]
+        names = [row["class_dir"] for row in self.taxonomy if row[column] == taxon]
+        counts = self.count_images()
+        kept = [name for name in names if counts.get(name, 0) >= MIN_IMAGES]
+        return kept, [name for name in names if name not in kept]
 
     def _find_mismatch(self, column: str, row: Record) -> str | None:
-        """What is wrong with a row if this column is meant: too few classes, or other counts."""
+        """The mistake in a row if this column is meant: too few classes, or other counts."""
         kept, _ = self._find_classes(column, row["taxon"])
-        counts = dict(zip(self.images.classes, self.images.counts.tolist(), strict=True))
-        found = {"n_classes": len(kept), "n_images": sum(counts[name] for name in kept)}
-        given = {key: row[key] for key in found if row.get(key)}
-        if len(kept) >= 2 and all(given[key] == str(found[key]) for key in given):
+        counts = self.count_images()
+        actual = {"n_classes": len(kept), "n_images": sum(counts[name] for name in kept)}
+        given = {key: row[key] for key in actual if row.get(key)}
+        if len(kept) >= 2 and all(given[key] == str(actual[key]) for key in given):
             return None
-        return f"{row['taxon']!r} in column {column!r} has {found}, and the row has {given}"
+        return f"{row['taxon']!r} in column {column!r} has {actual}, and the row has {given}"
+
+    def count_images(self) -> dict[str, int]:
+        """The number of images of every class."""
+        return dict(zip(self.images.classes, self.images.counts.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Tasks to compare, and those among them (or beside them) with enough images to be cut into smaller ones.
-
-    Tasks by taxon come with the whole datasets.
-    """
+    """The tasks of taxa, and the whole datasets that they are parts of."""
 
     members: tuple[Member, ...]
-    rich: tuple[Member, ...]
     datasets: tuple[Dataset, ...] = ()
-
-
-def pick_rich(members: Sequence[Member]) -> tuple[Member, ...]:
-    """The richest task of every dataset (most images with all classes equal, then most classes), richest first."""
-
-    def count_images(member: Member) -> tuple[int, int]:
-        return int(member.task.counts.min()) * len(member.task.classes), len(member.task.classes)
-
-    best: dict[str, Member] = {}
-    for member in members:
-        best[member.dataset] = max(best.get(member.dataset, member), member, key=count_images)
-    return tuple(sorted(best.values(), key=count_images, reverse=True))
 
 
 def read_collection(folder: str | Path) -> Collection:
@@ -120,18 +110,21 @@ def read_collection(folder: str | Path) -> Collection:
                 "nothing outside of the collection is read. Write the folder's name alone."
             )
         say(f"reading {name}")
-        path, own = root / name / "taxonomy.csv", [row for row in rows if row["dataset"] == name]
+        path = root / name / "taxonomy.csv"
         images = t2v.read_folder(root / name / "images", name=name)
         whole = Dataset(images, tuple(_read_records(path, ["class_dir"])), path)
-        levels = dict.fromkeys(row["taxon_level"] for row in own)
-        columns = {each: whole.find_column(each, [row for row in own if row["taxon_level"] == each]) for each in levels}
+        levels: dict[str, list[Record]] = {}
+        for row in rows:
+            if row["dataset"] == name:
+                levels.setdefault(row["taxon_level"], []).append(row)
+        columns = {level: whole.find_column(level, group) for level, group in levels.items()}
         datasets[name] = replace(whole, columns=columns)
-    members = tuple(Member(row["dataset"], datasets[row["dataset"]].cut(row)) for row in rows)
-    return Collection(members, pick_rich(members), tuple(datasets.values()))
+    members = tuple(Member(row["dataset"], datasets[row["dataset"]].select_taxon(row)) for row in rows)
+    return Collection(members, tuple(datasets.values()))
 
 
-def _read_records(path: Path, wanted: Sequence[str]) -> list[Record]:
-    """The rows of a CSV file that has the wanted columns."""
+def _read_records(path: Path, columns: Sequence[str]) -> list[Record]:
+    """The rows of a CSV file that has these columns."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file, strict=True, restval=""))
@@ -140,6 +133,6 @@ def _read_records(path: Path, wanted: Sequence[str]) -> list[Record]:
             f"{path} cannot be read as CSV ({error}), so its tasks are unknown. Give --data a folder with a tasks.csv "
             "(dataset, taxon_level, taxon) and DATASET/taxonomy.csv (class_dir, order, ...), both in UTF-8."
         ) from error
-    if not rows or not set(wanted) <= rows[0].keys():
-        raise DataError(f"{path} has no task in it: it needs a header with {', '.join(wanted)}, and rows. Add them.")
+    if not rows or not set(columns) <= rows[0].keys():
+        raise DataError(f"{path} has no task in it: it needs a header with {', '.join(columns)}, and rows. Add them.")
     return rows

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 DATASETS = {"cub200": "#0072b2", "flowers102": "#a8327d", "dogs": "#773311", "cifar10": "#00505e",
             "clothing10": "#2f2a9c", "dtd10": "#5f6b76"}  # fmt: skip
-# Norms smaller than the median by more than this are at the edge, hollow, with their number.
-_SPAN = 300.0
 
 
 def choose_colours(datasets: Sequence[str]) -> dict[str, str]:
@@ -66,16 +64,9 @@ def _draw_norm_panel(
 ) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    # A task whose head has learned nothing has hardly a norm, and would press all others together.
-    floor = float(np.median([row[space] for row in rows])) / _SPAN
     for row in rows:
-        norm, percent, colour, is_far = row[space], 100 * row[error], colours[row["dataset"]], row[space] < floor
-        look: Row = {"color": "white", "edgecolors": colour} if is_far else {"color": colour, "edgecolors": "white"}
-        axes.scatter(max(norm, floor), percent, s=20, marker=marks[row["dataset"]], alpha=0.85,
-                     linewidths=0.9 if is_far else 0.4, **look)  # fmt: skip
-        if is_far:
-            axes.annotate(f"‹ {norm:.0e}", (floor, percent), (5, 0), textcoords="offset points", fontsize=6,
-                          color=colour, va="center")  # fmt: skip
+        look: Row = {"color": colours[row["dataset"]], "marker": marks[row["dataset"]], "edgecolors": "white"}
+        axes.scatter(row[space], 100 * row[error], s=20, alpha=0.85, linewidths=0.4, **look)
     style_axes(axes, "", "")
     axes.set_xscale("log")
     low, high = axes.get_xlim()
@@ -84,8 +75,8 @@ def _draw_norm_panel(
         axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
-    found = correlate([row[space] for row in rows], [row[error] for row in rows])
-    axes.set_title(f"{space}: ρ = {found}, {found.count} tasks", fontsize=7.5, color=plots.INK, loc="left")
+    rho = correlate([row[space] for row in rows], [row[error] for row in rows])
+    axes.set_title(f"{space}: ρ = {rho}, {rho.count} tasks", fontsize=7.5, color=plots.INK, loc="left")
 
 
 def neighbourhood_curve(distances: np.ndarray, taxonomic: np.ndarray) -> np.ndarray:

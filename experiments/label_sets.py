@@ -1,19 +1,17 @@
 """Label sets of the same images: families of binary attribute tasks that differ in their labels alone.
 
 The paper's fashion tasks have many attributes ("is it denim?") on one set of images, and domain embeddings, which see
-no labels, collapse into one point there. Here the attributes are the largest taxa of a dataset ("is it a warbler?")
-and, for painted images, whose attributes are drawn independently, "large", "warm" and so on. Each label set is used
-twice, on two disjoint sets of images: an embedding that depends on the labels finds the same label set again among
-those of the other images.
+no labels, collapse into one point there. Here the attributes are the largest taxa of a dataset ("is it a warbler?").
+Each label set is used twice, on two disjoint sets of images: an embedding that depends on the labels finds the same
+label set again among those of the other images. Commit 507e0f77 also has synthetic images, whose attributes are drawn
+independently.
 """
 
-import colorsys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
 
 import task2vec as t2v
 from experiments.collection import Dataset
@@ -22,10 +20,6 @@ from task2vec.experts import features_of_tasks
 
 # A label set needs so many images on either side in each set, and a family so many label sets.
 MIN_IMAGES, MIN_LABEL_SETS = 10, 4
-ATTRIBUTES = ("warm", "large", "round", "on the left", "striped", "on dark ground")
-SIDE = 96
-# Painted this much larger and then shrunk: soft edges.
-_OVERSAMPLING = 3
 
 
 @dataclass(frozen=True)
@@ -75,20 +69,6 @@ def make_class_family(folder: Path, *, images: int, most: int, rng: np.random.Ge
     return family
 
 
-def make_painted_family(*, images: int, seed: int) -> Family:
-    """The attributes of painted images, independent of one another.
-
-    Example:
-        >>> family = make_painted_family(images=12, seed=0)
-        >>> family.attributes[:3], family.tasks[0].classes
-        (('warm', 'large', 'round'), ('not warm', 'warm'))
-    """
-    pictures, labels = paint_images(2 * images, rng=np.random.default_rng([seed, 20]))
-    whole = t2v.from_dataset([(picture, index % 2) for index, picture in enumerate(pictures)], name="painted")
-    sets = np.arange(images), np.arange(images, 2 * images)
-    return make_family(whole, dict(zip(ATTRIBUTES, labels.T, strict=True)), sets)
-
-
 def make_family(whole: t2v.Task, labels: Mapping[str, np.ndarray], sets: Sequence[np.ndarray]) -> Family:
     """The family of attributes with these labels (one boolean per image) on two sets of image numbers."""
     tasks = []
@@ -104,14 +84,15 @@ def make_family(whole: t2v.Task, labels: Mapping[str, np.ndarray], sets: Sequenc
 def measure_class_means(family: Family, probe: t2v.Probe, *, device: str | None = None) -> np.ndarray:
     """(tasks, features) squared differences of the mean features of both classes of every task.
 
-    It is the simplest embedding that sees the labels: the network runs once over the images, without a head and
-    without a backward pass. Squared, since which of the two classes comes first means nothing.
+    This is the simplest embedding that sees the labels: the network runs once over the images, without a head and
+    without a backward pass. Differences are squared, since the order of the two classes means nothing.
     """
-    found = []
+    squares = []
     for task, features in zip(family.tasks, features_of_tasks(probe, family.tasks, device=device), strict=True):
-        rows, is_positive = features.cpu().numpy().astype(np.float64), task.targets == 1
-        found.append((rows[is_positive].mean(axis=0) - rows[~is_positive].mean(axis=0)) ** 2)
-    return np.array(found)
+        values = features.cpu().numpy().astype(np.float64)
+        is_positive = task.targets == 1
+        squares.append((values[is_positive].mean(axis=0) - values[~is_positive].mean(axis=0)) ** 2)
+    return np.array(squares)
 
 
 def draw_sets(task: t2v.Task, count: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -139,47 +120,3 @@ def _find_large_taxa(dataset: Dataset, column: str, sets: Sequence[np.ndarray]) 
     most = len(sets[0]) - MIN_IMAGES
     fitting = [taxon for taxon, inside in counts.items() if min(inside) >= MIN_IMAGES and max(inside) <= most]
     return {taxon: taxa[taxon] for taxon in sorted(fitting, key=lambda taxon: -min(counts[taxon]))}
-
-
-def paint_images(count: int, *, rng: np.random.Generator) -> tuple[list[Image.Image], np.ndarray]:
-    """So many images, and their attributes (images, attributes) as booleans; half of each half have each.
-
-    Example:
-        >>> pictures, labels = paint_images(8, rng=np.random.default_rng(0))
-        >>> len(pictures), labels.sum(axis=0).tolist()
-        (8, [4, 4, 4, 4, 4, 4])
-    """
-    halves = [count // 2, count - count // 2]
-    coins = [[rng.permutation(np.arange(half) % 2 == 0) for half in halves] for _ in ATTRIBUTES]
-    labels = np.stack([np.concatenate(pair) for pair in coins], axis=1)
-    return [_paint(row.tolist(), rng) for row in labels], labels
-
-
-def _paint(labels: list[bool], rng: np.random.Generator) -> Image.Image:
-    """One shape on a noisy background."""
-    is_warm, is_large, is_round, is_left, is_striped, is_dark = labels
-    canvas = SIDE * _OVERSAMPLING
-    hue = rng.uniform(-0.06, 0.12) if is_warm else rng.uniform(0.48, 0.68)
-    saturation, value = rng.uniform(0.6, 0.9), rng.uniform(0.55, 0.9)
-    colour = 255 * np.array(colorsys.hsv_to_rgb(hue % 1.0, saturation, value))
-    background = rng.uniform(20, 60) if is_dark else rng.uniform(190, 240)
-    radius = canvas * (rng.uniform(0.19, 0.24) if is_large else rng.uniform(0.09, 0.13))
-    x = canvas * rng.uniform(0.25, 0.36) if is_left else canvas * rng.uniform(0.64, 0.75)
-    y = canvas * rng.uniform(0.3, 0.7)
-    mask = Image.new("L", (canvas, canvas), 0)
-    if is_round:
-        ImageDraw.Draw(mask).ellipse((x - radius, y - radius, x + radius, y + radius), fill=255)
-    else:
-        ImageDraw.Draw(mask).regular_polygon((x, y, 1.2 * radius), 4, rotation=int(rng.integers(90)), fill=255)
-    share = np.asarray(mask.resize((SIDE, SIDE), Image.Resampling.LANCZOS), dtype=np.float64)[..., None] / 255
-    shape = colour * (_weave(rng) if is_striped else 1.0)
-    pixels = (1 - share) * background + share * shape + rng.normal(0, 5, (SIDE, SIDE, 3))
-    return Image.fromarray(np.clip(np.round(pixels), 0, 255).astype(np.uint8))
-
-
-def _weave(rng: np.random.Generator) -> np.ndarray:
-    """Stripes in a random direction, between 0.35 and 1."""
-    turn, period = rng.uniform(0, np.pi), rng.uniform(5, 8)
-    rows, columns = np.mgrid[0:SIDE, 0:SIDE]
-    wave = np.sin(2 * np.pi * (np.cos(turn) * columns + np.sin(turn) * rows) / period)
-    return np.where(wave > 0, 1.0, 0.35)[..., None]

@@ -1,18 +1,18 @@
-"""Add the pretrained networks of the installed timm and torchvision to the table of the package.
+"""Add the pretrained networks of the installed timm to the table of the package.
 
     python -m experiments.models [--imagenet FILE] [--out src/task2vec/select/data/models.csv]
 
-Rows of the table stay; those that it lacks are added, so that it has the networks of several versions. Parameters and
-GMACs are counted on torch's meta device, without weights and without the head. FILE is results-imagenet.csv of
-huggingface/pytorch-image-models, for those that are new; torchvision has its own figures. Accuracies in the table, and
-the GMACs of networks that have one, are from its commit aa4b585 (Apache-2.0); ours differ from these by up to 7 %.
-Left out are networks whose weights are not on a hub, those that do not return one vector of features per image, and
-vision encoders of language models, whose names do not say what they were trained on.
+Rows of the table stay; those that it lacks are added, so that it has the networks of several versions. torchvision
+adds no networks any more: its rows were made by commit 507e0f77. Parameters and GMACs are counted on torch's meta
+device, without weights and without the head. FILE is results-imagenet.csv of huggingface/pytorch-image-models, for
+those that are new. Accuracies in the table, and the GMACs of networks that have one, are from its commit aa4b585
+(Apache-2.0); ours differ from these by up to 7 %. Left out are networks whose weights are not on a hub, those that do
+not return one vector of features per image, and vision encoders of language models, whose names do not say what they
+were trained on.
 """
 
 import csv
 import io
-import math
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -24,7 +24,6 @@ import typer
 from timm.models import get_pretrained_cfg
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
-from torchvision import models as torchvision_models
 
 from task2vec.plots import write_file
 
@@ -75,78 +74,37 @@ def describe_timm(name: str, accuracies: dict[str, float], known: dict[tuple[str
     return row | {"imagenet": accuracies.get(name, "")}
 
 
-def describe_torchvision(network: str, weights: Any) -> dict[str, Any]:
-    """The row of a network of torchvision."""
-    size = weights.transforms().crop_size[0]
-    options: dict[str, Any] = {"image_size": size} if network.startswith("vit_") else {}
-    options |= {"init_weights": False} if network in ("googlenet", "inception_v3") else {}
-    model = torchvision_models.get_model(network, weights=None, **options).to("meta")
-    for auxiliary in ("aux1", "aux2", "AuxLogits"):
-        if hasattr(model, auxiliary):
-            setattr(model, auxiliary, None)
-    layers = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)]
-    head = layers[-1][0] if layers else "classifier"  # of SqueezeNet, whose classifier is a convolution
-    parent, _, child = head.rpartition(".")
-    setattr(model.get_submodule(parent), child, nn.Identity() if layers else nn.Flatten())
-    costs = count_costs(model, size)
-    assert costs is not None
-    accuracy = weights.meta["_metrics"]["ImageNet-1K"]["acc@1"] / 100
-    row = {"name": f"torchvision:{network}.{weights.name}", "size": size, "params": costs[0]}
-    row |= {"gmacs": f"{costs[1]:.3f}", "imagenet": f"{accuracy:.5f}", "license": "bsd-3-clause"}
-    kind = "web labels" if "SWAG" in weights.name else "in1k"
-    return row | {"pretraining": kind, "file": Path(weights.url).name}
-
-
-def read_table(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of a table by name; none if there is no file."""
-    if not path.is_file():
-        return {}
-    with path.open(encoding="utf-8", newline="") as file:
-        return {row["name"]: row for row in csv.DictReader(file)}
-
-
 def put_defaults_first(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows by name, but the tag first that a library loads where none is given."""
+    """The rows by name, but the tag first that timm loads where none is given; tags of torchvision keep their order."""
     groups = defaultdict(list)
-    for name in sorted(rows):
-        groups[name.partition(".")[0]].append(rows[name])
+    for name, row in rows.items():
+        groups[name.partition(".")[0]].append(row)
     for network, group in groups.items():
-        library, _, short = network.rpartition(":")
-        if library:
-            weights: Any = torchvision_models.get_model_weights(short)
-            default = f"{network}.{weights.DEFAULT.name}"
-        else:
-            config = get_pretrained_cfg(short) if timm.is_model(short) else None
-            default = f"{short}.{config.tag}" if config is not None else ""
-        group.sort(key=lambda row, default=default: row["name"] != default)
-    return [row for group in groups.values() for row in group]
+        if ":" not in network:
+            config = get_pretrained_cfg(network) if timm.is_model(network) else None
+            default = f"{network}.{config.tag}" if config is not None else ""
+            group.sort(key=lambda row, default=default: (row["name"] != default, row["name"]))
+    return [row for network in sorted(groups) for row in groups[network]]
 
 
 def main(
     imagenet: Annotated[Path | None, typer.Option(help="results-imagenet.csv of timm.")] = None,
     out: Annotated[Path, typer.Option(help="The table.")] = OUT,
 ) -> None:
-    """Add the pretrained networks of the installed timm and torchvision to the table of the package."""
-    rows, costs = read_table(out), dict[tuple[str, int], Any]()
-    published = (
-        {} if imagenet is None else {r.pop("model"): float(r["top1"]) / 100 for r in csv.DictReader(imagenet.open())}
-    )
+    """Add the pretrained networks of the installed timm to the table of the package."""
+    with out.open(encoding="utf-8", newline="") as file:
+        rows: dict[str, dict[str, Any]] = {row["name"]: row for row in csv.DictReader(file)}
+    accuracies, costs, dropped = {}, dict[tuple[str, int], Any](), 0
+    if imagenet is not None:
+        accuracies = {row["model"]: float(row["top1"]) / 100 for row in csv.DictReader(imagenet.open(encoding="utf-8"))}
     for row in rows.values():
         if row["params"] and row["gmacs"] and ":" not in row["name"]:
             costs[row["name"].partition(".")[0], int(row["size"])] = (int(row["params"]), float(row["gmacs"]))
-    dropped = 0
     for name in timm.list_pretrained():
         if name not in rows:
-            row = describe_timm(name, published, costs)
+            row = describe_timm(name, accuracies, costs)
             dropped += row is None
             rows |= {} if row is None else {name: row}
-    for network in torchvision_models.list_models(module=torchvision_models):
-        for weights in torchvision_models.get_model_weights(network):
-            if math.isnan(weights.meta["_metrics"]["ImageNet-1K"]["acc@1"]):  # not a classifier: features of VGG
-                continue
-            if f"torchvision:{network}.{weights.name}" not in rows:
-                row = describe_torchvision(network, weights)
-                rows[row["name"]] = row
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([COLUMNS, *([row[column] for column in COLUMNS] for row in put_defaults_first(rows))])

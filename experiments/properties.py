@@ -1,11 +1,10 @@
 """What the embedding shows of a task (Achille 2019, section 2): difficulty, labels, number of classes, sample size.
 
-Every experiment is a list of cases, which are tasks with what was done to them, and one embedding per case. The
-reference of "no information" is `t2v.trivial(embedding)`, with the prior of that very embedding. The paper's estimator
-is a precision, (N / beta) F + 1 / v, and its trivial embedding 1 / v; ours is the same times beta / N, and the distance
+Every experiment is a list of cases: a changed task, a description of the change, and one embedding. The reference of
+"no information" is `t2v.trivial(embedding)`, with the prior of that very embedding. The paper's estimator is a
+precision, (N / beta) F + 1 / v, and its trivial embedding 1 / v; ours is the same times beta / N, and the distance
 depends on ratios only, so the factor cancels. Compared with the prior of another number of images, a small task would
-have to lie where no embedding of its size can. Two more numbers show how far the prior alone goes: its share of the
-vector, and the distance that the same Fisher would have with the prior of `REFERENCE` images.
+have to lie where no embedding of its size can. `prior_share` shows how far the prior alone goes.
 """
 
 import math
@@ -14,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -27,104 +26,93 @@ from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.text import pluralize
 
-REFERENCE = 1000
-TRUE, SHUFFLED, ALL_BUT_ONE = "true labels", "shuffled labels", "all but one image alike"
 # An embedding has landed on the trivial one when it went at least this part of the way there.
 LANDED = 0.9
 # A difference counts when it is more than so many of its standard errors.
 STANDARD_ERRORS = 2.0
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How much is measured.
+# Random subsets or shuffles of each kind; the error bars are over these.
+REPEATS = 5
+# Fractions of the images whose labels are shuffled; numbers of classes; images per class. As far as a task has them.
+SHARES, CLASSES, SIZES = (0.0, 0.25, 0.5, 0.75, 1.0), (2, 3, 5, 8, 13, 21, 34), (1, 2, 5, 10, 20, 50, 100)
+# Rich tasks that are shuffled and thinned, the classes that they are cut to, and the images of each class.
+MOST_TASKS, MOST_CLASSES, MOST_IMAGES = 3, 10, 20
 
-    Attributes:
-        repeats: random subsets or shuffles of each kind; the error bars are over these.
-        shuffled: parts of the images whose labels are shuffled.
-        classes: numbers of classes, as far as the task has them.
-        sizes: images per class, as far as the task has them.
-        tasks: how many rich tasks are shuffled and thinned.
-        most_classes: rich tasks are cut to so many classes where neither classes nor tasks are compared by them.
-        most_images: images per class where the sample size is not the question.
-        seed: of every subset and shuffle.
-    """
-
-    repeats: int = 5
-    shuffled: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
-    classes: tuple[int, ...] = (2, 3, 5, 8, 13, 21, 34)
-    sizes: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
-    tasks: int = 3
-    most_classes: int = 10
-    most_images: int = 20
-    seed: int = 0
-
-
-# What a row says of a task, and the task.
+# The description of a task, and the task.
 Case = tuple[Row, t2v.Task]
 
 
-def plan_cases(collection: Collection, plan: Plan) -> dict[str, list[Case]]:
+def plan_cases(collection: Collection) -> dict[str, list[Case]]:
     """The cases of all experiments."""
+    rich = pick_rich(collection.members)
     return {
-        "labels": _plan_labels(collection.rich, plan),
-        "classes": _plan_classes(collection.rich[0].task, plan),
-        "sample_size": _plan_sample_size(collection.rich, plan),
-        "norm_error": [({"dataset": one.dataset, "task": one.task.name}, one.task) for one in collection.members],
+        "labels": _plan_labels(rich),
+        "classes": _plan_classes(rich[0]),
+        "sample_size": _plan_sample_size(rich),
+        "norm_error": [
+            ({"dataset": member.dataset, "task": member.task.name}, member.task) for member in collection.members
+        ],
     }
 
 
-def _plan_labels(rich: Sequence[Member], plan: Plan) -> list[Case]:
+def pick_rich(members: Sequence[Member]) -> list[t2v.Task]:
+    """The richest task of every dataset (most images with all classes equal, then most classes), richest first."""
+
+    def count_images(task: t2v.Task) -> tuple[int, int]:
+        return int(task.counts.min()) * len(task.classes), len(task.classes)
+
+    richest: dict[str, t2v.Task] = {}
+    for member in members:
+        richest[member.dataset] = max(richest.get(member.dataset, member.task), member.task, key=count_images)
+    return sorted(richest.values(), key=count_images, reverse=True)
+
+
+def _plan_labels(rich: Sequence[t2v.Task]) -> list[Case]:
     """Tasks with the labels of a growing part of their images shuffled."""
     cases = []
-    for number, task in enumerate(_cut_rich(rich, plan)):
-        task = cut_images(task, plan.most_images, rng=np.random.default_rng([plan.seed, 2, number]))
-        for share in plan.shuffled:
-            for repeat in range(plan.repeats if share else 1):
-                rng = np.random.default_rng([plan.seed, 3, number, repeat])
+    for number, task in enumerate(_cut_rich(rich)):
+        task = cut_images(task, MOST_IMAGES, rng=np.random.default_rng([0, 2, number]))
+        for share in SHARES:
+            for repeat in range(REPEATS if share else 1):
+                rng = np.random.default_rng([0, 3, number, repeat])
                 about = {"task": task.name, "shuffled": share, "repeat": repeat}
                 cases.append((about, shuffle_labels(task, share, rng=rng)))
     return cases
 
 
-def _plan_classes(task: t2v.Task, plan: Plan) -> list[Case]:
+def _plan_classes(task: t2v.Task) -> list[Case]:
     """Random classes of the richest task, few to all, equally many images of each."""
-    images = min(plan.most_images, int(task.counts.min()))
+    images = min(MOST_IMAGES, int(task.counts.min()))
     cases = []
-    for count in sorted({*(count for count in plan.classes if count < len(task.classes)), len(task.classes)}):
-        for repeat in range(plan.repeats):
-            rng = np.random.default_rng([plan.seed, 4, count, repeat])
+    for count in sorted({*(count for count in CLASSES if count < len(task.classes)), len(task.classes)}):
+        for repeat in range(REPEATS):
+            rng = np.random.default_rng([0, 4, count, repeat])
             about = {"task": task.name, "images_per_class": images, "repeat": repeat}
             cases.append((about, cut_images(cut_classes(task, count, rng=rng), images, rng=rng)))
     return cases
 
 
-def _plan_sample_size(rich: Sequence[Member], plan: Plan) -> list[Case]:
-    """Few to many images per class; the first task also with labels without information.
+def _plan_sample_size(rich: Sequence[t2v.Task]) -> list[Case]:
+    """Few to many images per class.
 
     The subsets of one repeat are nested, so that steps from one size to the next can be compared pair by pair.
     """
     cases = []
-    for number, task in enumerate(_cut_rich(rich, plan)):
+    for number, task in enumerate(_cut_rich(rich)):
         # Subsets that differ from one another: at most two thirds of the images of a class.
         most = max(1, int(task.counts.min()) * 2 // 3)
-        for size in [size for size in plan.sizes if size <= most]:
-            for repeat in range(plan.repeats):
-                subset = cut_images(task, size, rng=np.random.default_rng([plan.seed, 5, number, repeat]))
-                rng = np.random.default_rng([plan.seed, 6, repeat, size])
-                kinds = {TRUE: subset}
-                if number == 0:
-                    kinds[SHUFFLED] = shuffle_labels(subset, 1.0, rng=rng)
-                    kinds[ALL_BUT_ONE] = single_out(subset, rng=rng)
+        for size in [size for size in SIZES if size <= most]:
+            for repeat in range(REPEATS):
                 about = {"task": task.name, "images_per_class": size, "repeat": repeat}
-                cases += [({**about, "labels": kind}, cut) for kind, cut in kinds.items()]
+                rng = np.random.default_rng([0, 5, number, repeat])
+                cases.append((about, cut_images(task, size, rng=rng)))
     return cases
 
 
-def _cut_rich(rich: Sequence[Member], plan: Plan) -> list[t2v.Task]:
+def _cut_rich(rich: Sequence[t2v.Task]) -> list[t2v.Task]:
     """The rich tasks that are shuffled and thinned, cut to equally many classes where they have more."""
-    tasks = [member.task for member in rich[: plan.tasks]]
-    return [cut_classes(task, plan.most_classes, rng=np.random.default_rng([plan.seed, 0])) for task in tasks]
+    return [cut_classes(task, MOST_CLASSES, rng=np.random.default_rng([0, 0])) for task in rich[:MOST_TASKS]]
 
 
 def relabel(task: t2v.Task, *, rng: np.random.Generator) -> t2v.Task:
@@ -141,13 +129,6 @@ def shuffle_labels(task: t2v.Task, share: float, *, rng: np.random.Generator) ->
     targets = task.targets.copy()
     targets[chosen] = rng.permutation(targets[chosen])
     return replace(task, targets=targets)
-
-
-def single_out(task: t2v.Task, *, rng: np.random.Generator) -> t2v.Task:
-    """The same images with one label for all but one of them."""
-    targets = np.zeros(len(task), dtype=np.int64)
-    targets[rng.integers(len(task))] = 1
-    return replace(task, targets=targets, classes=("the others", "one"))
 
 
 def cut_classes(task: t2v.Task, count: int, *, rng: np.random.Generator) -> t2v.Task:
@@ -168,34 +149,28 @@ def cut_images(task: t2v.Task, count: int, *, rng: np.random.Generator) -> t2v.T
 def measure(embedding: t2v.Embedding) -> Row:
     """The numbers of an embedding: size, error, norm, and how far it is from the trivial one."""
     counts, head = embedding.provenance["counts"], embedding.provenance["head"]
-    at_reference = replace(embedding, prior=embedding.prior * (counts["images"] / REFERENCE))
     return {
         "images": counts["images"],
         "classes": counts["classes"],
         "error": head["cv_error"],
-        "chance": 1 - 1 / counts["classes"],
-        "l2": head["l2"],
         "norm": embedding.norm(),
         "distance": t2v.distance.symmetric(embedding, t2v.trivial(embedding)),
-        "distance_with_prior_of_1000": t2v.distance.symmetric(at_reference, t2v.trivial(at_reference)),
         "prior_share": float(np.mean(embedding.prior / embedding.vector)),
-        "relative_error": embedding.provenance["relative_error"],
     }
 
 
-def run_experiments(
-    collection: Collection, plan: Plan, embed: Callable[[t2v.Task], t2v.Embedding]
-) -> dict[str, list[Row]]:
+def run_experiments(collection: Collection, embed: Callable[[t2v.Task], t2v.Embedding]) -> dict[str, list[Row]]:
     """The rows of every experiment by its name: what a case is, then what was measured. Every task is embedded once."""
-    cases = plan_cases(collection, plan)
+    cases = plan_cases(collection)
     untouched = next(task for about, task in cases["labels"] if not about["shuffled"])
     given = embed(untouched)
-    other = embed(relabel(untouched, rng=np.random.default_rng([plan.seed, 1])))
+    other = embed(relabel(untouched, rng=np.random.default_rng([0, 1])))
     difference = np.abs(given.vector - other.vector)
     moved = {"task": untouched.name, "filters": len(given), "filters_changed": int((difference > 0).sum())}
     moved |= {"largest_difference": float(difference.max())}
     moved |= {"largest_relative_difference": float((difference / given.vector).max())}
-    rows, known = {"relabelled": [moved]}, {untouched.fingerprint: measure(given)}
+    rows = {"relabelled": [moved]}
+    known = {untouched.fingerprint: measure(given)}
     for name, each in cases.items():
         report.say(f"{name}: {len(each)} embeddings")
         for _, task in each:
@@ -247,25 +222,17 @@ def find_rise(a: Point, b: Point) -> float:
     return difference if abs(difference) > STANDARD_ERRORS * error else 0.0
 
 
-def is_learnable(row: Row) -> bool:
-    """Whether the error is surely below that of guessing: by two standard errors of guessing on so many images."""
-    chance = row["chance"]
-    return row["error"] + STANDARD_ERRORS * math.sqrt(chance * (1 - chance) / row["images"]) < chance
-
-
 def make_claims(rows: dict[str, list[Row]]) -> list[Claim]:
     """All claims, in the order of the figures."""
     tasks = rows["norm_error"]
-    learnable = [row for row in tasks if is_learnable(row)]
-    claims = []
-    for claim, group in (("the norm ranks tasks by error", tasks), ("... those better than chance", learnable)):
-        found = report.correlate([row["norm"] for row in group], [row["error"] for row in group])
-        claims.append(Claim("norm_error", claim, f"rho {found}, {pluralize(found.count, 'task')}", found.verdict))
+    rho = report.correlate([row["norm"] for row in tasks], [row["error"] for row in tasks])
+    measured = f"rho {rho}, {pluralize(rho.count, 'task')}"
+    claims = [Claim("norm_error", "the norm ranks tasks by error", measured, rho.verdict)]
     claims += [_claim_relabelling(rows["relabelled"][0]), _claim_shuffling(rows["labels"])]
     for name in ("error", "norm"):
-        found = report.correlate([row["classes"] for row in rows["classes"]], [row[name] for row in rows["classes"]])
-        measured = f"rho {found}, {pluralize(found.count, 'subset')}"
-        claims.append(Claim("classes", f"more classes, more {name}", measured, found.verdict))
+        rho = report.correlate([row["classes"] for row in rows["classes"]], [row[name] for row in rows["classes"]])
+        measured = f"rho {rho}, {pluralize(rho.count, 'subset')}"
+        claims.append(Claim("classes", f"more classes, more {name}", measured, rho.verdict))
     return [*claims, *_claim_sample_size(rows["sample_size"])]
 
 
@@ -288,26 +255,19 @@ def _claim_shuffling(rows: Sequence[Row]) -> Claim:
 
 
 def _claim_sample_size(rows: Sequence[Row]) -> list[Claim]:
-    """Every step from fewer to more images, the smallest size by itself, and labels without information."""
-    columns = ("images_per_class", "distance")
-    true = report.split_rows([row for row in rows if row["labels"] == TRUE], "task").values()
-    curves = [summarise(group, *columns) for group in true]
+    """Every step from fewer to more images, and the smallest size by itself."""
+    curves = [summarise(group, "images_per_class", "distance") for group in report.split_rows(rows, "task").values()]
     steps = sum(len(points) - 1 for points in curves)
     falls = sum(find_rise(a, b) < 0 for points in curves for a, b in pairwise(points))
     rises = all(find_rise(points[0], points[-1]) > 0 for points in curves)
-    verdict, measured = FAILS if falls else HOLDS if rises else UNCLEAR, f"no fall at {steps - falls} of "
-    found = [("fewer images, nearer to trivial", measured + pluralize(steps, "step"), verdict)]
+    verdict = FAILS if falls else HOLDS if rises else UNCLEAR
+    measured = f"no fall at {steps - falls} of {pluralize(steps, 'step')}"
+    claims = [Claim("sample_size", "fewer images, nearer to trivial", measured, verdict)]
     ways = [_way(points[-1], points[0]) for points in curves]
     measured = f"{100 * np.mean(ways):.0f}% of the way, {pluralize(len(ways), 'task')}"
     verdict = _judge_ways(ways, is_nearer=rises) if steps else UNCLEAR
-    found.append((f"{pluralize(int(curves[0][0].at), 'image')} per class is trivial", measured, verdict))
-    whole, empty = curves[0][-1], [row for row in rows if row["labels"] != TRUE]
-    ends = [p for group in report.split_rows(empty, "labels").values() for p in summarise(group, *columns)]
-    ways = [_way(whole, end) for end in ends]
-    verdict = _judge_ways(ways, is_nearer=all(p.mean + STANDARD_ERRORS * p.stderr < whole.mean for p in ends))
-    measured = f"{100 * min(ways):.0f} to {100 * max(ways):.0f}% of the way"
-    found.append(("few empty labels are trivial", measured, verdict))
-    return [Claim("sample_size", *each) for each in found]
+    claim = f"{pluralize(int(curves[0][0].at), 'image')} per class is trivial"
+    return [*claims, Claim("sample_size", claim, measured, verdict)]
 
 
 def _judge_ways(ways: Sequence[float], *, is_nearer: bool) -> str:
@@ -315,7 +275,7 @@ def _judge_ways(ways: Sequence[float], *, is_nearer: bool) -> str:
 
 
 def _way(start: Point, end: Point) -> float:
-    """The part of the way from `start` to the trivial embedding, at distance zero, that is gone at `end`."""
+    """The fraction of the distance from `start` to the trivial embedding that `end` has covered."""
     return 1 - end.mean / start.mean if start.mean > 0 else 0.0
 
 
@@ -337,17 +297,13 @@ def properties(
     weights: Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")] = None,
     size: Annotated[int, typer.Option(min=1, help="Side of the images in pixels.")] = 64,
     max_samples: Annotated[int, typer.Option(min=1, help="(Image, label) pairs per embedding.")] = 24,
-    method: Literal["robust", "direct", "variational"] = "robust",
-    repeats: Annotated[int, typer.Option(min=2, help="Random subsets of each kind.")] = Plan.repeats,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
     device: str | None = None,
 ) -> None:
     """What the embedding shows of a task: difficulty, labels, number of classes, sample size."""
     folder = plots.make_folder(out)
-    settings = t2v.EmbedSettings(max_samples=max_samples, method=method, seed=seed)
+    settings = t2v.EmbedSettings(max_samples=max_samples)
     network = t2v.load_probe(probe, weights=weights, size=size)
-    plan, collection = Plan(repeats=repeats, seed=seed), read_collection(data)
-    rows = run_experiments(collection, plan, partial(t2v.embed, probe=network, settings=settings, device=device))
+    rows = run_experiments(read_collection(data), partial(t2v.embed, probe=network, settings=settings, device=device))
     claims = make_claims(rows)
     files = write_properties(rows, claims, folder)
     report.print_claims(claims, files, "100% of the way is on the embedding of a task without information.")

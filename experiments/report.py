@@ -96,10 +96,10 @@ def _spearman(pairs: np.ndarray) -> np.ndarray:
 
 def split_rows(rows: Iterable[Row], by: str) -> dict[Any, list[Row]]:
     """The rows of each distinct value of a column, in the order of their first."""
-    found: dict[Any, list[Row]] = {}
+    groups: dict[Any, list[Row]] = {}
     for row in rows:
-        found.setdefault(row[by], []).append(row)
-    return found
+        groups.setdefault(row[by], []).append(row)
+    return groups
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

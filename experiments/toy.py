@@ -21,15 +21,9 @@ of the two classes, each class of one task matched with a class of the other, un
 The head's penalty is stronger than elsewhere. Cross-validation would choose hardly any (in the median 2e-4 for random
 features, and 2e-5 for monomials), because labels without noise cannot be overfitted by nine or ten features. But
 monomials are nearly collinear: without a penalty their weights grow large, of either sign, and depend little on the
-regions. `L2` was chosen by the closed formulas on seeds 100 to 111, which the default run does not use. There, the
-share of the way from chance to the best that neighbours cover, and the rank correlation of the number of clusters with
-the norm, are
-
-    l2                        2e-5   2e-4   2e-3   2e-2   2e-1
-    way, ReLU                 0.36   0.37   0.38   0.44   0.43
-    way, polynomial           0.21   0.21   0.40   0.47   0.48
-    correlation, ReLU        -0.02  -0.11  -0.31  -0.58  -0.49
-    correlation, polynomial   0.60   0.53   0.17  -0.17  -0.55
+regions. `L2` was chosen by the closed formulas on seeds 100 to 111, which the default run does not use: there, with
+2e-2 neighbours cover 0.44 (ReLU) and 0.47 (polynomials) of the way from chance to the best, with 2e-5 only 0.36 and
+0.21.
 """
 
 import math
@@ -47,12 +41,11 @@ from torch import Tensor, nn
 
 import task2vec as t2v
 from experiments.agreement import share_nearest
-from experiments.report import Row, make_app, say, spearman, split_rows, write_rows
+from experiments.report import Row, make_app, open_figure, say, split_rows, write_rows
 from task2vec import plots
 from task2vec.tasks import draw_partitions
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COUNT, SIDE = 64, 16
@@ -156,133 +149,97 @@ def mean_at_nearest(distances: np.ndarray, values: np.ndarray) -> float:
     return float((share_nearest(others) * values).sum(axis=1).mean())
 
 
-def measure_space(
-    distances: np.ndarray,
-    domain: np.ndarray,
-    similarity: np.ndarray,
-    *,
-    clusters: Sequence[int],
-    errors: Sequence[float],
-    norms: Sequence[float],
-) -> Row:
-    """Every number that is averaged over seeds, for one seed and one probe.
+def measure_space(distances: np.ndarray, domain: np.ndarray, similarity: np.ndarray) -> Row:
+    """The mean similarity of tasks to a random one, to the nearest by domain, to the nearest, and to the most similar.
 
     Args:
         distances: between tasks, in task space.
         domain: between tasks, in the domain embedding.
         similarity: of their decision regions.
-        clusters: of each task: how complex it is.
-        errors: cross-validated error of its head.
-        norms: of its embedding.
     """
-    away = ~np.eye(len(distances), dtype=bool)
-    apart = np.abs(np.subtract.outer(clusters, clusters))
-    random, nearest = float(similarity[away].mean()), mean_at_nearest(distances, similarity)
-    best = mean_at_nearest(-similarity, similarity)
     return {
-        "random": random,
+        "random": float(similarity[~np.eye(len(distances), dtype=bool)].mean()),
         "domain": mean_at_nearest(domain, similarity),
-        "nearest": nearest,
-        "best": best,
-        "way": (nearest - random) / (best - random) if best > random else math.nan,
-        "apart_random": float(apart[away].mean()),
-        "apart_domain": mean_at_nearest(domain, apart),
-        "apart_nearest": mean_at_nearest(distances, apart),
-        "apart_best": mean_at_nearest(-similarity, apart),
-        "clusters_and_error": spearman(clusters, errors),
-        "clusters_and_norm": spearman(clusters, norms),
+        "nearest": mean_at_nearest(distances, similarity),
+        "best": mean_at_nearest(-similarity, similarity),
     }
 
 
 def average_seeds(rows: Sequence[Row], name: str) -> tuple[float, float]:
-    """Mean and standard error of a measure over the rows of one probe; NaN where it is not known.
+    """Mean and standard error of a measure over the rows of one probe; the error of a single row is NaN.
 
     Example:
-        >>> average_seeds([{"way": 0.3}, {"way": 0.5}, {"way": math.nan}], "way")
+        >>> average_seeds([{"best": 0.3}, {"best": 0.5}], "best")
         (0.4, 0.1)
     """
-    found = np.array([row[name] for row in rows], dtype=np.float64)
-    found = found[np.isfinite(found)]
-    stderr = float(found.std(ddof=1) / math.sqrt(len(found))) if len(found) > 1 else math.nan
-    return float(found.mean()) if len(found) else math.nan, stderr
+    values = np.array([row[name] for row in rows])
+    stderr = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+    return float(values.mean()), stderr
 
 
 # --- the experiment --------------------------------------------------------------------------------------------------
 
 
-def run_seed(seed: int, *, count: int = COUNT, side: int = SIDE) -> tuple[list[Row], list[Row], np.ndarray, Row]:
-    """One seed: a row of measures per probe, a row per task, the regions, and the distances by probe."""
-    partitions = draw_partitions(count=count, side=side, seed=seed)
-    tasks = t2v.toy_tasks(count=count, side=side, seed=seed)
-    regions = np.stack([partition.is_positive for partition in partitions])
-    clusters, similarity = [partition.clusters for partition in partitions], region_similarity(regions)
+def run_seed(seed: int, *, count: int = COUNT, side: int = SIDE) -> tuple[list[Row], dict[str, np.ndarray]]:
+    """One seed: a row of measures per probe, and the distances by probe."""
+    regions = np.stack([cut.is_positive for cut in draw_partitions(count=count, side=side, seed=seed)])
+    tasks, similarity = t2v.toy_tasks(count=count, side=side, seed=seed), region_similarity(regions)
     probes = {"ReLU": make_random_probe(side=side, seed=seed), "polynomial": make_polynomial_probe(side=side)}
-    tabulated: list[Row] = [
-        {"seed": seed, "task": number, "clusters": each.clusters, "share_positive": each.is_positive.mean()}
-        for number, each in enumerate(partitions)
-    ]
-    measured, spaces = [], {}
+    rows, spaces = [], {}
     for name, probe in probes.items():
         say(f"seed {seed}: embedding {count} tasks by {name} features")
-        how: Row = {"device": "cpu", "num_workers": 1, "batch_size": side**2}
-        embeddings = [t2v.embed(task, probe, settings=SETTINGS, **how) for task in tasks]
-        means = np.stack([t2v.embed_domain(task, probe, dtype="float64", **how).mean for task in tasks])
+        options: Row = {"device": "cpu", "num_workers": 1, "batch_size": side**2}
+        embeddings = [t2v.embed(task, probe, settings=SETTINGS, **options) for task in tasks]
+        means = np.stack([t2v.embed_domain(task, probe, dtype="float64", **options).mean for task in tasks])
         domains = np.linalg.norm(means[:, None] - means[None, :], axis=2)
-        errors = [embedding.provenance["head"]["cv_error"] for embedding in embeddings]
-        norms = [embedding.norm() for embedding in embeddings]
         spaces[name] = np.array(t2v.distance.pairwise(embeddings, device="cpu"))
-        found = {"clusters": clusters, "errors": errors, "norms": norms}
-        measured.append({"seed": seed, "probe": name, **measure_space(spaces[name], domains, similarity, **found)})
-        for row, error, norm in zip(tabulated, errors, norms, strict=True):
-            row |= {f"{name.lower()}_cv_error": error, f"{name.lower()}_norm": norm}
-    return measured, tabulated, regions, spaces
+        rows.append({"seed": seed, "probe": name, **measure_space(spaces[name], domains, similarity)})
+    return rows, spaces
 
 
 # --- figure ----------------------------------------------------------------------------------------------------------
 
-# Inches: the width of a page's two columns, the side of a map, and the space around it.
-_WIDTH, _MAP = 7.2, 2.66
-_EDGE, _GUTTER, _FOOT, _TOP = 0.05, 0.14, 0.5, 0.22
-# The side of an icon as a part of its cell.
+# The side of an icon as a fraction of its cell.
 _ICON = 0.86
-_INK, _LIGHT, _GREY, _RED = "#22313f", "#f4f1ea", "#7d8792", "#c0392b"
+_INK, _LIGHT = "#22313f", "#f4f1ea"
 _CLUSTERS = range(3, 17)
 _TITLES = {"ReLU": "ten random ReLU features", "polynomial": "polynomials of degree three"}
 
 
-def draw_spaces(regions: np.ndarray, clusters: Sequence[int], positions: dict[str, np.ndarray]) -> "Figure":
-    """The task space of every probe, each task an icon of its regions, and the one point of the domain embedding.
+def draw_spaces(partitions: Sequence[Any], positions: dict[str, np.ndarray]) -> "Figure":
+    """The task space of every probe, each task an icon of its regions in the nearest cell of a lattice.
 
-    t-SNE has no directions, so each map is turned until the number of clusters grows to the right. Then every icon
-    takes the nearest cell of a lattice, so that none covers another.
+    The frame of an icon has the colour of the number of clusters.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm, ListedColormap
+    from matplotlib.patches import Rectangle
 
-    figure = plots.import_figure()(figsize=(_WIDTH, _MAP + _FOOT + _TOP), dpi=300)
+    figure = open_figure(4.1)
+    panels = figure.subplots(1, len(positions))
     colours = ListedColormap(colormaps["plasma"](np.linspace(0.02, 0.92, len(_CLUSTERS))))
     edges = [*(count - 0.5 for count in _CLUSTERS), _CLUSTERS[-1] + 0.5]
     scale = ScalarMappable(BoundaryNorm(edges, len(_CLUSTERS)), colours)
+    regions = np.stack([cut.is_positive for cut in partitions])
     side = math.isqrt(regions.shape[1])
-    icons, frames = list(match_colours(regions).reshape(-1, side, side)), list(scale.to_rgba(np.asarray(clusters)))
-    for number, (name, found) in enumerate(positions.items()):
-        axes = _add_panel(figure, _EDGE + number * (_MAP + _GUTTER), _FOOT, _MAP)
-        cells, cell = assign_cells(turn_to_grow(found, clusters))
-        for icon, spot, frame in zip(icons, cells, frames, strict=True):
-            _draw_icon(axes, icon, spot, side=_ICON * cell, frame=frame, width=1.4)
-        axes.set_title(f"({'abc'[number]}) {_TITLES[name]}", fontsize=8, color=_INK, pad=4)
-    left = _EDGE + len(positions) * (_MAP + _GUTTER)
-    axes = _add_panel(figure, left, _FOOT + _MAP - (_WIDTH - left - _EDGE), _WIDTH - left - _EDGE)
-    _draw_one_point(axes, icons, frames)
-    axes.set_title(f"({'abc'[len(positions)]}) domain embedding", fontsize=8, color=_INK, pad=4)
-    width, height = figure.get_size_inches()
-    place = ((_EDGE + _MAP / 2) / width, 0.33 / height, (_MAP + _GUTTER) / width, 0.07 / height)
-    bar = figure.colorbar(scale, cax=figure.add_axes(place), orientation="horizontal", ticks=list(_CLUSTERS))
-    bar.set_label("clusters of the task (frame)", fontsize=7, color=_INK, labelpad=1)
-    bar.ax.tick_params(labelsize=6, length=0, pad=2)
+    icons = match_colours(regions).reshape(-1, side, side)
+    frames = scale.to_rgba(np.array([cut.clusters for cut in partitions]))
+    look: dict[str, Any] = {"cmap": ListedColormap([_LIGHT, _INK]), "vmin": 0, "vmax": 1, "interpolation": "nearest"}
+    for axes, (name, points) in zip(panels, positions.items(), strict=True):
+        cells, cell = assign_cells(points)
+        icon_side = _ICON * cell
+        for icon, (x, y), frame in zip(icons, cells - icon_side / 2, frames, strict=True):
+            axes.imshow(icon, extent=(x, x + icon_side, y, y + icon_side), origin="lower", **look)
+            axes.add_patch(Rectangle((x, y), icon_side, icon_side, fill=False, edgecolor=frame, linewidth=1.4))
+        axes.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[])
+        axes.set_title(_TITLES[name], fontsize=8, color=_INK)
+    bar = figure.colorbar(scale, ax=panels, orientation="horizontal", ticks=list(_CLUSTERS), aspect=50, pad=0.02)
+    bar.set_label(
+        "clusters of the task (frame); its domain embedding is the same for all tasks", fontsize=7, color=_INK
+    )
+    bar.ax.tick_params(labelsize=6)
     bar.minorticks_off()
-    bar.outline.set_visible(False)  # type: ignore[operator]
     return figure
 
 
@@ -295,23 +252,7 @@ def place_tasks(distances: np.ndarray, *, seed: int) -> np.ndarray:
     # For so few points the exact gradient is faster than the approximate one, and it needs no threads.
     options = {"metric": "precomputed", "init": "random", "method": "exact", "perplexity": perplexity}
     maps = [TSNE(random_state=int(state), **options).fit(distances) for state in states]
-    return min(maps, key=lambda found: found.kl_divergence_).embedding_
-
-
-def turn_to_grow(positions: np.ndarray, values: Sequence[float]) -> np.ndarray:
-    """The positions turned about their middle so that `values` grow to the right as fast as they can.
-
-    Example:
-        >>> turn_to_grow(np.array([[0.0, 1.0], [0.0, 0.0], [0.0, -1.0]]), [1, 2, 3]).round(6) + 0
-        array([[-1.,  0.],
-               [ 0.,  0.],
-               [ 1.,  0.]])
-    """
-    centred = positions - positions.mean(axis=0)
-    slope = np.linalg.lstsq(centred, np.asarray(values) - np.mean(values), rcond=None)[0]
-    length = np.linalg.norm(slope)
-    x, y = slope / length if length > 0 else (1.0, 0.0)
-    return centred @ np.array([[x, -y], [y, x]])
+    return min(maps, key=lambda fitted: fitted.kl_divergence_).embedding_
 
 
 def assign_cells(positions: np.ndarray) -> tuple[np.ndarray, float]:
@@ -353,49 +294,11 @@ def match_colours(regions: np.ndarray) -> np.ndarray:
     signs = 2.0 * regions - 1
     agreement = signs @ signs.T / signs.shape[1]
     tree = minimum_spanning_tree(1.001 - np.abs(agreement))  # zero would be no edge at all
-    order, before = breadth_first_order(tree, 0, directed=False)
+    order, parents = breadth_first_order(tree, 0, directed=False)
     is_swapped = np.zeros(len(regions), dtype=bool)
     for task in order[1:]:
-        is_swapped[task] = is_swapped[before[task]] ^ (agreement[task, before[task]] < 0)
+        is_swapped[task] = is_swapped[parents[task]] ^ (agreement[task, parents[task]] < 0)
     return regions ^ is_swapped[:, None]
-
-
-def _add_panel(figure: "Figure", left: float, bottom: float, side: float) -> "Axes":
-    """Square axes of `side` inches whose data run from 0 to 1."""
-    width, height = figure.get_size_inches()
-    axes = figure.add_axes((left / width, bottom / height, side / width, side / height))
-    axes.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set(color="#d5d8dc", linewidth=0.6)
-    return axes
-
-
-def _draw_icon(axes: "Axes", icon: np.ndarray, spot: Sequence[float], *, side: float, frame: Any, width: float) -> None:
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Rectangle
-
-    x, y, half = spot[0], spot[1], side / 2
-    look: dict[str, Any] = {"cmap": ListedColormap([_LIGHT, _INK]), "vmin": 0, "vmax": 1, "interpolation": "nearest"}
-    look |= {"extent": (x - half, x + half, y - half, y + half), "origin": "lower", "aspect": "auto", "zorder": 2}
-    axes.imshow(icon, **look)
-    axes.add_patch(Rectangle((x - half, y - half), side, side, fill=False, edgecolor=frame, linewidth=width, zorder=3))
-    axes.set(xlim=(0, 1), ylim=(0, 1))
-
-
-def _draw_one_point(axes: "Axes", icons: Sequence[np.ndarray], frames: Sequence[Any]) -> None:
-    """All icons around the edge, each with a line to the one point where the domain embedding puts it."""
-    count = len(icons)
-    inset, steps = 2 / (count + 4), np.arange(count) * 4 / count
-    corners = ((0, 1, 1, 0, 0), (0, 0, 1, 1, 0))
-    spots = inset + (1 - 2 * inset) * np.stack([np.interp(steps, range(5), side) for side in corners], axis=1)
-    for icon, spot, frame in zip(icons, spots, frames, strict=True):
-        axes.plot([spot[0], 0.5], [spot[1], 0.5], color=frame, linewidth=0.35, alpha=0.8, zorder=1)
-        _draw_icon(axes, icon, spot, side=_ICON * 2 * inset, frame=frame, width=0.4)
-    axes.plot(0.5, 0.5, "o", color=_RED, markersize=5, zorder=4)
-    words = f"{count} tasks, one point:\nthey share their images,\nso without labels\nall distances are 0"
-    axes.text(0.5, -0.07, words, ha="center", va="top", fontsize=7.5, linespacing=1.4, color=_INK)
-    words = "An icon is a task: the unit\nsquare cut into two classes"
-    axes.text(0.5, -0.72, words, ha="center", va="bottom", fontsize=6.5, linespacing=1.4, color=_GREY)
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
@@ -412,15 +315,13 @@ def toy(
     folder = plots.make_folder(out)
     trials = [run_seed(each, count=count, side=side) for each in range(seed, seed + seeds)]
     rows = [row for trial in trials for row in trial[0]]
-    _, tasks, regions, spaces = trials[0]
-    positions = {name: place_tasks(distances, seed=seed) for name, distances in spaces.items()}
-    figure = draw_spaces(regions, [row["clusters"] for row in tasks], positions)
+    positions = {name: place_tasks(distances, seed=seed) for name, distances in trials[0][1].items()}
+    figure = draw_spaces(draw_partitions(count=count, side=side, seed=seed), positions)
     write_rows(rows, folder / "toy_neighbours.csv")
-    write_rows([row for trial in trials for row in trial[1]], folder / "toy_tasks.csv")
     plots.save_picture(figure, folder / "toy.png")
-    for name, own in split_rows(rows, "probe").items():
+    for name, probe_rows in split_rows(rows, "probe").items():
         for measure in list(rows[0])[2:]:
-            value, stderr = average_seeds(own, measure)
+            value, stderr = average_seeds(probe_rows, measure)
             print(f"{name:12} {measure:20} {value:.3f}" + ("" if math.isnan(stderr) else f" ± {stderr:.3f}"))
     print(folder / "toy.png")
 

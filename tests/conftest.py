@@ -31,8 +31,8 @@ def load_probe(name="tf_efficientnet_lite0", **options):
     return load_default(given.get("size")) if is_default else load_really(name, **options)
 
 
-for place in (task2vec, many, single):
-    place.load_probe = load_probe
+for module in (task2vec, many, single):
+    module.load_probe = load_probe
 
 # A public name is looked up once: before a test replaces it in its module, so that the replacement does not stay.
 for name in task2vec.__all__:
@@ -76,7 +76,7 @@ def full(filled):
 
 @pytest.fixture(autouse=True)
 def own_library(monkeypatch):
-    """A library for each test that asks for the default one; it is not made before somebody does."""
-    place = os.path.join(_HOME.name, f"library-{next(_NUMBERS)}")
-    monkeypatch.setenv("TASK2VEC_LIBRARY", place)
-    return place
+    """The path of the default library of a test, which does not exist yet."""
+    path = os.path.join(_HOME.name, f"library-{next(_NUMBERS)}")
+    monkeypatch.setenv("TASK2VEC_LIBRARY", path)
+    return path

@@ -7,6 +7,7 @@ numbers. On the kind of machine that wrote the file numbers agree to 1e-6; elsew
 import json
 import platform
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from tests.cli.material import read
 FILE = Path(__file__).parent / "golden" / "frozen.json"
 LIBRARY = FILE.parent / "exported.t2vlib"
 METHODS = ("robust", "direct", "variational")
+ARRAYS = ("vector", "stderr", "prior")
 LITE = "tf_efficientnet_lite0 at 64 pixels"
 PROBES = {LITE: lambda: t2v.load_probe(size=64), "odd": lambda: make_case("odd")}
 DISTANCES = ("symmetric", "asymmetric", "cosine", "euclidean", "correlation", "log_euclidean")
@@ -47,13 +49,11 @@ def embed_sample(probe: str, method: str, number: int) -> t2v.Embedding:
 
 
 def freeze_embeddings() -> dict:
-    found = {}
-    for probe in PROBES:
-        for method in METHODS:
-            for one in (embed_sample(probe, method, number) for number in (0, 1)):
-                parts = {"vector": one.vector, "stderr": one.stderr, "prior": one.prior}
-                found[f"{probe}, {method}, {one.task}"] = {name: project(part) for name, part in parts.items()}
-    return found
+    frozen = {}
+    for probe, method, number in product(PROBES, METHODS, (0, 1)):
+        embedding = embed_sample(probe, method, number)
+        frozen[f"{probe}, {method}, {embedding.task}"] = {name: project(getattr(embedding, name)) for name in ARRAYS}
+    return frozen
 
 
 def freeze_distances() -> dict:
@@ -64,10 +64,10 @@ def freeze_distances() -> dict:
 def freeze_commands(folder: Path) -> dict:
     """What the commands print as JSON, of two small folders in a new library."""
     for number, task in enumerate(t2v.sample_tasks(images_per_task=24)[:2]):
-        for place in range(len(task.images)):
-            path = folder / f"task{number}" / task.classes[int(task.targets[place])] / f"{place:02}.png"
+        for row, target in enumerate(task.targets.tolist()):
+            path = folder / f"task{number}" / task.classes[target] / f"{row:02}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            task.images.load(place).save(path)
+            task.images.load(row).save(path)
     library = ["--library", folder / "library"]
     known = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
     known.save(folder / "known.t2v.safetensors")
@@ -95,24 +95,24 @@ VOLATILE = {"seconds", "library", "written", "key", "versions", "verdict", "why"
 VOLATILE |= {"is_here"}
 
 
-def flatten(value, where: str = "") -> dict:
-    """Every number, text and length in a JSON document by its place."""
+def flatten(value, path: str = "") -> dict:
+    """Every number, text and length in a JSON document by its path."""
     if isinstance(value, dict):
-        parts = {f".{name}": part for name, part in value.items() if name not in VOLATILE}
+        items = {f".{name}": item for name, item in value.items() if name not in VOLATILE}
     elif isinstance(value, list):
-        parts = {f"[{at}]": part for at, part in enumerate(value)} | {".length": len(value)}
+        items = {f"[{index}]": item for index, item in enumerate(value)} | {".length": len(value)}
     else:
-        return {where: value}
-    return {place: one for name, part in parts.items() for place, one in flatten(part, where + name).items()}
+        return {path: value}
+    return {key: leaf for name, item in items.items() for key, leaf in flatten(item, path + name).items()}
 
 
 def check_same(name: str, new) -> None:
-    """Asserts that a command prints all that it printed, floats up to a tolerance; more is no difference."""
-    old, found = flatten(FROZEN["commands"][name]), flatten(new)
+    """Asserts that a command prints all that it printed, floats up to a tolerance; it may print more."""
+    printed = flatten(new)
     tolerance = 1e-6 if IS_SAME_MACHINE else 0.2
-    for place, one in old.items():
-        wanted = pytest.approx(one, rel=tolerance, abs=1e-9) if isinstance(one, float) else one
-        assert place in found and found[place] == wanted, name + place
+    for path, leaf in flatten(FROZEN["commands"][name]).items():
+        expected = pytest.approx(leaf, rel=tolerance, abs=1e-9) if isinstance(leaf, float) else leaf
+        assert path in printed and printed[path] == expected, name + path
 
 
 FROZEN = json.loads(FILE.read_text()) if FILE.exists() else {}
@@ -125,11 +125,12 @@ LONG = [pytest.param(LITE, method, (0, 1), marks=pytest.mark.long) for method in
 
 @pytest.mark.parametrize(("probe", "method", "numbers"), [*QUICK, *LONG])
 def test_embeddings_are_as_they_were(probe, method, numbers):
-    for one in (embed_sample(probe, method, number) for number in numbers):
-        frozen, tolerance = FROZEN["embeddings"][f"{probe}, {method}, {one.task}"], 1e-6 if IS_SAME_MACHINE else 0.05
-        for name in ("vector", "stderr", "prior"):
-            scale = np.abs(getattr(one, name)).sum()
-            assert project(getattr(one, name)) == pytest.approx(frozen[name], abs=tolerance * scale), name
+    tolerance = 1e-6 if IS_SAME_MACHINE else 0.05
+    for embedding in (embed_sample(probe, method, number) for number in numbers):
+        frozen = FROZEN["embeddings"][f"{probe}, {method}, {embedding.task}"]
+        for name in ARRAYS:
+            values = getattr(embedding, name)
+            assert project(values) == pytest.approx(frozen[name], abs=tolerance * np.abs(values).sum()), name
 
 
 def test_distances_are_as_they_were():
@@ -138,8 +139,8 @@ def test_distances_are_as_they_were():
 
 
 def test_commands_print_what_they_printed(tmp_path):
-    for name, found in freeze_commands(tmp_path).items():
-        check_same(name, found)
+    for name, printed in freeze_commands(tmp_path).items():
+        check_same(name, printed)
 
 
 @pytest.mark.long
@@ -151,8 +152,8 @@ def test_an_exported_library_is_read_as_it_was_written(tmp_path):
     with t2v.Library.open(tmp_path / "new") as library:
         library.merge(LIBRARY)
         assert library.task("digits").tags == ("sample",)
-        for one in (embed_sample("odd", "robust", number) for number in (0, 1)):
-            np.testing.assert_allclose(library.get(one.task).vector, one.vector, rtol=1e-5)
+        for embedding in (embed_sample("odd", "robust", number) for number in (0, 1)):
+            np.testing.assert_allclose(library.get(embedding.task).vector, embedding.vector, rtol=1e-5)
 
 
 if __name__ == "__main__":

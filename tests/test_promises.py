@@ -16,7 +16,7 @@ TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`( \(long\))?")
 
 
 def read_rows(text, key):
-    """The cells of every row of a table whose first cell is as asked for."""
+    """The cells of every row of a table whose first cell matches."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     return {row[0]: row[1:] for row in rows if re.fullmatch(key, row[0])}
 
@@ -25,8 +25,8 @@ def read_rows(text, key):
 def find_tests(file):
     """The tests of a file, and of each whether it is a long one, in part or as a whole."""
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    found = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return {one.name: any(ast.unparse(mark) == "pytest.mark.long" for mark in one.decorator_list) for one in found}
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {node.name: any(ast.unparse(m) == "pytest.mark.long" for m in node.decorator_list) for node in functions}
 
 
 LINES = read_rows(PAGE, r"[DNWSR]\d+")

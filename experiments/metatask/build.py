@@ -4,22 +4,20 @@
     python -m experiments.metatask.build inat-cub --inaturalist DIR --cub DIR --download --out DIR
 
 `experts` makes `experts.safetensors`, all by the paper's recipe, and `fast-experts` the same experts by the recipe
-`fast`; `networks` made the meta-task that ships with the package; `domains` the file `domain_experts.safetensors` of
-experts for whole datasets beside the networks of the package. See `plan` for what they are, and `measure` for how a run
-is resumed or shared.
+`fast`; `networks` made the meta-task that ships with the package. Their tasks and models are in `plan`, and `measure`
+describes how a run is resumed or shared. Commit 507e0f77 has the command that made `domain_experts.safetensors`.
 
 `inat-cub` and `mixed` are the paper's own meta-tasks, for those who have its datasets, and `collection` embeds its
-1,460 tasks. See `paper` for what they are, and `owner` for how a run is resumed. `--dry-run` prints the tasks, the
-experts, GPU hours and disk, and starts nothing.
+1,460 tasks; see `paper` and `owner`. `--dry-run` prints the tasks, the experts, GPU hours and disk, and starts nothing.
 """
 
 import math
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -29,7 +27,7 @@ import task2vec as t2v
 from experiments.embeddings import share_embeddings
 from experiments.metatask import owner, paper
 from experiments.metatask.measure import Studio
-from experiments.metatask.plan import MetaTaskPlan, plan_domains, plan_experts, plan_fast_experts, plan_networks
+from experiments.metatask.plan import MetaTaskPlan, plan_experts, plan_fast_experts, plan_networks
 from experiments.metatask.quality import write_results
 from experiments.report import make_app, say, write_rows
 from task2vec import plots
@@ -37,20 +35,15 @@ from task2vec.experts import find_recipe
 from task2vec.metatask import find_shots
 from task2vec.text import printable
 
-PLANS = {
-    "experts": plan_experts,
-    "fast-experts": plan_fast_experts,
-    "networks": plan_networks,
-    "domains": plan_domains,
-}
+PLANS = {"experts": plan_experts, "fast-experts": plan_fast_experts, "networks": plan_networks}
 
 
-def write_tables(which: str, metatask: t2v.MetaTask, folder: Path) -> None:
+def write_tables(plan_name: str, metatask: t2v.MetaTask, folder: Path) -> None:
     """The tables of a meta-task as CSV; mean errors in percent."""
     means = 100 * metatask.mean_errors()
-    if which in ("experts", "fast-experts"):
+    if plan_name in ("experts", "fast-experts"):
         write_results(metatask, folder)
-    elif which == "networks":
+    elif plan_name == "networks":
         rows = []
         for row, number in np.ndindex(means.shape[0], means.shape[2]):
             task = metatask.tasks[row]
@@ -66,7 +59,7 @@ def write_tables(which: str, metatask: t2v.MetaTask, folder: Path) -> None:
 
 
 def build(
-    which: str,
+    plan_name: str,
     data: Path,
     weights: Path,
     out: Path,
@@ -78,24 +71,26 @@ def build(
 ) -> None:
     """Trains experts, tries each model on all tasks, embeds the tasks, and writes the meta-task and its tables."""
     until = math.inf if seconds is None else time.monotonic() + seconds
-    # Before CUDA is asked, which a process can be asked only after it was forked.
-    plan = PLANS[which](data)
+    # Before CUDA is initialised: processes must be forked first.
+    plan = PLANS[plan_name](data)
     known = None if embeddings is None else t2v.load_metatask(embeddings)
     plan = plan if known is None else replace(plan, spaces={})
-    others = [
-        multiprocessing.get_context("fork").Process(target=measure, args=(plan, weights, out / which, device, until))
+    processes = [
+        multiprocessing.get_context("fork").Process(
+            target=measure, args=(plan, weights, out / plan_name, device, until)
+        )
         for _ in range(runs - 1)
     ]
-    for process in others:
+    for process in processes:
         process.start()
-    studio = measure(plan, weights, out / which, device, until)
-    for process in others:
+    studio = measure(plan, weights, out / plan_name, device, until)
+    for process in processes:
         process.join()
     if studio.make_all():
-        metatask, folder = studio.gather(note), plots.make_folder(out / which / "results")
+        metatask, folder = studio.gather(note), plots.make_folder(out / plan_name / "results")
         metatask = metatask if known is None else share_embeddings(known, metatask)
         path = metatask.save(folder / "metatask.safetensors")
-        write_tables(which, t2v.load_metatask(path), folder)  # the tables are of what others will have
+        write_tables(plan_name, t2v.load_metatask(path), folder)  # as others will read it
         say(f"{metatask} in {path}")
 
 
@@ -109,7 +104,7 @@ def measure(plan: MetaTaskPlan, weights: Path, out: Path, device: str | None, un
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU if there is one.")]
 
 
-def make_command(which: str) -> Callable[..., None]:
+def make_command(plan_name: str) -> Callable[..., None]:
     """The command that builds one of our own meta-tasks."""
 
     def command(
@@ -124,123 +119,89 @@ def make_command(which: str) -> Callable[..., None]:
         runs: Annotated[int, typer.Option(min=1, help="Processes that share the work, on one GPU.")] = 1,
         seconds: Annotated[float | None, typer.Option(help="Begin nothing that would take longer than this.")] = None,
     ) -> None:
-        build(which, data, weights, out, note, device, embeddings, runs, seconds)
+        build(plan_name, data, weights, out, note, device, embeddings, runs, seconds)
 
-    command.__name__ = which
-    command.__doc__ = " ".join((PLANS[which].__doc__ or "").split("\n\n")[0].split())
+    command.__name__ = plan_name
+    command.__doc__ = " ".join((PLANS[plan_name].__doc__ or "").split("\n\n")[0].split())
     return command
 
 
 # --- those of the paper ----------------------------------------------------------------------------------------------
 
-INaturalist = Annotated[Path, typer.Option("--inaturalist", help="Folder of iNaturalist, 2018 or 2021.")]
-Cub = Annotated[Path, typer.Option(help="Folder of CUB-200-2011.")]
-IMaterialist = Annotated[
-    Path, typer.Option("--imaterialist", help="Folder of iMaterialist (Fashion) 2018, with the names of its labels.")
-]
-DeepFashion = Annotated[Path, typer.Option("--deepfashion", help="Folder of DeepFashion, attributes and categories.")]
-Out = Annotated[Path, typer.Option(help="Folder for the library, the experts and the meta-task.")]
-Probes = Annotated[list[str] | None, typer.Option("--probe", help="Probes beside ResNet-34; can be repeated.")]
-Weights = Annotated[
-    Path | None, typer.Option(help="torchvision's file of ResNet-34, or a folder with a file for each probe.")
-]
-Download = Annotated[bool, typer.Option(help="Download weights that are not on this machine.")]
-Recipe = Annotated[str, typer.Option(help="Of experts: achille2019 (the paper's) or fast.")]
-Tuning = Annotated[str, typer.Option(help="Of whole networks that are fine-tuned on tasks, for transfer distances.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the random tasks.")]
-Backend = Annotated[str, typer.Option(help="serial, processes or ray.")]
-DryRun = Annotated[bool, typer.Option(help="Print what it would take, and start nothing.")]
+READERS: dict[str, Callable[[Path], t2v.Catalog]] = {
+    "inaturalist": lambda folder: t2v.read_inaturalist(folder),
+    "cub": lambda folder: t2v.read_cub200(folder, taxonomy="paper"),
+    "imaterialist": lambda folder: t2v.read_imaterialist(folder),
+    "deepfashion": lambda folder: t2v.read_deepfashion(folder, progress=True),
+}
+# The datasets of each meta-task.
+DATASETS = {"inat-cub": ("inaturalist", "cub"), "mixed": tuple(READERS), "collection": tuple(READERS)}
+SUMMARIES = {
+    "inat-cub": "The paper's meta-task iNat+CUB: 50 tasks and an expert for each, with the probes of Table 2.",
+    "mixed": "The paper's meta-task Mixed: 40 random tasks, 25 experts and the generic one, and data efficiency.",
+    "collection": "The embeddings of the paper's 1,460 tasks, without experts.",
+}
 
 
-def inat_cub(
-    inaturalist: INaturalist,
-    cub: Cub,
-    out: Out,
-    probe: Probes = None,
-    weights: Weights = None,
-    download: Download = False,
-    recipe: Recipe = "achille2019",
-    tuning: Tuning = "fast",
-    backend: Backend = "serial",
-    device: Device = None,
-    dry_run: DryRun = False,
-) -> None:
-    """The paper's meta-task iNat+CUB: 50 tasks and an expert for each, with the probes of Table 2."""
-    plan = paper.plan_inat_cub(t2v.read_inaturalist(inaturalist), t2v.read_cub200(cub, taxonomy="paper"))
-    how = {"recipe": recipe, "tuning": tuning, "backend": backend, "device": device, "dry_run": dry_run}
-    build_paper(plan, out, owner.PROBES if probe is None else probe, weights, download=download, **how)
+def plan_paper(plan_name: str, folders: dict[str, Path | None], seed: int) -> paper.PaperPlan:
+    """The plan of a meta-task of the paper from the folders of its datasets."""
+    for name, folder in folders.items():
+        if (folder is not None) != (name in DATASETS[plan_name]):
+            fix = "Leave it out." if folder is not None else f"Give the folder of the dataset: --{name} DIR"
+            raise t2v.errors.UsageError(
+                f"the meta-task {plan_name} is made of {', '.join(DATASETS[plan_name])}, so --{name} "
+                f"{'would change nothing' if folder is not None else 'is needed'}. {fix}"
+            )
+    catalogs = [READERS[name](folder) for name, folder in folders.items() if folder is not None]
+    if plan_name == "inat-cub":
+        return paper.plan_inat_cub(*catalogs)
+    return paper.plan_mixed(*catalogs, seed=seed) if plan_name == "mixed" else paper.plan_collection(*catalogs)
 
 
-def mixed(
-    inaturalist: INaturalist,
-    cub: Cub,
-    imaterialist: IMaterialist,
-    deepfashion: DeepFashion,
-    out: Out,
-    probe: Probes = None,
-    weights: Weights = None,
-    download: Download = False,
-    recipe: Recipe = "achille2019",
-    tuning: Tuning = "fast",
-    seed: Seed = 0,
-    backend: Backend = "serial",
-    device: Device = None,
-    dry_run: DryRun = False,
-) -> None:
-    """The paper's meta-task Mixed: 40 random tasks, 25 experts and the generic one, and data efficiency."""
-    catalogs = read_catalogs(inaturalist, cub, imaterialist, deepfashion)
-    plan = paper.plan_mixed(*catalogs, seed=seed)
-    how = {"recipe": recipe, "tuning": tuning, "backend": backend, "device": device, "dry_run": dry_run}
-    build_paper(plan, out, probe or (), weights, download=download, **how)
+def make_paper_command(plan_name: str) -> Callable[..., None]:
+    """The command that builds a meta-task of the paper."""
+
+    def command(
+        out: Annotated[Path, typer.Option(help="Folder for the library, the experts and the meta-task.")],
+        inaturalist: Annotated[Path | None, typer.Option(help="Folder of iNaturalist, 2018 or 2021.")] = None,
+        cub: Annotated[Path | None, typer.Option(help="Folder of CUB-200-2011.")] = None,
+        imaterialist: Annotated[
+            Path | None, typer.Option(help="Folder of iMaterialist (Fashion) 2018, with the names of its labels.")
+        ] = None,
+        deepfashion: Annotated[
+            Path | None, typer.Option(help="Folder of DeepFashion, attributes and categories.")
+        ] = None,
+        probe: Annotated[list[str] | None, typer.Option(help="Probes beside ResNet-34; can be repeated.")] = None,
+        weights: Annotated[
+            Path | None, typer.Option(help="torchvision's file of ResNet-34, or a folder with a file for each probe.")
+        ] = None,
+        download: Annotated[bool, typer.Option(help="Download weights that are not on this machine.")] = False,
+        recipe: Annotated[str, typer.Option(help="Of experts: achille2019 (the paper's) or fast.")] = "achille2019",
+        tuning: Annotated[
+            str, typer.Option(help="Of whole networks that are fine-tuned on tasks, for transfer distances.")
+        ] = "fast",
+        seed: Annotated[int, typer.Option(min=0, help="Of the random tasks of mixed.")] = 0,
+        backend: Annotated[str, typer.Option(help="serial or ray.")] = "serial",
+        device: Device = None,
+        dry_run: Annotated[bool, typer.Option(help="Print what it would take, and start nothing.")] = False,
+    ) -> None:
+        folders = {"inaturalist": inaturalist, "cub": cub, "imaterialist": imaterialist, "deepfashion": deepfashion}
+        plan, recipes = plan_paper(plan_name, folders, seed), (find_recipe(recipe), find_recipe(tuning))
+        probes = probe or (owner.PROBES if plan_name == "inat-cub" else ())
+        names = tuple(dict.fromkeys((owner.BASE, *probes)))
+        print(printable(owner.describe_plan(plan, names, *recipes), keep_lines=True), flush=True)
+        if not dry_run:
+            networks = owner.load_probes(names, weights, download=download)
+            run = owner.Run(plan, plots.make_folder(out), networks, *recipes, backend=backend, device=device)
+            metatask = run.make_metatask()
+            say(f"{metatask} in {metatask.save(out / 'metatask.safetensors')}")
+
+    command.__name__ = plan_name
+    command.__doc__ = SUMMARIES[plan_name]
+    return command
 
 
-def collection(
-    inaturalist: INaturalist,
-    cub: Cub,
-    imaterialist: IMaterialist,
-    deepfashion: DeepFashion,
-    out: Out,
-    probe: Probes = None,
-    weights: Weights = None,
-    download: Download = False,
-    backend: Backend = "serial",
-    device: Device = None,
-    dry_run: DryRun = False,
-) -> None:
-    """The embeddings of the paper's 1,460 tasks, without experts."""
-    plan = paper.plan_collection(*read_catalogs(inaturalist, cub, imaterialist, deepfashion))
-    how = {"backend": backend, "device": device, "dry_run": dry_run}
-    build_paper(plan, out, probe or (), weights, download=download, **how)
-
-
-def read_catalogs(inaturalist: Path, cub: Path, imaterialist: Path, deepfashion: Path) -> tuple[t2v.Catalog, ...]:
-    """The catalogs of the four datasets."""
-    birds, clothes = t2v.read_cub200(cub, taxonomy="paper"), t2v.read_imaterialist(imaterialist)
-    return t2v.read_inaturalist(inaturalist), birds, clothes, t2v.read_deepfashion(deepfashion, progress=True)
-
-
-def build_paper(
-    plan: paper.PaperPlan,
-    out: Path,
-    probes: Sequence[str],
-    weights: Path | None,
-    *,
-    recipe: str | t2v.Recipe = "achille2019",
-    tuning: str | t2v.Recipe = "fast",
-    download: bool = False,
-    dry_run: bool = False,
-    **how: Any,
-) -> None:
-    """Prints what a plan of the paper will take, measures it, and writes the meta-task."""
-    names, recipes = tuple(dict.fromkeys((owner.BASE, *probes))), (find_recipe(recipe), find_recipe(tuning))
-    print(printable(owner.describe_plan(plan, names, *recipes), keep_lines=True), flush=True)
-    if not dry_run:
-        loaded = owner.load_probes(names, weights, download=download)
-        metatask = owner.Run(plan, plots.make_folder(out), loaded, *recipes, **how).make_metatask()
-        say(f"{metatask} in {metatask.save(out / 'metatask.safetensors')}")
-
-
-app = make_app(*map(make_command, PLANS), inat_cub, mixed, collection)
+app = make_app(*map(make_command, PLANS), *map(make_paper_command, DATASETS))
 
 if __name__ == "__main__":
     app()

@@ -1,9 +1,9 @@
-"""What all meta-tasks are measured by: pretrained networks, errors and scores on tasks, embeddings, and their file.
+"""Measures our meta-tasks: errors and scores of networks on tasks, embeddings, and the file of all of them.
 
-Every unit of work leaves a file, and a training its checkpoints. What is there is not made again, so a run that was
-stopped continues; several runs may share a folder, and each model is taken by one of them. Made for a GPU, which
-several runs (`--runs 10`) use better than one if CUDA's multi-process service is started before them
-(`nvidia-cuda-mps-control -d`): of the same H200, one run uses two thirds.
+Every unit of work writes a file, and a training its checkpoints. What exists is not computed again, so a run that was
+stopped continues; several runs may share a folder, and each model is measured by one of them. Several runs
+(`--runs 10`) use a GPU better than one if CUDA's multi-process service is started before them
+(`nvidia-cuda-mps-control -d`): one run uses two thirds of an H200.
 """
 
 import json
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 import task2vec as t2v
-from experiments.embeddings import embed_all
+from experiments.embeddings import embed_all, measure_error, measure_spaces
 from experiments.metatask.plan import (
     CANVAS,
     HALF,
@@ -41,7 +41,7 @@ from task2vec import experts, plots
 from task2vec.probe import IMAGENET_MEAN, IMAGENET_STD, Preprocess, read_weights
 
 LICENCE = "Figures measured by the project, under its licence; no image and no weight is in them."
-# Whole networks are tuned for this long: twice the time changes little on so few images.
+# Of whole networks: training twice as long changes little on so few images.
 TUNING = t2v.Recipe("tuning", epochs=2, draws=8_000, rate=0.01)
 WEIGHTS = {
     "resnet34": "resnet34_body.fp16.safetensors",
@@ -50,11 +50,11 @@ WEIGHTS = {
     "vgg16_features": "vgg16_features.fp16.safetensors",
 }
 KERAS_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
-# A model may take so much longer than those before it.
+# A model may take this much longer than the slowest one before it.
 _MARGIN = 1.1
-# The images of all tasks as models see them that were measured last: they are decoded once, and not for each model.
+# The decoded images of all tasks for the preprocessing used last: they are decoded once, not for each model.
 _DECODED: dict[tuple[str, tuple[str, ...]], dict[int, Tensor]] = {}
-# Embeddings that are kept whole: eight megabytes hold no more. Of the others, the distances.
+# Embeddings in the file, which may have eight megabytes; of the others it has the distances.
 BUNDLED = ("tf_efficientnet_lite0 robust", "resnet34 robust")
 
 
@@ -62,7 +62,7 @@ BUNDLED = ("tf_efficientnet_lite0 robust", "resnet34 robust")
 
 
 def load_network(name: str, weights: Path, *, size: int | None = None, resize: int | None = None) -> t2v.Probe:
-    """A pretrained network at its own image size or at `size`, or that sees the middles of pictures of `resize`."""
+    """A pretrained network at its own image size or at `size`; with `resize`, it sees the middle of larger pictures."""
     file = weights / WEIGHTS.get(name, "")
     if name == "vgg16_features":
         probe = _load_vgg(file)
@@ -93,11 +93,12 @@ def _load_resnet50(file: Path) -> t2v.Probe:
     import torchvision
 
     module = torchvision.models.resnet50(weights=None)
-    for part in module.modules():
-        if isinstance(part, torchvision.models.resnet.Bottleneck):
-            part.conv1.stride, part.conv2.stride = part.conv2.stride, (1, 1)
-        elif isinstance(part, nn.BatchNorm2d):
-            part.eps = 1e-3
+    for layer in module.modules():
+        if isinstance(layer, torchvision.models.resnet.Bottleneck):
+            layer.conv1.stride = layer.conv2.stride
+            layer.conv2.stride = (1, 1)
+        elif isinstance(layer, nn.BatchNorm2d):
+            layer.eps = 1e-3
     module.fc = nn.Identity()  # type: ignore[assignment]
     module.load_state_dict({name: tensor.float() for name, tensor in read_weights(file).items()}, strict=False)
     return _wrap(module, "resnet50_keras", "fc", KERAS_MEAN, (1 / 255,) * 3)
@@ -122,7 +123,7 @@ class Studio:
     """Where and how a meta-task is measured.
 
     Attributes:
-        plan: what is measured.
+        plan: the tasks and models.
         weights: the folder of pretrained networks.
         out: the folder for results.
         device: "cpu" or "cuda".
@@ -136,30 +137,30 @@ class Studio:
     until: float = math.inf
 
     def make_all(self) -> bool:
-        """Makes what is missing; whether nothing is left to other runs."""
+        """Whether everything is measured, after measuring what is missing and no other run is measuring."""
         files = [self.name_file("embeddings", space) for space in self.plan.spaces]
         for space, file in zip(self.plan.spaces, files, strict=True):
             make_once(file, partial(self.embed, space))
         units = {expert.name: self.list_units(expert) for expert in self.plan.experts}
-        files += [file for each in units.values() for file in each]
+        files += [file for of_expert in units.values() for file in of_expert]
         longest = 0.0
         for expert in self.plan.experts:
-            begun = time.monotonic()
-            if begun + _MARGIN * longest < self.until:
+            start = time.monotonic()
+            if start + _MARGIN * longest < self.until:
                 self.make_expert(expert, units[expert.name])
-                longest = max(longest, time.monotonic() - begun)
+                longest = max(longest, time.monotonic() - start)
         left = sum(not file.exists() for file in files)
         if left:
             say(f"{left} of {len(files)} are left to other runs")
         return not left
 
     def list_units(self, expert: PlannedExpert) -> dict[Path, Callable[..., Any]]:
-        """What is measured of a model: functions of its network, by the files of their results."""
+        """The measurements of a model, as functions of its network, by the files of their results."""
         units: dict[Path, Callable[..., Any]] = {self.name_file("tables", expert.name): partial(self.measure, expert)}
-        for planned, task, protocols in self.plan.curves:
-            if planned.name == expert.name:
+        for model, task, protocols in self.plan.curves:
+            if model.name == expert.name:
                 file = self.name_file("curves", f"{expert.name} on {task.task.name}")
-                units[file] = partial(self.tune, expert, task.task, protocols, self.plan.curve_seeds)
+                units[file] = partial(self.tune, expert, task.task, protocols)
         if self.plan.transfers and expert.kind != "network":
             units[self.name_file("transfers", expert.name)] = partial(self.transfer, expert)
         return units
@@ -167,29 +168,29 @@ class Studio:
     def make_expert(self, expert: PlannedExpert, units: Mapping[Path, Callable[..., Any]]) -> None:
         """Trains a model once for all of its units that are missing, unless another run does."""
         with _lock(next(iter(units))) as is_ours:
-            missing = {file: make for file, make in units.items() if is_ours and not file.exists()}
+            missing = {file: measure for file, measure in units.items() if is_ours and not file.exists()}
             if not missing:
                 return
-            begun = time.monotonic()
+            start = time.monotonic()
             probe, trained = self.train(expert)
-            seconds = time.monotonic() - begun
-            for file, make in missing.items():
-                content = json.dumps(make(probe, trained, seconds), sort_keys=True).encode()
+            seconds = time.monotonic() - start
+            for file, measure in missing.items():
+                content = json.dumps(measure(probe, trained, seconds), sort_keys=True).encode()
                 plots.write_file(file, content, makes_folder=True)
             if trained is not None and trained.path is not None:
                 trained.path.unlink()
-            say(f"{expert.name}: {seconds:.1f} s of training, {time.monotonic() - begun - seconds:.1f} s of measuring")
+            say(f"{expert.name}: {seconds:.1f} s of training, {time.monotonic() - start - seconds:.1f} s of measuring")
 
     def train(self, expert: PlannedExpert) -> tuple[t2v.Probe, t2v.TrainedExpert | None]:
-        """The network of a model, fine-tuned if it has a source task. A training that was stopped goes on."""
+        """The network of a model, fine-tuned if it has a source task; a training that was stopped continues."""
         base = load_network(expert.network, self.weights, size=expert.size, resize=expert.resize)
         if expert.source is None:
             return base, None
         recipe = replace(experts.find_recipe(expert.recipe), mirrors=expert.mirrors)
         file = self.name_file("weights", expert.name).with_suffix(".expert.safetensors")
         file.unlink(missing_ok=True)  # of a run that ended between training and measuring
-        how: Row = {"name": expert.name, "seed": expert.seed, "device": self.device, "out": file}
-        trained = t2v.train_expert(expert.source.task, base, recipe, **how)
+        options: Row = {"name": expert.name, "seed": expert.seed, "device": self.device, "out": file}
+        trained = t2v.train_expert(expert.source.task, base, recipe, **options)
         return trained.probe, trained
 
     def name_file(self, kind: str, name: str) -> Path:
@@ -199,22 +200,20 @@ class Studio:
     def measure(
         self, expert: PlannedExpert, probe: t2v.Probe, trained: t2v.TrainedExpert | None, seconds: float
     ) -> Row:
-        """The errors and scores of a model on all tasks, and what they cost."""
-        tasks = self.plan.tasks
+        """The errors and scores of a model on all tasks, and the seconds that they took."""
         about = {name: getattr(expert, name) for name in ("name", "kind", "network", "seed", "is_repeat")}
         about |= {"recipe": "" if trained is None else trained.metadata["recipe"]["name"]}
         if expert.source is not None:
             source, dataset = expert.source.task, expert.source.dataset
             about |= {"source_task": source.name, "source_fingerprint": source.fingerprint, "source_dataset": dataset}
-            tasks = tuple(one for one in tasks if expert.kind != "domain" or one.dataset != dataset)
         times = [time.monotonic()]
-        plans = [plan_once(one, self.plan.protocols, self.plan.seeds, self.device) for one in tasks]
+        plans = [plan_once(task, self.plan.protocols, self.plan.seeds, self.device) for task in self.plan.tasks]
         cells, scores = {}, {}
         features = self.compute_features(probe, [plan.task for plan in plans])
         times.append(time.monotonic())
-        for plan, each in zip(plans, features, strict=True):
-            cells[plan.task.name] = measure_halves(each, plan)
-            scores[plan.task.name] = self.score(each, plan, trained)
+        for plan, task_features in zip(plans, features, strict=True):
+            cells[plan.task.name] = measure_halves(task_features, plan)
+            scores[plan.task.name] = self.score(task_features, plan, trained)
         times.append(time.monotonic())
         about |= {
             "location": LOCATIONS.get(expert.name) if expert.size is None else None,
@@ -223,7 +222,7 @@ class Studio:
             "gmacs": round(experts.count_gmacs(probe.network, probe.size), 6),
         }
         spent = zip(("training", "features", "errors and scores"), (seconds, *np.diff(times).tolist()), strict=True)
-        costs = {kind: round(value, 3) for kind, value in spent}
+        costs = {work: round(value, 3) for work, value in spent}
         return {"info": about, "cells": cells, "scores": scores, "seconds": costs}
 
     def compute_features(self, probe: t2v.Probe, tasks: Sequence[t2v.Task]) -> list[Tensor]:
@@ -238,95 +237,93 @@ class Studio:
         self, features: Tensor, plan: experts.CellPlan, trained: t2v.TrainedExpert | None
     ) -> dict[str, dict[str, float | None]]:
         """The transferability scores of a model on a task, on the training images of the first seed alone."""
-        found = {}
+        scores = {}
         for protocol in self.plan.scored:
             is_train = find_training(plan, protocol, plan.seeds[0])
-            some = features[torch.from_numpy(np.flatnonzero(is_train)).to(features.device)]
+            training = features[torch.from_numpy(np.flatnonzero(is_train)).to(features.device)]
             targets = torch.from_numpy(plan.targets[is_train].astype(np.int64)).to(features.device)
-            source = None if trained is None else trained.probabilities(some)
-            how: Row = {"classes": len(plan.task.classes), "source_probabilities": source, "which": self.plan.scores}
-            values = t2v.score_features(some, targets, **how)
-            numbers = {name: round(value, 8) if np.isfinite(value) else None for name, value in values.items()}
-            found[protocol.key] = numbers
-        return found
+            source = None if trained is None else trained.probabilities(training)
+            about: Row = {"classes": len(plan.task.classes), "source_probabilities": source, "which": self.plan.scores}
+            values = t2v.score_features(training, targets, **about)
+            scores[protocol.key] = {n: round(value, 8) if np.isfinite(value) else None for n, value in values.items()}
+        return scores
 
     def tune(
         self,
         expert: PlannedExpert,
         task: t2v.Task,
         protocols: Sequence[t2v.ErrorProtocol],
-        seeds: Sequence[int],
         probe: t2v.Probe,
         *_: Any,
     ) -> list[Row]:
-        """Errors by training size of the whole network tuned, and of linear classifiers on its features."""
-        points, linear, task = [], {}, task.canonical()
-        plan = experts.plan_cells(task, protocols, seeds).to(self.device)
+        """Errors by training size of the fine-tuned whole network, and of linear classifiers on its features."""
+        points, predictions, task = [], {}, task.canonical()
+        plan = experts.plan_cells(task, protocols, self.plan.curve_seeds).to(self.device)
         if self.plan.has_linear:
             (features,) = experts.features_of_tasks(probe, [task], device=self.device)
-            linear = {(protocol, seed): found for protocol, seed, found in experts.predict_cells(features, plan)}
-        for protocol, seed in product(protocols, seeds):
+            predictions = {(protocol, seed): labels for protocol, seed, labels in experts.predict_cells(features, plan)}
+        for protocol, seed in product(protocols, self.plan.curve_seeds):
             errors = {"tuned": self.tune_once(probe, plan, protocol, seed)}
-            if linear:
-                errors["linear"] = experts.score_cell(linear[protocol, seed], plan, protocol, seed).error
+            if predictions:
+                errors["linear"] = experts.score_cell(predictions[protocol, seed], plan, protocol, seed).error
             about = {"task": task.name, "expert": expert.name, "train": str(protocol.shots), "seed": seed}
             about["images"] = int(find_training(plan, protocol, seed).sum())
             points += [{**about, "way": way, "error": errors[way]} for way in sorted(errors)]
         return points
 
     def transfer(self, expert: PlannedExpert, probe: t2v.Probe, *_: Any) -> list[Row]:
-        """Errors of the network tuned as a whole on some tasks, from which the paper's transfer distance follows."""
-        plans = [plan_once(planned, (HALF,), (0,), self.device) for planned in self.plan.transfers]
+        """Errors of the network fine-tuned as a whole on some tasks, for the paper's transfer distance."""
+        plans = [plan_once(task, (HALF,), (0,), self.device) for task in self.plan.transfers]
         return [
             {"expert": expert.name, "task": plan.task.name, "seed": 0, "error": self.tune_once(probe, plan, HALF, 0)}
             for plan in plans
         ]
 
     def tune_once(self, probe: t2v.Probe, plan: experts.CellPlan, protocol: t2v.ErrorProtocol, seed: int) -> float:
-        """The test error of a network that is tuned as a whole on the training images of a protocol and seed."""
+        """The test error of a network that is fine-tuned as a whole on the training images of a protocol and seed."""
         is_train, is_test = find_training(plan, protocol, seed), plan.tests[plan.seeds.index(seed)]
         training, tested = (plan.task.subset(np.flatnonzero(mask)) for mask in (is_train, is_test))
         tuned = t2v.train_expert(training, probe, TUNING, seed=seed, device=self.device)
         (features,) = experts.features_of_tasks(tuned.probe, [tested], device=self.device)
-        # By name: the classes of the head are in the canonical order of the training images alone.
-        predicted = np.array(tuned.metadata["classes"])[tuned.probabilities(features).argmax(1).cpu().numpy()]
-        return float((predicted != np.array(tested.classes)[tested.targets]).mean())
+        return measure_error(tuned, features, tested)
 
     def embed(self, space: str) -> dict[str, list[float]]:
-        """Embeds all tasks and source tasks in one space; the mean features of each, which are those of its domain."""
+        """The mean features of all tasks and source tasks, their domain embeddings, after embedding them in a space."""
         network, method, size = self.plan.spaces[space]
         resize = CANVAS if size == CANVAS and network != "tf_efficientnet_lite0" else None
         probe = load_network(network, self.weights, size=size, resize=resize)
         settings = t2v.EmbedSettings(method=method, variational=t2v.VariationalSettings(epochs=2))  # type: ignore[arg-type]
-        own, folder = self.plan.all_tasks, self.name_file("embeddings", space).with_suffix("")
-        embed_all(own, probe, folder, settings=settings, device=self.device)
-        domains = own if method == "robust" else ()
+        tasks, folder = self.plan.all_tasks, self.name_file("embeddings", space).with_suffix("")
+        embed_all(tasks, probe, folder, settings=settings, device=self.device)
+        domains = tasks if method == "robust" else ()
         return {task.fingerprint: t2v.embed_domain(task, probe, device=self.device).mean.tolist() for task in domains}
 
     def read(self, kind: str) -> list[Any]:
-        """What all units of a kind have found."""
+        """The results of all units of a kind."""
         return [json.loads(path.read_text()) for path in sorted((self.out / kind).glob("*.json"))]
 
     def gather(self, note: str) -> t2v.MetaTask:
-        """One meta-task of all that was measured; errors and scores that no table has are NaN."""
-        plan, tables = self.plan, {table["info"]["name"]: table for table in self.read("tables")}
-        ordered, names = [tables[expert.name] for expert in plan.experts], [one.task.name for one in plan.tasks]
+        """The meta-task of all that was measured; scores that no table has are NaN."""
+        plan = self.plan
+        tables = {table["info"]["name"]: table for table in self.read("tables")}
+        ordered = [tables[expert.name] for expert in plan.experts]
+        names = [planned.task.name for planned in plan.tasks]
         keys = [protocol.key for protocol in plan.protocols]
-        unknown = np.full((len(plan.seeds), 6), np.nan)
-
-        def collect(kind: str, find: Callable[[Row], Any]) -> np.ndarray:
-            found = [[[find(t[kind].get(task, {}).get(key, {})) for key in keys] for t in ordered] for task in names]
-            return np.array(found, dtype=np.float64)  # None is NaN
-
-        cells = collect("cells", lambda cell: cell or unknown)
+        cells = np.array([[[t["cells"][task][key] for key in keys] for t in ordered] for task in names])
         kinds = {kind for t in ordered for task in t["scores"].values() for cell in task.values() for kind in cell}
-        scores = {kind: collect("scores", lambda cell, kind=kind: cell.get(kind)) for kind in sorted(kinds)}
+        scores = {
+            kind: np.array(  # None is NaN
+                [[[t["scores"][task].get(key, {}).get(kind) for key in keys] for t in ordered] for task in names],
+                dtype=np.float64,
+            )
+            for kind in sorted(kinds)
+        }
         images, labels = np.zeros((2, len(plan.tasks), len(plan.experts)))
         for column, source in enumerate(expert.source for expert in plan.experts):
             seen = set() if source is None else set(source.task.digests)
-            for row, one in enumerate(plan.tasks):
-                images[row, column] = round(np.mean([digest in seen for digest in one.task.digests]), 4)
-                labels[row, column] = source is not None and share_labels(one, source)
+            for row, task in enumerate(plan.tasks):
+                images[row, column] = round(np.mean([digest in seen for digest in task.task.digests]), 4)
+                labels[row, column] = source is not None and share_labels(task, source)
         points = [point for points in self.read("curves") for point in points]
         info = {"licence": LICENCE, "note": note, "seconds": {name: tables[name]["seconds"] for name in tables}}
         return t2v.MetaTask(
@@ -341,7 +338,7 @@ class Studio:
             *np.moveaxis(cells[..., 1:4], -1, 0),
             shares_images=images,
             shares_labels=labels.astype(bool),
-            scores={kind: each for kind, each in scores.items() if np.isfinite(each).any()},
+            scores={kind: values for kind, values in scores.items() if np.isfinite(values).any()},
             source_tasks=tuple(map(describe, plan.source_tasks)),
             halves=cells[..., 4:],
             info=info | {"curves": points, "transfers": [row for rows in self.read("transfers") for row in rows]},
@@ -354,27 +351,20 @@ class Studio:
         for name in self.plan.spaces:
             file = self.name_file("embeddings", name)
             kept = [t2v.load_embedding(path) for path in file.with_suffix("").glob("*.safetensors")]
-            # Not by name: a label set of other pictures of the same birds has the same one.
-            known = {one.provenance["task_fingerprint"]: one for one in kept}
+            # Not by name: a label set of other pictures of the same birds has the same name.
+            known = {embedding.provenance["task_fingerprint"]: embedding for embedding in kept}
             embedded[name] = [known[task.fingerprint] for task in self.plan.all_tasks]
             if means := json.loads(file.read_text()):
                 domains[name.split(" ")[0]] = np.array([means[task.fingerprint] for task in self.plan.all_tasks])
-        return {
-            "embeddings": {name: each for name, each in embedded.items() if name in BUNDLED},
-            "domains": domains,
-            "distances": {name: np.array(t2v.distance.pairwise(each)) for name, each in embedded.items()},
-            "trivial_distances": {
-                name: np.array([t2v.distance.symmetric(one, t2v.trivial(one)) for one in each])
-                for name, each in embedded.items()
-            },
-            "norms": {name: np.array([one.norm() for one in each]) for name, each in embedded.items()},
-        }
+        kept = {name: embeddings for name, embeddings in embedded.items() if name in BUNDLED}
+        return measure_spaces(embedded) | {"embeddings": kept, "domains": domains}
 
 
-def describe(one: PlannedTask) -> t2v.TaskInfo:
+def describe(planned: PlannedTask) -> t2v.TaskInfo:
     """The task as a meta-task has it."""
-    counts = (len(one.task), len(one.task.classes))
-    return t2v.TaskInfo(one.task.name, one.family, one.dataset, one.task.fingerprint, *counts, one.label_set)
+    task = planned.task
+    about = (planned.family, planned.dataset, task.fingerprint, len(task), len(task.classes), planned.label_set)
+    return t2v.TaskInfo(task.name, *about)
 
 
 @cache
@@ -389,13 +379,13 @@ def measure_halves(features: Tensor, plan: experts.CellPlan) -> dict[str, list]:
     """Errors by protocol and seed, with their intervals, and on two halves of the test images."""
     # Every other image of each class: the same images for all models and seeds.
     half = rank_in_class(plan.targets) % 2 == 0
-    found: dict[str, list] = {}
+    cells: dict[str, list] = {}
     for protocol, seed, predicted in experts.predict_cells(features, plan):
         whole = experts.score_cell(predicted, plan, protocol, seed)
-        halves = [experts.score_cell(predicted, plan, protocol, seed, among=part).error for part in (half, ~half)]
+        halves = [experts.score_cell(predicted, plan, protocol, seed, among=mask).error for mask in (half, ~half)]
         row = [seed, *(round(value, 6) for value in (whole.error, whole.low, whole.high, *halves))]
-        found.setdefault(protocol.key, []).append(row)
-    return found
+        cells.setdefault(protocol.key, []).append(row)
+    return cells
 
 
 def find_training(plan: experts.CellPlan, protocol: t2v.ErrorProtocol, seed: int) -> np.ndarray:
@@ -407,12 +397,12 @@ def find_training(plan: experts.CellPlan, protocol: t2v.ErrorProtocol, seed: int
 
 
 def make_once(file: Path, make: Callable[[], Any]) -> None:
-    """Makes a file unless it is there or another run is making it."""
+    """Makes a file unless it exists or another run is making it."""
     with _lock(file) as is_ours:
         if is_ours and not file.exists():
-            begun, made = time.monotonic(), make()
-            plots.write_file(file, json.dumps(made, sort_keys=True).encode())
-            say(f"{file.stem}: {time.monotonic() - begun:.1f} s")
+            start = time.monotonic()
+            plots.write_file(file, json.dumps(make(), sort_keys=True).encode())
+            say(f"{file.stem}: {time.monotonic() - start:.1f} s")
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Builds a meta-task of the paper (see `paper`) from the original datasets: embeddings, experts, errors, fine-tuning.
 
-What was computed is kept in a library and in the files of the experts, below the output folder: a run that was stopped
-continues, and a finished one only reads the images again. Errors are measured as the paper does: a linear classifier by
-its recipe on the published training split, tested on the published validation or test split.
+Results are kept in a library and in the files of the experts, below the output folder: a run that was stopped
+continues, and a finished one only reads the images again. Errors are measured as the paper does: a linear classifier
+by its recipe on the published training split, tested on the published validation or test split.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import task2vec as t2v
+from experiments.embeddings import measure_error, measure_spaces
 from experiments.metatask.paper import TRAIN, PaperPlan, PaperTask
 from experiments.report import Row, format_markdown, say
 from task2vec import experts, plots
@@ -38,37 +39,37 @@ def load_probes(names: Sequence[str], weights: Path | None, *, download: bool) -
         names: such as "torchvision:vgg13".
         weights: a file for the base network, or a folder with one file for each, named as torchvision does
             ("vgg13-19584684.pth"); without a file, weights come from torch's cache.
-        download: whether what is not there may be downloaded.
+        download: whether weights that are not on this machine may be downloaded.
     """
-    found = {}
+    probes = {}
     for name in dict.fromkeys((BASE, *names)):
         file = weights if name == BASE else None
         if weights is not None and weights.is_dir():
             file = next(iter(sorted(weights.glob(f"{name.rpartition(':')[2]}[-.]*"))), None)
-        found[name] = t2v.load_probe(name, weights=file, download=download)
-    return found
+        probes[name] = t2v.load_probe(name, weights=file, download=download)
+    return probes
 
 
-# --- what it will take -----------------------------------------------------------------------------------------------
+# --- cost ------------------------------------------------------------------------------------------------------------
 
 
 def describe_plan(plan: PaperPlan, probes: Sequence[str], recipe: t2v.Recipe, tuning: t2v.Recipe) -> str:
-    """All tasks and experts, and what they will take of a GPU and of the disk, as tables."""
-    parts = []
-    for title, chosen in (("tasks", plan.tasks), ("experts", plan.experts)):
-        rows = [[one.name, one.definition.kind, one.definition.group, str(len(one.definition.classes)),
-                 f"{one.samples:,}", f"{one.definition.counts[one.test_split]:,}"] for one in chosen]  # fmt: skip
-        header = [f"{len(chosen)} {title}", "kind", "group", "classes", "training images", "test images"]
-        parts += [format_markdown(header, rows)] if chosen else []
+    """Tables of all tasks and experts, and of the GPU hours and the disk that they need."""
+    tables = []
+    for title, tasks in (("tasks", plan.tasks), ("experts", plan.experts)):
+        rows = [[task.name, task.definition.kind, task.definition.group, str(len(task.definition.classes)),
+                 f"{task.samples:,}", f"{task.definition.counts[task.test_split]:,}"] for task in tasks]  # fmt: skip
+        header = [f"{len(tasks)} {title}", "kind", "group", "classes", "training images", "test images"]
+        tables += [format_markdown(header, rows)] if tasks else []
     hours, gigabytes = estimate_cost(plan, probes, recipe, tuning)
     rows = [[name, f"{value:.1f}"] for name, value in {**hours, "in all": sum(hours.values())}.items()]
-    parts.append(format_markdown(["", "GPU hours"], rows))
-    parts.append(
+    tables.append(format_markdown(["", "GPU hours"], rows))
+    tables.append(
         f"GPU hours are of one H200 with 16 cores at 224 pixels: training {TRAINING:,} images/s, features {FEATURES:,} "
         f"images/s, {FISHER:g} s per embedding, {CLASSIFIER:g} s per classifier; for other networks than ResNet-34, in "
         f"proportion to their multiply-accumulates. Disk: {gigabytes:.1f} GB beside the datasets."
     )
-    return "\n\n".join(parts)
+    return "\n\n".join(tables)
 
 
 def estimate_cost(
@@ -83,12 +84,12 @@ def estimate_cost(
     seconds = {"embeddings": (passes + 1) * images / FEATURES + passes * len(plan.embedded) * FISHER}
     networks = len(plan.experts) * recipe.epochs * recipe.draws
     if plan.experts:
-        seconds["experts"] = networks / TRAINING + sum(one.samples for one in plan.experts) / FEATURES
+        seconds["experts"] = networks / TRAINING + sum(task.samples for task in plan.experts) / FEATURES
         seen = count_images(plan.tasks) + count_images(plan.tasks, is_test=True)
         sizes, starts = len(plan.shots) + 1, len(plan.tuned_experts) + 1
         cells = tasks * models + len(plan.tuned_tasks) * starts * len(plan.shots)
         seconds["errors"] = models * seen / FEATURES + cells * CLASSIFIER
-        tested = sum(one.definition.counts[one.test_split] for one in plan.tuned_tasks)
+        tested = sum(task.definition.counts[task.test_split] for task in plan.tuned_tasks)
         tuned = len(plan.tuned_tasks) * tuning.epochs * tuning.draws
         seconds["fine-tuning"] = starts * sizes * (tuned / TRAINING + tested / FEATURES)
     # Tuned networks are kept until they are tested, those of one expert at a time.
@@ -100,23 +101,23 @@ def estimate_cost(
 def count_images(tasks: Sequence[PaperTask], *, is_test: bool = False) -> int:
     """The number of different images that tasks are trained, or tested, on."""
     used: dict[Catalog, np.ndarray] = {}
-    for one in tasks:
-        rows = one.catalog.rows(one.test_split if is_test else TRAIN)
-        own, _ = one.catalog.tables[one.definition.table].select(one.definition, rows)
-        used.setdefault(one.catalog, np.zeros(len(one.catalog), dtype=bool))[own] = True
+    for task in tasks:
+        split_rows = task.catalog.rows(task.test_split if is_test else TRAIN)
+        rows, _ = task.catalog.tables[task.definition.table].select(task.definition, split_rows)
+        used.setdefault(task.catalog, np.zeros(len(task.catalog), dtype=bool))[rows] = True
     return int(sum(mask.sum() for mask in used.values()))
 
 
-def read_tasks(chosen: Sequence[PaperTask], *, is_test: bool = False) -> list[t2v.Task]:
+def read_tasks(planned: Sequence[PaperTask], *, is_test: bool = False) -> dict[PaperTask, t2v.Task]:
     """The tasks of the training split, or of that for testing; a file of several tasks is read once."""
-    found: dict[PaperTask, t2v.Task] = {}
-    for catalog in dict.fromkeys(one.catalog for one in chosen):
-        own = [one for one in chosen if one.catalog is catalog]
-        split = own[0].test_split if is_test else TRAIN
-        say(f"reading {len(own)} tasks of {catalog.name}, {split}")
-        tasks = catalog.tasks([one.definition for one in own], split=split, progress=True)
-        found |= {one: replace(task, name=one.name) for one, task in zip(own, tasks, strict=True)}
-    return [found[one] for one in chosen]
+    tasks: dict[PaperTask, t2v.Task] = {}
+    for catalog in dict.fromkeys(task.catalog for task in planned):
+        of_catalog = [task for task in planned if task.catalog is catalog]
+        split = of_catalog[0].test_split if is_test else TRAIN
+        say(f"reading {len(of_catalog)} tasks of {catalog.name}, {split}")
+        loaded = catalog.tasks([task.definition for task in of_catalog], split=split, progress=True)
+        tasks |= {each: replace(task, name=each.name) for each, task in zip(of_catalog, loaded, strict=True)}
+    return {task: tasks[task] for task in planned}
 
 
 # --- the run ---------------------------------------------------------------------------------------------------------
@@ -124,16 +125,16 @@ def read_tasks(chosen: Sequence[PaperTask], *, is_test: bool = False) -> list[t2
 
 @dataclass(frozen=True)
 class Run:
-    """How a plan is measured.
+    """The measurement of a plan.
 
     Attributes:
-        plan: what is measured.
+        plan: the tasks and experts.
         out: the folder for results.
         probes: networks that tasks are embedded with, by name; the base network of the experts is the first.
         recipe: that experts are trained by.
         tuning: that whole networks are fine-tuned on tasks by.
-        backend: "serial", "processes" or "ray".
-        device: "cpu", "cuda"; None takes a GPU if there is one.
+        backend: "serial" or "ray".
+        device: "cpu" or "cuda"; None takes a GPU if there is one.
     """
 
     plan: PaperPlan
@@ -146,94 +147,86 @@ class Run:
 
     @property
     def base(self) -> t2v.Probe:
-        """The generic expert, from which the others are trained."""
+        """The generic expert, which the others are fine-tuned from."""
         return next(iter(self.probes.values()))
 
     @cached_property
     def training(self) -> dict[PaperTask, t2v.Task]:
         """All tasks that are embedded, with the images of their training split."""
-        return dict(zip(self.plan.embedded, read_tasks(self.plan.embedded), strict=True))
+        return read_tasks(self.plan.embedded)
 
     @cached_property
     def tests(self) -> dict[PaperTask, t2v.Task]:
         """The tasks, with the images that errors are measured on."""
-        return dict(zip(self.plan.tasks, read_tasks(self.plan.tasks, is_test=True), strict=True))
+        return read_tasks(self.plan.tasks, is_test=True)
 
     def make_metatask(self) -> t2v.MetaTask:
-        """The meta-task: computes what is missing, and gathers all of it."""
-        plan, lineages = self.plan, {one.name: list(one.lineage) for one in self.plan.embedded if one.lineage}
+        """The meta-task, after computing what is missing."""
+        plan = self.plan
+        lineages = {task.name: list(task.lineage) for task in plan.embedded if task.lineage}
         info: Row = {"rule": RULE, "lineages": lineages, "curves": [], "transfers": []}
         with t2v.Library(self.out / "library") as library:
             spaces = self.embed(library)
             if not plan.experts:
-                tasks = tuple(self.describe(one) for one in plan.tasks)
+                tasks = tuple(map(self.describe, plan.tasks))
                 errors, seen = np.zeros((len(tasks), 0, 0, 0)), np.zeros((len(tasks), 0))
                 shares = {"shares_images": seen, "shares_labels": seen > 0}
                 return t2v.MetaTask(plan.name, tasks, (), (), (), errors, errors, errors, info=info, **shares, **spaces)
             models = [self.base, *self.train(library)]
             measured = self.measure(library, plan.tasks, models, [PROTOCOL])
             info |= {"recipe": self.recipe.to_dict(), "tuning": self.tuning.to_dict()}
-            info |= self.tune(library, dict(zip(("", *(one.name for one in plan.experts)), models, strict=True)))
-        seen = np.array([[one.was_trained_on(expert) for expert in plan.experts] for one in plan.tasks])
+            info |= self.tune(library, dict(zip(("", *(task.name for task in plan.experts)), models, strict=True)))
+        seen = np.array([[task.was_trained_on(expert) for expert in plan.experts] for task in plan.tasks])
         known = set(plan.tasks)
         return replace(
             measured,
             name=plan.name,
-            tasks=tuple(self.describe(one) for one in plan.tasks),
+            tasks=tuple(map(self.describe, plan.tasks)),
             models=self.describe_models(models),
             shares_images=np.zeros((len(plan.tasks), len(models))),  # of the test images, none
             shares_labels=np.hstack([np.zeros((len(plan.tasks), 1), dtype=bool), seen]),
-            source_tasks=tuple(self.describe(one) for one in plan.embedded if one not in known),
+            source_tasks=tuple(self.describe(task) for task in plan.embedded if task not in known),
             info=info,
             **spaces,
         )
 
-    def describe(self, one: PaperTask) -> t2v.TaskInfo:
+    def describe(self, planned: PaperTask) -> t2v.TaskInfo:
         """The task as a meta-task has it; the tasks of a meta-task of the paper are one family."""
-        task = self.training[one]
-        counts = (len(task), len(task.classes))
-        return t2v.TaskInfo(one.name, self.plan.name, one.dataset, task.fingerprint, *counts, one.definition.group)
+        task = self.training[planned]
+        about = (self.plan.name, planned.dataset, task.fingerprint, len(task), len(task.classes))
+        return t2v.TaskInfo(planned.name, *about, planned.definition.group)
 
     def describe_models(self, models: Sequence[Any]) -> tuple[t2v.ModelInfo, ...]:
         """The generic expert and the others as a meta-task has them."""
         network = self.base.name
         about: Row = {"network": network, "params": experts.count_parameters(self.base.network)}
         about["gmacs"] = round(experts.count_gmacs(self.base.network, self.base.size), 6)
-        found = [t2v.ModelInfo(network, "generic", location=BASE, **about)]
-        for one, entry in zip(self.plan.experts, models[1:], strict=True):
-            source = {"source_task": one.name, "source_fingerprint": self.training[one].fingerprint}
-            source |= {"source_dataset": one.dataset, "seed": SEED, "location": entry.location}
+        infos = [t2v.ModelInfo(network, "generic", location=BASE, **about)]
+        for task, entry in zip(self.plan.experts, models[1:], strict=True):
+            source = {"source_task": task.name, "source_fingerprint": self.training[task].fingerprint}
+            source |= {"source_dataset": task.dataset, "seed": SEED, "location": entry.location}
             source["recipe"] = self.recipe.name
-            found.append(t2v.ModelInfo(one.name, one.definition.kind, **source, **about))
-        return tuple(found)
+            infos.append(t2v.ModelInfo(task.name, task.definition.kind, **source, **about))
+        return tuple(infos)
 
     def embed(self, library: t2v.Library) -> Row:
         """The embeddings of all tasks by all probes, and what follows from them, as fields of a meta-task."""
         tasks, settings, embedded = list(self.training.values()), t2v.EmbedSettings(method=METHOD), {}
         for name, probe in self.probes.items():
-            found = [library.find(task, probe, settings=settings) for task in tasks]
-            missing = [number for number, embedding in enumerate(found) if embedding is None]
+            embeddings = [library.find(task, probe, settings=settings) for task in tasks]
+            missing = [number for number, embedding in enumerate(embeddings) if embedding is None]
             say(f"embedding {len(missing)} of {len(tasks)} tasks with {name}")
-            how: Row = {"settings": settings, "device": self.device, "progress": True}
-            how["backend"] = None if self.backend == "serial" else self.backend
-            for result in t2v.embed_many([tasks[number] for number in missing], probe, **how):
-                found[missing[result.number]] = check(result).embedding
+            options: Row = {"settings": settings, "device": self.device, "progress": True}
+            options["backend"] = None if self.backend == "serial" else self.backend
+            for result in t2v.embed_many([tasks[number] for number in missing], probe, **options):
+                embeddings[missing[result.number]] = check(result).embedding
                 library.add(check(result).embedding, source=tasks[missing[result.number]].source)
-            embedded[f"{name} {METHOD}"] = found
-        trivial = {name: [t2v.trivial(one) for one in each] for name, each in embedded.items()}
-        return {
-            "embeddings": embedded,
-            "domains": {next(iter(self.probes)): np.array([self.find_domain(task) for task in tasks])},
-            "distances": {name: np.array(t2v.distance.pairwise(each)) for name, each in embedded.items()},
-            "trivial_distances": {
-                name: np.array(list(map(t2v.distance.symmetric, each, trivial[name])))
-                for name, each in embedded.items()
-            },
-            "norms": {name: np.array([one.norm() for one in each]) for name, each in embedded.items()},
-        }
+            embedded[f"{name} {METHOD}"] = embeddings
+        domains = {next(iter(self.probes)): np.array([self.find_domain(task) for task in tasks])}
+        return measure_spaces(embedded) | {"embeddings": embedded, "domains": domains}
 
     def find_domain(self, task: t2v.Task) -> list[float]:
-        """The mean features of a task, kept in a file: a library has no place for them."""
+        """The mean features of a task, kept in a file: a library does not store them."""
         file = plots.make_folder(self.out / "domains") / f"{task.fingerprint[:32]}-{self.base.fingerprint[:16]}.json"
         if not file.exists():
             mean = t2v.embed_domain(task, self.base, device=self.device).mean
@@ -242,14 +235,14 @@ class Run:
 
     def train(self, library: t2v.Library) -> list[t2v.Expert]:
         """An expert for every source task of the plan."""
-        chosen = self.plan.experts
-        say(f"training {len(chosen)} experts")
-        how: Row = {"folder": self.out / "experts", "names": [one.name for one in chosen], "backend": self.backend}
-        how |= {"seed": SEED, "device": self.device, "progress": True}
-        results = t2v.train_experts([self.training[one] for one in chosen], self.base, self.recipe, **how)
-        found = [check(result).entry for result in sorted(results, key=lambda result: result.number)]
-        library.add(*found)
-        return found
+        tasks = self.plan.experts
+        say(f"training {len(tasks)} experts")
+        options: Row = {"folder": self.out / "experts", "names": [task.name for task in tasks], "seed": SEED}
+        options |= {"backend": self.backend, "device": self.device, "progress": True}
+        results = t2v.train_experts([self.training[task] for task in tasks], self.base, self.recipe, **options)
+        entries = [check(result).entry for result in sorted(results, key=lambda result: result.number)]
+        library.add(*entries)
+        return entries
 
     def measure(
         self,
@@ -260,87 +253,87 @@ class Run:
     ) -> t2v.MetaTask:
         """The errors of linear classifiers for tasks on the features of models."""
         say(f"measuring the errors of {len(tasks)} tasks on {len(models)} models")
-        how: Row = {"protocols": protocols, "seeds": (SEED,), "library": library, "backend": self.backend}
-        how |= {"device": self.device, "progress": True, "tests": [self.tests[one] for one in tasks]}
-        found = t2v.error_matrix([self.training[one] for one in tasks], models, **how)
-        for failure in found.failures:
+        options: Row = {"protocols": protocols, "seeds": (SEED,), "library": library, "backend": self.backend}
+        options |= {"device": self.device, "progress": True, "tests": [self.tests[task] for task in tasks]}
+        metatask = t2v.error_matrix([self.training[task] for task in tasks], models, **options)
+        for failure in metatask.failures:
             say(f"no error of {failure.task} on {failure.model}: {failure.message}")
-        return found
+        return metatask
 
     # --- fine-tuning -----------------------------------------------------------------------------------------------
 
     def tune(self, library: t2v.Library, models: Mapping[str, Any]) -> Row:
         """Errors after fine-tuning whole networks on tasks: `transfers` of all images, and `curves` by their number.
 
-        The curves also have the errors of linear classifiers on the features as they were.
+        The curves also have the errors of linear classifiers on the features of the network before.
         """
         plan, curves, transfers = self.plan, [], []
-        chosen = {name: models[name] for name in ("", *(one.name for one in plan.tuned_experts))}
-        sizes = [t2v.ErrorProtocol(shots, PROTOCOL.classifier) for shots in plan.shots]
-        linear = self.measure(library, plan.tuned_tasks, list(chosen.values()), [*sizes, PROTOCOL]) if sizes else None
-        for column, (name, model) in enumerate(chosen.items()):
+        starts = {name: models[name] for name in ("", *(task.name for task in plan.tuned_experts))}
+        protocols = [*(t2v.ErrorProtocol(shots, PROTOCOL.classifier) for shots in plan.shots), PROTOCOL]
+        linear = self.measure(library, plan.tuned_tasks, list(starts.values()), protocols) if plan.shots else None
+        samples = {
+            (row, number): self.draw(task, protocol.shots)
+            for row, task in enumerate(plan.tuned_tasks)
+            for number, protocol in enumerate(protocols)
+        }
+        # A size that is no smaller than the task is left out.
+        samples = {
+            (row, number): sample
+            for (row, number), sample in samples.items()
+            if protocols[number] is PROTOCOL or len(sample) < len(self.training[plan.tuned_tasks[row]])
+        }
+        for column, (name, model) in enumerate(starts.items()):
             expert = name or self.base.name
-            parts = {
-                (row, place): self.draw(one, protocol.shots)
-                for row, one in enumerate(plan.tuned_tasks)
-                for place, protocol in enumerate([*sizes, PROTOCOL])
-            }
-            # A size that is no smaller than the task is left out.
-            parts = {key: part for key, part in parts.items()
-                     if key[1] == len(sizes) or len(part) < len(self.training[plan.tuned_tasks[key[0]]])}  # fmt: skip
-            errors = self.find_tuned(library, model, expert, parts)
-            for (row, place), part in parts.items():
-                one = plan.tuned_tasks[row]
-                about: Row = {"task": one.name, "expert": expert, "seed": SEED}
-                if place == len(sizes):
-                    transfers.append(about | {"error": errors[row, place]})
+            errors = self.find_tuned(library, model, expert, samples)
+            for (row, number), sample in samples.items():
+                about: Row = {"task": plan.tuned_tasks[row].name, "expert": expert, "seed": SEED}
+                if protocols[number] is PROTOCOL:
+                    transfers.append(about | {"error": errors[row, number]})
                 if linear is not None:
-                    about |= {"train": str([*sizes, PROTOCOL][place].shots), "images": len(part)}
-                    curves.append(about | {"way": "linear", "error": float(linear.errors[row, column, place, 0])})
-                    curves.append(about | {"way": "tuned", "error": errors[row, place]})
+                    about |= {"train": str(protocols[number].shots), "images": len(sample)}
+                    curves.append(about | {"way": "linear", "error": float(linear.errors[row, column, number, 0])})
+                    curves.append(about | {"way": "tuned", "error": errors[row, number]})
         return {"curves": curves, "transfers": transfers}
 
-    def draw(self, one: PaperTask, shots: Any) -> t2v.Task:
+    def draw(self, planned: PaperTask, shots: Any) -> t2v.Task:
         """The training images of a task, or so many per class, as the linear classifiers have them."""
-        task = self.training[one]
+        task = self.training[planned]
         if shots == PROTOCOL.shots:
             return task
-        chosen = experts.choose_training(task, np.zeros(len(task), dtype=bool), shots=shots, seed=SEED)
-        return replace(task.subset(np.flatnonzero(chosen)), name=f"{one.name}, {shots} per class")
+        is_train = experts.choose_training(task, np.zeros(len(task), dtype=bool), shots=shots, seed=SEED)
+        return replace(task.subset(np.flatnonzero(is_train)), name=f"{planned.name}, {shots} per class")
 
     def find_tuned(
-        self, library: t2v.Library, model: Any, expert: str, parts: Mapping[tuple[int, int], t2v.Task]
+        self, library: t2v.Library, model: Any, expert: str, samples: Mapping[tuple[int, int], t2v.Task]
     ) -> dict[tuple[int, int], float]:
-        """The errors after fine-tuning a model on each part of a task, from the library or trained now."""
+        """The errors after fine-tuning a model on each sample of a task, from the library or trained now."""
         protocol = f"fine-tuned by {self.tuning.name}"
         known = {(error.task, error.expert): error.error for error in library.errors(protocol)}
-        missing = {key: part for key, part in parts.items() if (part.fingerprint, expert) not in known}
+        missing = {key: sample for key, sample in samples.items() if (sample.fingerprint, expert) not in known}
         if missing:
             say(f"fine-tuning {expert} on {len(missing)} tasks")
             start = t2v.load_expert(model) if isinstance(model, t2v.Expert) else model
-            names = [f"{expert} on {part.name}" for part in missing.values()]
-            how: Row = {"folder": self.out / "tuned", "names": names, "backend": self.backend, "device": self.device}
-            results = t2v.train_experts(list(missing.values()), start, self.tuning, seed=SEED, progress=True, **how)
-            for result in results:
-                (row, _), part = list(missing.items())[result.number]
+            names = [f"{expert} on {sample.name}" for sample in missing.values()]
+            options: Row = {"folder": self.out / "tuned", "names": names, "backend": self.backend}
+            options |= {"device": self.device, "seed": SEED, "progress": True}
+            for result in t2v.train_experts(list(missing.values()), start, self.tuning, **options):
+                (row, _), sample = list(missing.items())[result.number]
                 file = Path(check(result).entry.location)
-                test = self.tests[self.plan.tuned_tasks[row]]
-                error = measure_network(experts.load_trained(file), test, device=self.device)
-                library.add(part, t2v.MeasuredError(part.fingerprint, expert, error, protocol, SEED))
+                network, test = experts.load_trained(file), self.tests[self.plan.tuned_tasks[row]]
+                (features,) = experts.features_of_tasks(network.probe, [test], device=self.device)
+                error = measure_error(network, features, test)
+                library.add(sample, t2v.MeasuredError(sample.fingerprint, expert, error, protocol, SEED))
                 file.unlink()
-                known[part.fingerprint, expert] = error
-        return {key: known[part.fingerprint, expert] for key, part in parts.items()}
-
-
-def measure_network(network: t2v.TrainedExpert, task: t2v.Task, *, device: str | None) -> float:
-    """The share of the images of a task that a network with its head gets wrong; classes are matched by name."""
-    (features,) = experts.features_of_tasks(network.probe, [task], device=device)
-    predicted = np.array(network.metadata["classes"])[network.probabilities(features).argmax(1).cpu().numpy()]
-    return float((predicted != np.array(task.classes)[task.targets]).mean())
+                known[sample.fingerprint, expert] = error
+        return {key: known[sample.fingerprint, expert] for key, sample in samples.items()}
 
 
 def check(result: Any) -> Any:
-    """The result of one of many tasks; its error is raised, if there is one."""
+    """The result of one of many tasks.
+
+    Raises:
+        Task2VecError: Its error, if there is one.
+    """
     if result.error is not None:
         raise result.error
     return result

@@ -171,11 +171,11 @@ def plan_inat_cub(inaturalist: Catalog, cub: Catalog, *, counts: Counts = PAPER)
     """The meta-task iNat+CUB: the orders of iNaturalist with the most samples, and 25 tasks of birds.
 
     Every task has its expert. The paper defines its transfer distance and measures none: here the few images of CUB are
-    what all experts are fine-tuned on.
+    the tasks that all experts are fine-tuned on.
     """
-    orders = list_tasks(INATURALIST, inaturalist, "order")
-    birds = [one for group in list_birds(cub, counts) for one in group]
-    tasks = (*take(sort_by_samples(orders), counts.orders, "orders of iNaturalist"), *birds)
+    orders = sort_by_samples(list_tasks(INATURALIST, inaturalist, "order"))
+    birds = list_birds(cub, counts)
+    tasks = (*take(orders, counts.orders, "orders of iNaturalist"), *birds)
     return PaperPlan("inat-cub", tasks, tasks, tuned_tasks=tuple(birds), tuned_experts=tasks)
 
 
@@ -189,24 +189,24 @@ def plan_mixed(
     seed: int = 0,
 ) -> PaperPlan:
     """The meta-task Mixed: 40 random tasks of all datasets, and 25 experts of all but CUB."""
-    clothes = add_kinds(imaterialist)
+    clothes, birds = add_kinds(imaterialist), list_birds(cub, counts)
     orders, classes = (list_tasks(INATURALIST, inaturalist, kind) for kind in ("order", "class"))
     attributes = list_tasks(IMATERIALIST, clothes, "attribute")
-    fashion = [one for kind in ("attribute", "category") for one in list_tasks(DEEPFASHION, deepfashion, kind)]
+    fashion = list_tasks(DEEPFASHION, deepfashion, "attribute") + list_tasks(DEEPFASHION, deepfashion, "category")
     pools = {
-        "orders of CUB": list_birds(cub, counts)[0],
-        "families of CUB": list_birds(cub, counts)[1],
+        "orders of CUB": birds[: counts.bird_orders],
+        "families of CUB": birds[counts.bird_orders :],
         f"orders of iNaturalist with {counts.least_order} validation samples or more":
-            [one for one in orders if one.definition.counts[one.test_split] >= counts.least_order],
+            [task for task in orders if task.definition.counts[task.test_split] >= counts.least_order],
         f"attributes of iMaterialist with {counts.least_attribute} validation samples or more":
-            [one for one in attributes if one.definition.positives[one.test_split] >= counts.least_attribute],
-        "tasks of DeepFashion": [one for one in fashion if one.has_classes(TRAIN)],
+            [task for task in attributes if task.definition.positives[task.test_split] >= counts.least_attribute],
+        "tasks of DeepFashion": [task for task in fashion if task.has_classes(TRAIN)],
     }  # fmt: skip
     tasks: list[PaperTask] = []
     for number, (name, pool) in enumerate(pools.items()):
-        usable = [one for one in pool if one.has_classes(one.test_split)]
+        usable = [task for task in pool if task.has_classes(task.test_split)]
         tasks += take(draw_in_turns(usable, np.random.default_rng([seed, number])), counts.mixed[number], name)
-    large = [[one for one in each if one.samples > counts.more_samples] for each in (orders, classes)]
+    large = [[task for task in pool if task.samples > counts.more_samples] for pool in (orders, classes)]
     limit = f"of iNaturalist with more than {counts.more_samples} samples"
     experts = [
         *take(sort_by_samples(large[0], first=SUBSET_EXPERTS), counts.expert_orders, f"orders {limit}"),
@@ -215,16 +215,8 @@ def plan_mixed(
         *(PaperTask(IMATERIALIST, clothes, clothes.find(name, "category")) for name in KINDS),
         *(PaperTask(IMATERIALIST, clothes, clothes.find(name, "attribute group")) for name in GROUPS),
     ]
-    subset = [tuple(one for one in each if one.name in names)
-              for each, names in ((tasks, SUBSET_TASKS), (experts, SUBSET_EXPERTS))]  # fmt: skip
-    for chosen, names in zip(subset, (SUBSET_TASKS, SUBSET_EXPERTS), strict=True):
-        if lost := set(names) - {one.name for one in chosen}:
-            raise t2v.errors.DataError(
-                f"{min(lost)} cannot be in the meta-task Mixed: it is not in the dataset, or has too few samples, but "
-                "the data-efficiency experiment needs it. Use the datasets as published, of iNaturalist the year 2018 "
-                "or 2021."
-            )
-    return PaperPlan("mixed", tuple(tasks), tuple(experts), *subset, shots=SHOTS)
+    tuned_tasks, tuned_experts = pick_subset(tasks, SUBSET_TASKS), pick_subset(experts, SUBSET_EXPERTS)
+    return PaperPlan("mixed", tuple(tasks), tuple(experts), tuned_tasks, tuned_experts, shots=SHOTS)
 
 
 def plan_collection(
@@ -234,13 +226,9 @@ def plan_collection(
 
     The paper has 207 + 25 + 228 + 1,000 tasks. A task whose training images are all of one class is left out.
     """
-    every = [
-        *list_tasks(INATURALIST, inaturalist, "order"),
-        *(one for group in list_birds(cub, counts) for one in group),
-        *list_tasks(IMATERIALIST, imaterialist, "attribute"),
-        *list_tasks(DEEPFASHION, deepfashion, "attribute"),
-    ]
-    return PaperPlan("collection", tuple(one for one in every if one.has_classes(TRAIN)))
+    tasks = list_tasks(INATURALIST, inaturalist, "order") + list_birds(cub, counts)
+    tasks += list_tasks(IMATERIALIST, imaterialist, "attribute") + list_tasks(DEEPFASHION, deepfashion, "attribute")
+    return PaperPlan("collection", tuple(task for task in tasks if task.has_classes(TRAIN)))
 
 
 # --- choosing tasks --------------------------------------------------------------------------------------------------
@@ -248,20 +236,20 @@ def plan_collection(
 
 def list_tasks(dataset: str, catalog: Catalog, kind: str) -> list[PaperTask]:
     """All tasks of a kind."""
-    return [PaperTask(dataset, catalog, one) for one in catalog.of_kind(kind)]
+    return [PaperTask(dataset, catalog, definition) for definition in catalog.of_kind(kind)]
 
 
-def list_birds(cub: Catalog, counts: Counts) -> tuple[list[PaperTask], list[PaperTask]]:
-    """The usable orders of CUB without Passeriformes, and the usable families of these."""
-    orders = [one for one in list_tasks(CUB, cub, "order") if one.definition.name != PASSERIFORMES]
-    families = [one for one in list_tasks(CUB, cub, "family") if one.definition.group == PASSERIFORMES]
+def list_birds(cub: Catalog, counts: Counts) -> list[PaperTask]:
+    """The usable orders of CUB without Passeriformes, and then the usable families of these."""
+    orders = [task for task in list_tasks(CUB, cub, "order") if task.definition.name != PASSERIFORMES]
+    families = [task for task in list_tasks(CUB, cub, "family") if task.definition.group == PASSERIFORMES]
     if (len(orders), len(families)) != (counts.bird_orders, counts.bird_families):
         raise t2v.errors.DataError(
             f"{cub.root} has {len(orders)} orders and {len(families)} families of Passeriformes with two species or "
             f"more, but the paper has {counts.bird_orders} and {counts.bird_families}. Use the complete CUB-200-2011, "
             "read by read_cub200(folder, taxonomy='paper')."
         )
-    return orders, families
+    return orders + families
 
 
 def draw_in_turns(tasks: Sequence[PaperTask], rng: np.random.Generator) -> list[PaperTask]:
@@ -270,19 +258,19 @@ def draw_in_turns(tasks: Sequence[PaperTask], rng: np.random.Generator) -> list[
     Those of iNaturalist and iMaterialist are in groups that take turns: every group has given one before any gives two.
     """
     shuffled = [tasks[number] for number in rng.permutation(len(tasks))]
-    shuffled.sort(key=lambda one: one.name not in SUBSET_TASKS)
+    shuffled.sort(key=lambda task: task.name not in SUBSET_TASKS)
     drawn: Counter[str] = Counter()
     turns: dict[PaperTask, tuple[bool, int]] = {}
-    for one in shuffled:
-        group = one.definition.group if one.dataset in GROUPED else ""
-        turns[one] = (one.name not in SUBSET_TASKS, drawn[group] if group else 0)
+    for task in shuffled:
+        group = task.definition.group if task.dataset in GROUPED else ""
+        turns[task] = (task.name not in SUBSET_TASKS, drawn[group] if group else 0)
         drawn[group] += 1
     return sorted(shuffled, key=turns.__getitem__)
 
 
 def sort_by_samples(tasks: Iterable[PaperTask], *, first: Sequence[str] = ()) -> list[PaperTask]:
-    """The tasks with the most samples first, but for some that are wanted by name."""
-    return sorted(tasks, key=lambda one: (one.name not in first, -one.samples))
+    """The tasks with the most samples first, after those whose names are in `first`."""
+    return sorted(tasks, key=lambda task: (task.name not in first, -task.samples))
 
 
 def take(tasks: Sequence[PaperTask], count: int, name: str) -> list[PaperTask]:
@@ -293,6 +281,18 @@ def take(tasks: Sequence[PaperTask], count: int, name: str) -> list[PaperTask]:
             "datasets as published, of iNaturalist the year 2018 or 2021."
         )
     return [*tasks[:count]]
+
+
+def pick_subset(tasks: Sequence[PaperTask], names: Sequence[str]) -> tuple[PaperTask, ...]:
+    """The tasks with these names, which the data-efficiency experiment needs."""
+    picked = tuple(task for task in tasks if task.name in names)
+    if missing := set(names) - {task.name for task in picked}:
+        raise t2v.errors.DataError(
+            f"{min(missing)} cannot be in the meta-task Mixed: it is not in the dataset, or has too few samples, but "
+            "the data-efficiency experiment needs it. Use the datasets as published, of iNaturalist the year 2018 or "
+            "2021."
+        )
+    return picked
 
 
 def add_kinds(imaterialist: Catalog) -> Catalog:
@@ -311,9 +311,10 @@ def add_kinds(imaterialist: Catalog) -> Catalog:
                 f"{', '.join(GROUPS)}: experts for them cannot be trained. Put the table of names, "
                 "iMat_fashion_2018_label_map_228.csv, into the folder."
             )
-        has = table.values[:, columns] == 1
+        has_label = table.values[:, columns] == 1
         # The last class is that of images with no label of the kind, or with several; it is not in the task.
-        values, names = np.where(has.sum(1) == 1, has.argmax(1), len(columns)), [table.names[c] for c in columns]
+        values = np.where(has_label.sum(1) == 1, has_label.argmax(1), len(columns))
+        names = [table.names[column] for column in columns]
         tables[kind] = replace(table, values=values, names=(*names, f"not one of the {kind}"), groups=())
         counts = {split: int((values[rows] < len(columns)).sum()) for split, rows in imaterialist.splits.items()}
         definitions.append(TaskDefinition(kind, "category", tuple(names), counts, tuple(range(len(columns))), kind))

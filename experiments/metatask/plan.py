@@ -1,10 +1,10 @@
-"""What our meta-tasks are made of: tasks, models, and how each of them is measured.
+"""The plans of our meta-tasks: tasks, models, and how each of them is measured.
 
-Two families of tasks are of a collection. In *taxa*, its tasks (families of birds, orders of flowers, groups of dogs)
-and its whole datasets: here the domain alone carries much. In *labels*, the same pictures of birds under many label
-sets, where the domain carries nothing: species, family and order, one taxon against the rest, and statistics of the
-pixels. The experts of the second family were trained on other pictures than its tasks have, of the same birds. A third
-family, *sources*, is every dataset below `domains/` and `public/`.
+Two families of tasks come from a collection. *taxa* are its tasks (families of birds, orders of flowers, groups of
+dogs) and its whole datasets: here the domain alone is informative. *labels* are the same pictures of birds under many
+label sets, where the domain carries no information: species, family and order, one taxon against the rest, and
+statistics of the pixels. The experts of this family were trained on other pictures of the same birds. A third family,
+*sources*, is every dataset below `domains/` and `public/`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,29 +20,29 @@ from experiments.collection import MIN_IMAGES, Collection, Dataset, read_collect
 from experiments.report import say
 from task2vec.probe import Preprocess
 
-# The pictures are small; the experts see a little less, so that crops can be chosen. Others see the network's size.
+# Pixels: the images that experts see, the pictures that these are crops of, and the default probe's own size.
 EXPERT_SIZE, CANVAS, SIZE = 112, 128, 224
 GENERIC = "generic resnet34"
 OTHER_NETWORKS = (*(f"tf_efficientnet_lite{number}" for number in range(3)), "mobilenet_v2", "vgg16_features")
-# Pictures of every species that the tasks of the second family are about; its experts have the others.
+# Pictures of every species in the tasks of the family labels; its experts are trained on the others.
 PICTURES = 10
-TAXA = {"family": 4, "order": 2}  # how many taxa there are one against the rest, the largest first
+TAXA = {"family": 4, "order": 2}  # the number of taxa that are one against the rest, the largest first
 STATISTICS = ("brightness", "contrast", "saturation", "warmth", "hue", "sharpness", "grain", "direction", "parallelism",
               "left to right", "top to bottom", "symmetry", "centre against border")  # fmt: skip
 EXPERT_STATISTICS = ("brightness", "saturation", "hue", "sharpness", "grain", "direction", "left to right", "symmetry")
 # Mirror images of these label sets and datasets have other labels, or none.
 SIDED = ("direction", "left to right", "documents", "signs_hand", "traffic_signs")
 TWO, FIVE, TEN, TWENTY, HALF = (t2v.ErrorProtocol(shots=shots) for shots in (2, 5, 10, 20, "half"))  # type: ignore[arg-type]
-# Errors by training size: of these tasks, by the generic expert and by halves of each domain.
-# Scores of transferability that are not worse than others of their kind.
+# Transferability scores that are no worse than others of their kind.
 SCORES = ("logme", "leep", "h_score_shrunk", "knn")
-# What every expert is tuned on as a whole: tasks of all domains, of few and many classes.
+# Tasks that every expert is fine-tuned on as a whole: of all domains, with few and many classes.
 TRANSFER_TASKS = ("cub_Icteridae", "cub_Tyrannidae", "flowers_Asterales", "dogs_toy", "clothing10", "dtd10",
                   "birds: saturation")  # fmt: skip
+# Errors by training size: of these tasks, by the generic expert and by halves of each domain.
 CURVE_TASKS, CURVE_KINDS = ("cub_Icteridae", "flowers_Asterales", "dogs_toy", "clothing10"), ("generic", "half")
 # A probe, a method, and the size of the images.
 Space = tuple[str, str, int]
-# What others compare their own tasks with has the size of the default probe.
+# Users compare their own tasks with the first one, which has the size of the default probe.
 SPACES: dict[str, Space] = {
     "tf_efficientnet_lite0 robust": ("tf_efficientnet_lite0", "robust", SIZE),
     **{f"{probe} {method}": (probe, method, CANVAS) for probe, method in (
@@ -57,14 +57,14 @@ NETWORKS = ("tf_efficientnet_lite0", "tf_efficientnet_lite1", "tf_efficientnet_l
 # and without a tag its second ones would be loaded.
 LOCATIONS = {name: f"timm:{name}" for name in NETWORKS[:3]}
 LOCATIONS |= {"mobilenet_v2": "torchvision:mobilenet_v2.IMAGENET1K_V1"}
-# Where the weights of the others come from: no library has these, whatever it has under their names.
+# The origin of the weights of the others, which no library has under these names.
 ORIGINS = {
     "resnet34": "the body of a published moderation model, its batch-norm statistics re-estimated on 800 ImageNet "
     "images",
     "resnet50_keras": "those of Keras, under other names and for images of another scale",
     "vgg16_features": "the convolutions alone, from packages for perceptual similarity",
 }
-# Fine-tuned as a whole, and what tasks are embedded by.
+# Networks that are fine-tuned as a whole, and that tasks are embedded by.
 TUNED = ("tf_efficientnet_lite0", "resnet34")
 NETWORK_SPACES: dict[str, Space] = {f"{name} robust": (name, "robust", SIZE) for name in TUNED}
 # Photographs of the same origin are one source, so that none is left out while its relatives are known.
@@ -77,9 +77,9 @@ class PlannedTask:
 
     Attributes:
         family: "taxa", "labels", or "sources".
-        dataset: that its images are of.
-        task: itself.
-        label_set: tasks of one label set have the same labels, if not the same images.
+        dataset: of its images.
+        task: the images and labels.
+        label_set: tasks with the same label set have the same labels, if not the same images.
     """
 
     family: Literal["taxa", "labels", "sources"]
@@ -94,13 +94,13 @@ class PlannedExpert:
 
     Attributes:
         name: no two have the same.
-        kind: "generic", "network" (pretrained elsewhere, its source task unknown), "half", "whole", "taxon",
-            "label", or "domain" for an expert of a whole dataset, which is not tried on datasets of the same source.
-        source: what it is fine-tuned on, if it is.
+        kind: "generic", "network" (pretrained elsewhere, its source task unknown), "half", "whole", "taxon"
+            or "label".
+        source: the task that it is fine-tuned on; None for a pretrained network.
         network: name of the pretrained network.
         seed: of the training.
         mirrors: whether pictures may be mirrored in training.
-        is_repeat: whether it is another one trained a second time.
+        is_repeat: whether it repeats the training of another one.
         recipe: of the training.
         size: side of the images, in pixels; None for the network's own.
         resize: side of the pictures whose middles it sees; None for the network's own.
@@ -131,13 +131,13 @@ class MetaTaskPlan:
         experts: its models.
         protocols: of the errors.
         scored: by which protocols there are transferability scores.
-        scores: which ones; None for all.
+        scores: their names; None for all.
         seeds: of the splits.
         spaces: that tasks are embedded in.
-        curves: models that are measured as a whole, fine-tuned, by some protocols.
+        curves: models that are fine-tuned as a whole on a task, by some protocols.
         curve_seeds: of their splits.
         has_linear: whether they have errors of linear classifiers beside these.
-        transfers: tasks that every expert is tuned on as a whole, for the transfer distance of its source task.
+        transfers: tasks that every expert is fine-tuned on as a whole, for the transfer distance of its source task.
     """
 
     name: str
@@ -155,15 +155,15 @@ class MetaTaskPlan:
 
     @property
     def source_tasks(self) -> tuple[PlannedTask, ...]:
-        """What experts are fine-tuned on, where that is none of the tasks."""
-        known = {one.task.fingerprint for one in self.tasks}
-        sources = {one.source.task.fingerprint: one.source for one in self.experts if one.source is not None}
+        """The tasks that experts are fine-tuned on, without those that are among the tasks."""
+        known = {planned.task.fingerprint for planned in self.tasks}
+        sources = {each.source.task.fingerprint: each.source for each in self.experts if each.source is not None}
         return tuple(source for fingerprint, source in sources.items() if fingerprint not in known)
 
     @property
     def all_tasks(self) -> list[t2v.Task]:
-        """What is embedded: the tasks, then the source tasks."""
-        return [one.task for one in (*self.tasks, *self.source_tasks)]
+        """All tasks that are embedded: the tasks, then the source tasks."""
+        return [planned.task for planned in (*self.tasks, *self.source_tasks)]
 
 
 def plan_experts(folder: Path, recipe: str = "achille2019") -> MetaTaskPlan:
@@ -175,28 +175,29 @@ def plan_experts(folder: Path, recipe: str = "achille2019") -> MetaTaskPlan:
     collection = read_collection(folder)
     taxa = [PlannedTask("taxa", member.dataset, member.task, member.task.name) for member in collection.members]
     whole = list(read_whole(folder, collection))
-    birds = next(one for one in collection.datasets if one.images.name == "cub200")
+    birds = next(dataset for dataset in collection.datasets if dataset.images.name == "cub200")
     say("computing statistics of the birds' pixels")
     labels, sources = _plan_labels(birds)
     halves = [half for dataset in collection.datasets for half in _halve(dataset, taxa)]
     experts = [PlannedExpert(GENERIC, "generic")]
     experts += [PlannedExpert(name, "network", network=name) for name in OTHER_NETWORKS]
-    experts += [PlannedExpert(one.task.name, "half", one) for one in halves]
-    experts += [PlannedExpert(one.task.name, "whole", one) for one in whole]
-    for one in sources:
-        name, mirrors = f"label: {one.label_set}", one.label_set not in SIDED
-        experts.append(PlannedExpert(name, "label", one, mirrors=mirrors))
-    experts += [PlannedExpert(one.task.name, "taxon", one) for one in taxa]
+    experts += [PlannedExpert(half.task.name, "half", half) for half in halves]
+    experts += [PlannedExpert(dataset.task.name, "whole", dataset) for dataset in whole]
+    experts += [
+        PlannedExpert(f"label: {source.label_set}", "label", source, mirrors=source.label_set not in SIDED)
+        for source in sources
+    ]
+    experts += [PlannedExpert(taxon.task.name, "taxon", taxon) for taxon in taxa]
     curves = [
-        (expert, one, tuple(each for each in (TWO, FIVE, TEN, TWENTY, HALF) if _is_smaller(each, one.task)))
+        (expert, task, tuple(size for size in (TWO, FIVE, TEN, TWENTY, HALF) if _is_smaller(size, task.task)))
         for expert in experts if expert.kind in CURVE_KINDS
-        for one in (*taxa, *whole) if one.task.name in CURVE_TASKS
+        for task in (*taxa, *whole) if task.task.name in CURVE_TASKS
     ]  # fmt: skip
     experts = [expert if expert.source is None else replace(expert, recipe=recipe) for expert in experts]
     tasks = (*taxa, *whole, *labels)
     about: dict[str, Any] = {"scores": SCORES}
     if recipe == "achille2019":
-        transfers = tuple(one for one in tasks if one.task.name in TRANSFER_TASKS)
+        transfers = tuple(task for task in tasks if task.task.name in TRANSFER_TASKS)
         about |= {"spaces": SPACES, "curves": tuple(curves), "transfers": transfers}
     return MetaTaskPlan(f"birds, flowers and dogs ({recipe})", tasks, tuple(experts), **about)
 
@@ -215,8 +216,11 @@ def plan_networks(folder: Path) -> MetaTaskPlan:
     """Pretrained networks at their own image size, on the tasks of experts and on many sources: the package's own."""
     sources = read_sources(folder)
     tasks = (*plan_experts(folder).tasks, *sources)
-    networks = _plan_networks()
-    whole = [*(one for one in tasks if one.family == "taxa" and one.task.name == one.dataset), *sources]
+    networks = tuple(
+        PlannedExpert(name, "generic" if name == "resnet34" else "network", network=name, size=None, resize=None)
+        for name in NETWORKS
+    )
+    whole = [*(task for task in tasks if task.family == "taxa" and task.task.name == task.dataset), *sources]
     return MetaTaskPlan(
         "pretrained networks on many sources",
         tasks,
@@ -224,43 +228,15 @@ def plan_networks(folder: Path) -> MetaTaskPlan:
         protocols=(TWO, FIVE, TEN, TWENTY, HALF),
         scored=(FIVE, HALF),
         spaces=NETWORK_SPACES,
-        curves=tuple((expert, one, (FIVE, HALF)) for expert in networks if expert.name in TUNED for one in whole),
+        curves=tuple((expert, task, (FIVE, HALF)) for expert in networks if expert.name in TUNED for task in whole),
         curve_seeds=(0,),
         has_linear=False,
     )
 
 
-def plan_domains(folder: Path) -> MetaTaskPlan:
-    """An expert for every whole dataset, a ResNet-34 fine-tuned on it at 224 pixels, tried on other sources.
-
-    Beside them are the pretrained networks of `plan_networks`.
-    """
-    tasks, experts = read_datasets(folder), list(_plan_networks())
-    for one in tasks:
-        name, mirrors = f"resnet34 on {one.task.name}", one.task.name not in SIDED
-        experts.append(replace(_plan_network("resnet34", "domain"), name=name, source=one, mirrors=mirrors))
-    about: dict[str, Any] = {"scores": ("logme",), "seeds": (0, 1, 2), "spaces": NETWORK_SPACES}
-    return MetaTaskPlan("experts for whole datasets", tasks, tuple(experts), **about)
-
-
-def _plan_networks() -> tuple[PlannedExpert, ...]:
-    """All pretrained networks."""
-    return tuple(_plan_network(name, "generic" if name == "resnet34" else "network") for name in NETWORKS)
-
-
-def _plan_network(name: str, kind: str) -> PlannedExpert:
-    """A network as it is, with its own preprocessing; experts of it are trained by today's recipe."""
-    return PlannedExpert(name, kind, network=name, recipe="fast", size=None, resize=None)
-
-
-def read_datasets(folder: Path) -> tuple[PlannedTask, ...]:
-    """All whole datasets."""
-    return (*read_whole(folder, read_collection(folder)), *read_sources(folder))
-
-
 def read_sources(folder: Path) -> list[PlannedTask]:
     """Every dataset below `domains/` and `public/`."""
-    folders = sorted(path for part in ("domains", "public") for path in (folder / part).iterdir() if path.is_dir())
+    folders = sorted(path for kind in ("domains", "public") for path in (folder / kind).iterdir() if path.is_dir())
     return [PlannedTask("sources", SOURCES.get(path.name, path.name), t2v.read_folder(path), path.name)
             for path in folders]  # fmt: skip
 
@@ -268,11 +244,11 @@ def read_sources(folder: Path) -> list[PlannedTask]:
 def read_whole(root: Path, collection: Collection) -> Iterator[PlannedTask]:
     """Every dataset as one task, without classes of too few images."""
     known = {dataset.images.name: dataset.images for dataset in collection.datasets}
-    for place in sorted(path.parent for path in root.glob("*/images")):
-        task = known.get(place.name) or t2v.read_folder(place / "images", name=place.name)
+    for name in sorted(path.parent.name for path in root.glob("*/images")):
+        task = known.get(name) or t2v.read_folder(root / name / "images", name=name)
         kept = np.flatnonzero(task.counts >= MIN_IMAGES)
-        task = task if len(kept) == len(task.classes) else task.select(kept.tolist(), name=place.name)
-        yield PlannedTask("taxa", place.name, task, place.name)
+        task = task if len(kept) == len(task.classes) else task.select(kept.tolist(), name=name)
+        yield PlannedTask("taxa", name, task, name)
 
 
 def _halve(dataset: Dataset, taxa: Sequence[PlannedTask]) -> Iterator[PlannedTask]:
@@ -281,24 +257,26 @@ def _halve(dataset: Dataset, taxa: Sequence[PlannedTask]) -> Iterator[PlannedTas
     So every task has an expert of its domain that has never seen its classes.
     """
     rng = np.random.default_rng([0, len(dataset.images)])
-    groups = [one.task.classes for one in taxa if one.dataset == dataset.images.name]
-    cut = {name for group in groups for name in group}
-    groups += [(name,) for name in dataset.images.classes if name not in cut]
+    groups = [taxon.task.classes for taxon in taxa if taxon.dataset == dataset.images.name]
+    grouped = {name for group in groups for name in group}
+    groups += [(name,) for name in dataset.images.classes if name not in grouped]
     halves: tuple[list[str], list[str]] = ([], [])
     for number in sorted(rng.permutation(len(groups)), key=lambda number: -len(groups[number])):
         min(halves, key=len).extend(groups[number])
-    counts = dict(zip(dataset.images.classes, dataset.images.counts.tolist(), strict=True))
+    counts = dataset.count_images()
     for letter, names in zip("AB", halves, strict=True):
-        kept, name = [each for each in names if counts[each] >= MIN_IMAGES], f"{dataset.images.name} half {letter}"
+        kept = [name for name in names if counts[name] >= MIN_IMAGES]
+        name = f"{dataset.images.name} half {letter}"
         yield PlannedTask("taxa", dataset.images.name, dataset.images.select(kept, name=name), name)
 
 
 def _plan_labels(birds: Dataset) -> tuple[list[PlannedTask], list[PlannedTask]]:
-    """The tasks of the second family, and what its experts are fine-tuned on."""
+    """The tasks of the family labels, and those that its experts are fine-tuned on."""
     # In the canonical order of the version that measured the errors.
     whole = birds.images.subset(np.argsort(birds.images.images.checksums))  # type: ignore[attr-defined]
     rank = rank_in_class(whole.targets)
-    here, elsewhere = np.flatnonzero(rank < PICTURES), np.flatnonzero(rank >= PICTURES)
+    of_tasks = np.flatnonzero(rank < PICTURES)
+    of_experts = np.flatnonzero(rank >= PICTURES)
     look = Preprocess(size=(EXPERT_SIZE, EXPERT_SIZE), resize=CANVAS)
     with ThreadPoolExecutor() as pool:
         pictures = pool.map(lambda number: look(whole.images.load(number)).permute(1, 2, 0).numpy(), range(len(whole)))
@@ -307,26 +285,28 @@ def _plan_labels(birds: Dataset) -> tuple[list[PlannedTask], list[PlannedTask]]:
     tasks, sources = [], []
 
     def add(targets: np.ndarray, names: Sequence[str], label_set: str, *, has_expert: bool) -> None:
-        tasks.append(_label(whole, here, targets, names, label_set))
-        sources.extend([_label(whole, elsewhere, targets, names, label_set)] if has_expert else [])
+        tasks.append(_label(whole, of_tasks, targets, names, label_set))
+        if has_expert:
+            sources.append(_label(whole, of_experts, targets, names, label_set))
 
     for name in STATISTICS:
-        add(*label_statistic(numbers, name, numbers[name][here]), name, has_expert=name in EXPERT_STATISTICS)
+        add(*label_statistic(numbers, name, numbers[name][of_tasks]), name, has_expert=name in EXPERT_STATISTICS)
     for level in ("species", *TAXA):
         column = birds.columns.get(level, level)
         taxon_of = {row["class_dir"]: row["class_dir"] if level == "species" else row[column] for row in birds.taxonomy}
         names = whole.classes if level == "species" else tuple(sorted({taxon_of[name] for name in whole.classes}))
         targets = np.array([names.index(taxon_of[whole.classes[target]]) for target in whole.targets])
         add(targets, names, level, has_expert=True)
-        largest = np.argsort(-np.bincount(targets[here]), kind="stable")[: TAXA.get(level, 0)]
+        largest = np.argsort(-np.bincount(targets[of_tasks]), kind="stable")[: TAXA.get(level, 0)]
         for taxon in largest:
-            name, is_one = names[taxon], (targets == taxon).astype(np.int64)
-            add(is_one, (f"not {name}", name), f"{level} {name} or not", has_expert=bool(taxon == largest[0]))
+            is_taxon = (targets == taxon).astype(np.int64)
+            classes = (f"not {names[taxon]}", names[taxon])
+            add(is_taxon, classes, f"{level} {names[taxon]} or not", has_expert=bool(taxon == largest[0]))
     return tasks, sources
 
 
 def rank_in_class(targets: np.ndarray) -> np.ndarray:
-    """(n) the place of every image among those of its class.
+    """(n) the rank of every image among those of its class, from 0.
 
     Example:
         >>> rank_in_class(np.array([1, 0, 1, 1, 0]))
@@ -349,11 +329,11 @@ def _label(whole: t2v.Task, rows: np.ndarray, targets: np.ndarray, names: Sequen
 def share_labels(task: PlannedTask, source: PlannedTask) -> bool:
     """Whether two tasks have labels in common: an expert for one was trained on labels of the other.
 
-    Label sets of taxa of the same birds have: who knows the species knows family and order.
+    Species, family and order of the same birds have: the species determines the others.
     """
 
-    def is_of_taxa(one: PlannedTask) -> bool:
-        return one.family == "labels" and one.label_set not in STATISTICS
+    def is_of_taxa(planned: PlannedTask) -> bool:
+        return planned.family == "labels" and planned.label_set not in STATISTICS
 
     if task.label_set == source.label_set or (is_of_taxa(task) and is_of_taxa(source)):
         return True
@@ -379,7 +359,7 @@ def describe_picture(pixels: np.ndarray) -> dict[str, float]:
     picture = np.asarray(pixels, dtype=np.float64) / 255
     luma = picture @ _LUMA
     height, width = luma.shape
-    down, across = (np.asarray(part) for part in np.gradient(luma))
+    down, across = map(np.asarray, np.gradient(luma))
     energy = down**2 + across**2
     total = energy.sum() + 1e-12
     rows, columns = (np.linspace(0, 1, side) for side in luma.shape)

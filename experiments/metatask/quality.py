@@ -1,21 +1,20 @@
-"""What a measured meta-task is worth: how much there is to choose, how well it is known, and which experts win.
+"""Tables of a measured meta-task: how much there is to choose, how well it is known, and which experts win.
 
 python -m experiments.metatask.quality --out docs/results/metatask
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 from scipy import stats
 
 import task2vec as t2v
-from experiments.metatask.plan import GENERIC
-from experiments.report import Row, load_bundle, make_app, say, spearman
+from experiments.report import Row, load_bundle, make_app, say
 from task2vec import plots
-from task2vec.metatask import find_shots
+from task2vec.metatask import TaskInfo, find_shots
 from task2vec.select import compare_paired, unbiased_optimum
 
 SECOND, PAPER = " (second seed)", " (achille2019)"
@@ -32,19 +31,18 @@ def judge(metatask: t2v.MetaTask, family: str, protocol: int, *, without: str | 
     half of the test images and measured on the other. `ahead` counts tasks where that is better than the generic
     expert, `beaten` those where it is so beyond the noise.
     """
-    part = metatask.subset(family=family, without=without)
-    errors, candidates = 100 * part.errors[:, :, protocol], part.is_candidate
-    generic = [model.name for model in part.models].index(GENERIC)
+    subset = metatask.subset(family=family, without=without)
+    errors, candidates, generic = 100 * subset.errors[:, :, protocol], subset.is_candidate, subset.generic
     means = np.where(candidates, errors.mean(2), np.nan)
-    halves = None if part.halves is None else part.halves[:, :, protocol]
-    optimum, _ = unbiased_optimum(part.errors[:, :, protocol], candidates, halves)
+    halves = None if subset.halves is None else subset.halves[:, :, protocol]
+    optimum, _ = unbiased_optimum(subset.errors[:, :, protocol], candidates, halves)
     assert optimum is not None, "a measured meta-task has several splits"
     gains = errors[:, generic] - 100 * optimum
     repeated = metatask.subset(family=family, without=without, repeats=True)
     return {
         "family": family if without is None else f"{family} without {without}",
-        "protocol": part.protocols[protocol],
-        "tasks": len(part.tasks),
+        "protocol": subset.protocols[protocol],
+        "tasks": len(subset.tasks),
         "experts": float(candidates.sum(1).mean()),
         "noise": float(np.sqrt(errors.var(2, ddof=1)[candidates].mean())),
         "retraining": compare_trainings(repeated, protocol),
@@ -55,70 +53,79 @@ def judge(metatask: t2v.MetaTask, family: str, protocol: int, *, without: str | 
         "biased_optimum": float(np.nanmin(means, axis=1).mean()),
         "optimum": 100 * float(optimum.mean()),
         "ahead": int((gains.mean(1) > 0).sum()),
-        "beaten": count_sure(gains, [count_images(task, part.protocols[protocol]) for task in part.tasks]),
+        "beaten": count_sure(gains, [count_images(task, subset.protocols[protocol]) for task in subset.tasks]),
     }
 
 
 def choose_average_best(means: np.ndarray) -> np.ndarray:
     """(tasks,) the error of the candidate with the best mean over the other tasks, relative to each task's own mean."""
     centred = means - np.nanmean(means, axis=1, keepdims=True)
-    found = np.empty(len(means))
+    errors = np.empty(len(means))
     for row in range(len(means)):
         others = np.delete(centred, row, axis=0)
         known = ~np.isnan(means[row]) & (~np.isnan(others)).any(0)
         average = np.full(means.shape[1], np.inf)
         average[known] = np.nanmean(others[:, known], axis=0)
-        found[row] = means[row, int(np.argmin(average))]
-    return found
+        errors[row] = means[row, int(np.argmin(average))]
+    return errors
 
 
-def count_images(task: Any, protocol: str) -> tuple[float, float]:
+def count_images(task: TaskInfo, protocol: str) -> tuple[float, float]:
     """About how many images of a task are trained on and tested by a protocol."""
     size, half = find_shots(protocol), task.images / 2
     return half if size == "half" else min(half, int(size) * task.classes), half
 
 
-def count_sure(gains: np.ndarray, parts: Sequence[tuple[float, float]]) -> int:
+def count_sure(gains: np.ndarray, images: Sequence[tuple[float, float]]) -> int:
     """How many rows of (tasks, seeds) gains are above zero beyond the noise: two-sided, at a level of 5%.
+
+    `images` are the numbers of training and of test images of each task.
 
     Splits of the same images overlap, so their errors are not independent, and five of them carry less than a plain
     t-test assumes. Nadeau and Bengio (2003) put (1 / seeds + test / train) in the place of 1 / seeds.
     """
     seeds = gains.shape[1]
-    error = gains.std(1, ddof=1) * np.sqrt(1 / seeds + np.array([test / train for train, test in parts]))
+    error = gains.std(1, ddof=1) * np.sqrt(1 / seeds + np.array([test / train for train, test in images]))
     return int((gains.mean(1) > stats.t.ppf(0.975, seeds - 1) * error).sum())
 
 
-def compare_trainings(part: t2v.MetaTask, protocol: int) -> float:
+def compare_trainings(metatask: t2v.MetaTask, protocol: int) -> float:
     """Standard deviation of the mean error of a cell over trainings of the same expert, in percent."""
-    names, means = [model.name for model in part.models], 100 * part.errors[:, :, protocol].mean(2)
+    names = [model.name for model in metatask.models]
+    means = 100 * metatask.errors[:, :, protocol].mean(2)
     gaps = []
     for column, name in enumerate(names):
         first = name.removesuffix(SECOND)
         if first != name and first in names:
-            rows = ~part.has_seen[:, column]
+            rows = ~metatask.has_seen[:, column]
             gaps.append((means[rows, column] - means[rows, names.index(first)]) ** 2 / 2)
     return float(np.sqrt(np.concatenate(gaps).mean())) if gaps else float("nan")
 
 
-def compare_halves(metatask: t2v.MetaTask, datasets: Sequence[str], recipe: str) -> Row:
+def compare_halves(metatask: t2v.MetaTask, datasets: Sequence[str], recipe: str) -> Row | None:
     """What experts for half of a dataset gain on tasks of that dataset whose classes they never saw, in points.
 
-    By both training sizes, few images of each class and half of the images; p, two-sided, is of equal gains.
+    By both training sizes, few images of each class and half of the images; p, two-sided, is of equal gains. None
+    without such experts.
     """
-    part = metatask.subset(family="taxa", repeats=True)
-    names = [model.name for model in part.models]
-    ending = PAPER if recipe == "achille2019" else ""
-    half = list(map(find_shots, part.protocols)).index("half")
-    means, unseen = 100 * part.errors.mean(3), ~part.has_seen
+    subset = metatask.subset(family="taxa", repeats=True)
+    half = list(map(find_shots, subset.protocols)).index("half")
+    experts = {
+        model.name.removesuffix(PAPER): column
+        for column, model in enumerate(subset.models)
+        if model.kind == "half" and model.recipe == recipe
+    }
     pairs = [
-        (row, names.index(name))
-        for row, task in enumerate(part.tasks)
-        for name in (f"{task.dataset} half A{ending}", f"{task.dataset} half B{ending}")
-        if task.dataset in datasets and name in names and unseen[row, names.index(name)]
+        (row, column)
+        for row, task in enumerate(subset.tasks)
+        for name in (f"{task.dataset} half A", f"{task.dataset} half B")
+        if task.dataset in datasets and (column := experts.get(name)) is not None and not subset.has_seen[row, column]
     ]
-    rows, columns = (np.array(side) for side in zip(*pairs, strict=True))
-    generic = means[rows, names.index(GENERIC)]
+    if not pairs:
+        return None
+    rows, columns = np.array(pairs).T
+    means = 100 * subset.errors.mean(3)
+    generic = means[rows, subset.generic]
     gains = generic - means[rows, columns]
     row: Row = {"datasets": " and ".join(datasets), "recipe": recipe, "tasks": len(pairs)}
     for name, number in (("few", 1 - half), ("half", half)):
@@ -127,77 +134,33 @@ def compare_halves(metatask: t2v.MetaTask, datasets: Sequence[str], recipe: str)
 
 
 def count_winners(metatask: t2v.MetaTask, family: str, protocol: int) -> list[Row]:
-    """For each kind of expert: the mean error of its candidates, and how often one is best, alone or with others."""
-    part = metatask.subset(family=family)
-    means = np.where(part.is_candidate, 100 * part.errors[:, :, protocol].mean(2), np.nan)
+    """For each kind of expert: the mean error of its candidates, and how often it is best, alone or with others."""
+    subset = metatask.subset(family=family)
+    means = np.where(subset.is_candidate, 100 * subset.errors[:, :, protocol].mean(2), np.nan)
     is_best = means <= np.nanmin(means, axis=1, keepdims=True) + _TIE
-    kinds = np.array([model.kind for model in part.models])
-    found = []
+    kinds = np.array([model.kind for model in subset.models])
+    rows = []
     for kind in dict.fromkeys(kinds.tolist()):
-        own, others = is_best[:, kinds == kind].any(1), is_best[:, kinds != kind].any(1)
-        row = {"family": family, "protocol": part.protocols[protocol], "kind": kind}
+        has_best = is_best[:, kinds == kind].any(1)
+        is_tied = is_best[:, kinds != kind].any(1)
+        row = {"family": family, "protocol": subset.protocols[protocol], "kind": kind}
         row |= {"mean error": float(np.nanmean(means[:, kinds == kind]))}
-        found.append(row | {"best alone": int((own & ~others).sum()), "best": int(own.sum())})
-    return found
-
-
-def compare_recipes(metatask: t2v.MetaTask, family: str, protocol: int) -> Row:
-    """Experts by our recipe and by the paper's, over the tasks of a family that none of them has seen.
-
-    p is two-sided, of equal errors. `alike` is the rank correlation of the experts' errors by both recipes, averaged
-    over tasks; `by_seed` that of two seeds by our recipe.
-    """
-    part = metatask.subset(family=family, repeats=True)
-    names = [model.name for model in part.models]
-    firsts = [name for name in names if name + SECOND in names and name + PAPER in names]
-    unseen, means = ~part.has_seen, 100 * part.errors[:, :, protocol].mean(2)
-    columns = [[names.index(name + end) for name in firsts] for end in ("", SECOND, PAPER)]
-    fast, second, paper = (np.where(unseen[:, each], means[:, each], np.nan) for each in columns)
-    rows = np.flatnonzero((~np.isnan(fast)).sum(1) >= 3)
-
-    def agree(other: np.ndarray) -> float:
-        known = [(row, ~np.isnan(fast[row])) for row in rows]
-        return float(np.nanmean([spearman(fast[row, own], other[row, own]) for row, own in known]))
-
-    by_task = np.nanmean(fast[rows], axis=1), np.nanmean(paper[rows], axis=1)
-    row: Row = {"family": family, "protocol": part.protocols[protocol], "experts": len(firsts)}
-    row |= {
-        "fast": float(by_task[0].mean()),
-        "paper": float(by_task[1].mean()),
-        "p": compare_paired(by_task[0] - by_task[1]),
-    }
-    return row | {"alike": agree(paper), "by_seed": agree(second)}
-
-
-def compare_ways(metatask: t2v.MetaTask, curves: Sequence[Row]) -> list[Row]:
-    """By task and training size: for how many experts that have not seen the task frozen features beat tuning."""
-    tasks, experts = ([one.name for one in side] for side in (metatask.tasks, metatask.models))
-    errors: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
-    for point in curves:
-        if metatask.shares_images[tasks.index(point["task"]), experts.index(point["expert"])] == 0:
-            both = errors.setdefault((point["task"], point["train"]), {}).setdefault(point["expert"], {})
-            both.setdefault(point["way"], []).append(100 * point["error"])
-    found = []
-    for (task, shots), by_expert in errors.items():
-        pairs = {name: (np.mean(both["linear"]), np.mean(both["tuned"])) for name, both in by_expert.items()}
-        generic = pairs.get(GENERIC, (np.nan, np.nan))
-        row: Row = {"task": task, "shots": shots, "experts": len(pairs)}
-        row |= {"frozen": sum(bool(frozen < tuned) for frozen, tuned in pairs.values())}
-        row |= {"tuned": sum(bool(tuned < frozen) for frozen, tuned in pairs.values())}
-        found.append(row | {"generic, frozen": float(generic[0]), "generic, tuned": float(generic[1])})
-    return found
+        rows.append(row | {"best alone": int((has_best & ~is_tied).sum()), "best": int(has_best.sum())})
+    return rows
 
 
 def write_results(metatask: t2v.MetaTask, folder: Path) -> None:
     """All tables as CSV."""
-    every = range(len(metatask.protocols))
+    protocols = range(len(metatask.protocols))
     families = list(dict.fromkeys(task.family for task in metatask.tasks))
-    seconds, curves = metatask.info.get("seconds", {}), metatask.info.get("curves", [])
-    kinds = sorted({kind for each in seconds.values() for kind in each})
+    seconds = metatask.info.get("seconds", {})
+    kinds = sorted({kind for costs in seconds.values() for kind in costs})
     domains = (("cub200",), ("flowers102",), ("dogs",), ("cub200", "flowers102"))
+    recipes = dict.fromkeys(model.recipe for model in metatask.models if model.kind == "half")
+    halves = [compare_halves(metatask, datasets, recipe) for recipe in recipes for datasets in domains]
     task_columns = ("name", "family", "dataset", "fingerprint", "images", "classes", "label_set")
     columns = ("name", "kind", "network", "source_task", "source_fingerprint", "seed", "params", "gmacs", "is_repeat")
-    found = {
+    tables: dict[str, list[Row]] = {
         "tasks": [{key: getattr(task, key) for key in task_columns} for task in metatask.tasks],
         "experts": [
             {key: getattr(model, key) for key in columns}
@@ -205,16 +168,14 @@ def write_results(metatask: t2v.MetaTask, folder: Path) -> None:
             for model in metatask.models
         ],
         # The photographs of dogs are ImageNet's, which all networks were trained on.
-        "quality": [judge(metatask, family, number) for family in families for number in every]
-        + [judge(metatask, "taxa", number, without="dogs") for number in every],
-        "winners": [row for family in families for number in every for row in count_winners(metatask, family, number)],
-        "halves": [compare_halves(metatask, each, recipe) for recipe in ("fast-1", "achille2019") for each in domains],
-        "recipes": [compare_recipes(metatask, family, number) for family in families for number in every],
-        "ways": compare_ways(metatask, curves),
-        "curves": curves,
+        "quality": [judge(metatask, family, number) for family in families for number in protocols]
+        + [judge(metatask, "taxa", number, without="dogs") for number in protocols],
+        "winners": [
+            row for family in families for number in protocols for row in count_winners(metatask, family, number)
+        ],
+        "halves": [row for row in halves if row is not None],
     }
-    metatask.to_csv(folder / "errors.csv")
-    for name, rows in found.items():
+    for name, rows in tables.items():
         if rows:
             shorten = str if name in ("tasks", "experts") else _round
             cells = ([shorten(v) if isinstance(v, float) else v for v in row.values()] for row in rows)

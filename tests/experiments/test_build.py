@@ -1,4 +1,4 @@
-"""The four meta-tasks are planned, and small ones of them built, resumed, joined and evaluated."""
+"""Our meta-tasks are planned, and small ones of them built, resumed and shared by processes."""
 
 import multiprocessing
 import time
@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import task2vec as t2v
-from benchmarks import domain_experts
 from experiments.metatask import build, measure, plan
 from tests.experiments.material import write_collection, write_shades
 from tests.tiny_probe import make_tiny
 
 BRIEF = t2v.Recipe("brief", epochs=1, draws=32, batch=8)
-NAMES, SOURCES = ["cub200", "dogs", "food15", "food101"], ["cub200", "dogs", "food101", "food101"]
+NAMES = ["cub200", "food15"]
 NETWORKS = ("resnet34", "mobilenet_v2")
 SPACES = {"resnet34 robust": ("resnet34", "robust", 24)}
 
@@ -26,8 +25,8 @@ def data(tmp_path_factory):
     root = write_collection(tmp_path_factory.mktemp("data"), per_class=12)
     rng = np.random.default_rng(1)
     folders = (root / "domains" / "food15", root / "public" / "food101")
-    for (place, folder), number in product(enumerate(folders), range(3)):
-        write_shades(folder / str(number), (40 + 60 * number, 128, 60 + 90 * place), 12, rng)
+    for (blue, folder), number in product(enumerate(folders), range(3)):
+        write_shades(folder / str(number), (40 + 60 * number, 128, 60 + 90 * blue), 12, rng)
     (root / "public" / "README").write_text("where they are from")
     return root
 
@@ -56,23 +55,25 @@ def run(which, small, out, **options):
 
 @pytest.fixture(scope="module")
 def networks(plans):
-    """Two networks on the whole datasets alone; one is tuned on the first."""
-    whole, tasks = plans["networks"], plans["domains"].tasks
-    some = tuple(one for one in whole.experts if one.name in NETWORKS)
-    about = {"experts": some, "tasks": tasks, "seeds": (0, 1), "spaces": SPACES, "scores": ("logme",)}
-    return replace(whole, **about, curves=((some[0], tasks[0], (plan.FIVE, plan.HALF)),))
+    """Two networks on two of the whole datasets; one is fine-tuned on the first."""
+    whole = plans["networks"]
+    models = tuple(model for model in whole.experts if model.name in NETWORKS)
+    tasks = tuple(task for task in whole.tasks if task.task.name in NAMES)
+    about = {"experts": models, "tasks": tasks, "seeds": (0, 1), "spaces": SPACES, "scores": ("logme",)}
+    about |= {"protocols": (plan.FIVE, plan.HALF), "scored": (plan.HALF,)}
+    return replace(whole, **about, curves=((models[0], tasks[0], (plan.HALF,)),))
 
 
 @pytest.fixture(scope="module")
 def known(networks, tmp_path_factory):
-    """What a run that was stopped after the first table comes to, and what is made by the second run."""
-    out, made, make = tmp_path_factory.mktemp("known"), [], measure.Studio.measure
+    """The result of a run that was stopped after the first table, and of two that continue it."""
+    out, made, measure_model = tmp_path_factory.mktemp("known"), [], measure.Studio.measure
 
     def count(self, expert, *network):
         if len(made) == stop:
             raise KeyboardInterrupt
         made.append(expert.name)
-        return make(self, expert, *network)
+        return measure_model(self, expert, *network)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure.Studio, "measure", count)
@@ -81,31 +82,29 @@ def known(networks, tmp_path_factory):
             run("networks", networks, out)
         assert not (out / "networks" / "results").exists()
         stop = 9
+        run("networks", networks, out)
         for name in ("embed", "measure", "tune"):
-            found = run("networks", networks, out, note="a test")
             patch.setattr(measure.Studio, name, lambda *_: pytest.fail("made again"))
+        metatask = run("networks", networks, out, note="a test")
     assert made == list(NETWORKS)
-    return found
+    return metatask
 
 
 def test_the_plans_have_their_tasks_and_models(plans):
-    tasks, whole = plans["networks"].tasks, plans["domains"].tasks
-    assert [one.task.name for one in whole] == NAMES and [one.dataset for one in whole] == SOURCES
-    older = [one.task.name for one in plans["experts"].tasks]
-    assert [one.task.name for one in tasks] == [*older, *NAMES[2:]] and older[7:9] == NAMES[:2]
-    assert (tasks[-2].family, tasks[-2].label_set) == ("sources", "food15")
-    tuned = {(expert.name, one.task.name) for expert, one, _ in plans["networks"].curves}
-    assert tuned == set(product(plan.TUNED, NAMES))
-    names = [one.name for one in plans["experts"].experts]
+    older = [planned.task.name for planned in plans["experts"].tasks]
+    names = [planned.task.name for planned in plans["networks"].tasks]
+    assert names == [*older, "food15", "food101"] and older[7:9] == ["cub200", "dogs"]
+    sources = [(planned.family, planned.dataset, planned.label_set) for planned in plans["networks"].tasks[-2:]]
+    assert sources == [("sources", "food101", "food15"), ("sources", "food101", "food101")]
+    tuned = {(expert.name, planned.task.name) for expert, planned, _ in plans["networks"].curves}
+    assert tuned == set(product(plan.TUNED, ["cub200", "dogs", "food15", "food101"]))
+    names = [expert.name for expert in plans["experts"].experts]
     assert plan.GENERIC in names and "cub200 half A" in names and "label: species" in names
     for which, recipe in (("experts", "achille2019"), ("fast-experts", "fast")):
-        assert {one.recipe for one in plans[which].experts if one.source} == {recipe}
-        assert [one.name for one in plans[which].experts] == names and len(set(names)) == len(names)
+        assert {expert.recipe for expert in plans[which].experts if expert.source} == {recipe}
+        assert [expert.name for expert in plans[which].experts] == names and len(set(names)) == len(names)
     assert not plans["fast-experts"].spaces and not plans["fast-experts"].curves
-    own = plans["domains"].experts[len(plan.NETWORKS) :]
-    assert [one.source for one in own] == list(whole) and not plans["domains"].source_tasks
-    assert {(one.recipe, one.size, one.mirrors) for one in own} == {("fast", None, True)}
-    assert not next(one for one in plans["experts"].experts if one.name == "label: direction").mirrors
+    assert not next(expert for expert in plans["experts"].experts if expert.name == "label: direction").mirrors
 
 
 def test_two_processes_share_the_models_and_nothing_is_begun_that_would_end_too_late(networks, known, tmp_path):
@@ -119,54 +118,27 @@ def test_two_processes_share_the_models_and_nothing_is_begun_that_would_end_too_
 
 
 def test_a_meta_task_of_networks_is_resumed_and_has_their_errors(networks, known):
-    assert known.errors.shape == (4, 2, 5, 2) and known.halves.shape == (4, 2, 5, 2, 2)
+    assert known.errors.shape == (2, 2, 2, 2) and known.halves.shape == (2, 2, 2, 2, 2)
     assert [task.name for task in known.tasks] == NAMES and known.info["note"] == "a test"
     models = [(model.name, model.kind, model.location) for model in known.models]
     assert models == [("resnet34", "generic", None), ("mobilenet_v2", "network", plan.LOCATIONS["mobilenet_v2"])]
-    slow = t2v.error_matrix([one.task for one in networks.tasks], [make_tiny()], seeds=(0, 1), device="cpu")
-    np.testing.assert_allclose(known.errors[:, 0, 4], slow.errors[:, 0, 0], atol=1e-6)
+    slow = t2v.error_matrix([planned.task for planned in networks.tasks], [make_tiny()], seeds=(0, 1), device="cpu")
+    np.testing.assert_allclose(known.errors[:, 0, 1], slow.errors[:, 0, 0], atol=1e-6)
     scored = np.isfinite(known.scores["logme"])
-    assert scored[:, :, [1, 4]].all() and not scored[:, :, [0, 2, 3]].any()
+    assert scored[:, :, 1].all() and not scored[:, :, 0].any()
     assert not known.shares_images.any() and not known.shares_labels.any()
     points = {(point["task"], point["expert"], point["train"], point["way"]) for point in known.info["curves"]}
-    assert points == {("cub200", "resnet34", size, "tuned") for size in ("5", "half")}
-    assert [one.task for one in known.embeddings["resnet34 robust"]] == NAMES
-
-
-@pytest.mark.long
-def test_experts_of_whole_datasets_are_beside_the_networks_and_evaluated(plans, networks, known, tmp_path, monkeypatch):
-    monkeypatch.setattr(measure.experts, "find_recipe", lambda _: BRIEF, raising=False)
-    models = [one for one in plans["domains"].experts if one.kind == "domain" or one.name in NETWORKS]
-    small = replace(plans["domains"], seeds=(0, 1), experts=tuple(models), spaces=networks.spaces)
-    metatask = run("domains", small, tmp_path)
-    sources = [model.source_dataset for model in metatask.models]
-    assert sources == [None, None, *SOURCES]
-    is_own = np.array([[one == source for source in sources] for one in SOURCES])
-    for values in (metatask.errors, metatask.halves, metatask.scores["logme"]):
-        assert (np.isnan(values).T == is_own.T).all()
-    assert (metatask.shares_images > 0)[:, 2:].tolist() == np.eye(4, dtype=bool).tolist()
-    distances = known.distances["resnet34 robust"]
-    np.testing.assert_array_equal(metatask.to_sources("resnet34 robust")[:, 2:], distances)
-    expert = t2v.train_expert(small.tasks[3].task, make_tiny(), BRIEF, device="cpu")
-    slow = t2v.error_matrix([one.task for one in small.tasks[:2]], [expert.probe], seeds=(0, 1), device="cpu")
-    half = metatask.protocols.index(plan.HALF.key)
-    np.testing.assert_allclose(metatask.errors[:2, 2 + 3, half], slow.errors[:, 0, 0], atol=1e-6)
-    monkeypatch.setattr(domain_experts, "PROBE", "resnet34")
-    rows = {(row["models"], row["strategy"]): row for row in domain_experts.compare(metatask, "half")}
-    found = rows["6 (all)", "symmetric"]
-    assert found["experts chosen"] == "4 of 4" and ("2 (networks)", "symmetric") not in rows
-    nearest = np.nanargmin(np.where(is_own, np.nan, metatask.to_sources("resnet34 robust")), axis=1)
-    errors = metatask.errors[np.arange(4), nearest, half]
-    assert found["error"] == pytest.approx(100 * errors.mean(), abs=1e-4)
+    assert points == {("cub200", "resnet34", "half", "tuned")}
+    assert [embedding.task for embedding in known.embeddings["resnet34 robust"]] == NAMES
 
 
 def test_experts_know_what_they_have_seen_and_have_curves(plans, tmp_path, monkeypatch):
     whole = plans["experts"].tasks
-    tasks = (whole[0], next(one for one in whole if one.label_set == "brightness"))
+    tasks = (whole[0], next(planned for planned in whole if planned.label_set == "brightness"))
     source = replace(whole[1], task=replace(whole[1].task, name=tasks[1].task.name))  # of other pictures
-    models = (plans["experts"].experts[0], plan.PlannedExpert("one", "half", source, recipe=BRIEF))
+    models = (plans["experts"].experts[0], plan.PlannedExpert("half", "half", source, recipe=BRIEF))
     curves = ((models[1], tasks[0], (plan.TWO, plan.HALF)),)
-    monkeypatch.setattr(build, "write_results", lambda *_: None)
+    monkeypatch.setattr(build, "write_results", lambda *_: None)  # tables of so few tasks are empty
     about = {"spaces": SPACES, "curves": curves, "transfers": tasks[:1]}
     small = replace(plans["experts"], tasks=tasks, experts=models, seeds=(0, 1), **about)
     metatask = run("experts", small, tmp_path)
@@ -182,8 +154,8 @@ def test_experts_know_what_they_have_seen_and_have_curves(plans, tmp_path, monke
     assert np.allclose(metatask.halves.mean(-1), metatask.errors, atol=0.05) and "logme" in metatask.scores
     points = {(point["way"], point["train"]): point["error"] for point in metatask.info["curves"]}
     assert points.keys() == set(product(("linear", "tuned"), ("2", "half"))) and max(points.values()) < 0.4
-    fingerprints = [one.task.fingerprint for one in (*tasks, source)]
-    embedded = [one.provenance["task_fingerprint"] for one in metatask.embeddings["resnet34 robust"]]
+    fingerprints = [planned.task.fingerprint for planned in (*tasks, source)]
+    embedded = [each.provenance["task_fingerprint"] for each in metatask.embeddings["resnet34 robust"]]
     assert embedded == fingerprints and metatask.source_tasks[0].name == tasks[1].task.name
     domain = t2v.embed_domain(source.task, make_tiny(), device="cpu").mean
     np.testing.assert_allclose(metatask.domains["resnet34"][2], domain, rtol=1e-3)

@@ -22,7 +22,6 @@ def test_what_is_done_to_labels_images_and_classes():
     half, same = (properties.shuffle_labels(DIGITS, share, rng=rng()) for share in (0.5, 0.0))
     assert (half.counts == DIGITS.counts).all() and 0 < (half.targets != DIGITS.targets).sum() <= 30
     assert (same.targets == DIGITS.targets).all()
-    assert properties.single_out(DIGITS, rng=rng()).counts.tolist() == [59, 1]
 
     small, large = (properties.cut_images(DIGITS, count, rng=rng(3)) for count in (2, 4))
     assert set(small.digests) < set(large.digests) and (large.counts == 4).all()
@@ -33,7 +32,7 @@ def test_what_is_done_to_labels_images_and_classes():
     assert other.fingerprint == DIGITS.fingerprint and other.classes[0] == "class 0"
 
 
-def test_a_rise_and_an_error_below_chance_count_beyond_their_noise():
+def test_a_rise_counts_beyond_its_noise():
     a, b = properties.Point(1, 1.0, 0.5, (0.5, 1.5)), properties.Point(2, 1.2, 0.5, (0.7, 1.7))
     assert properties.find_rise(a, b) == pytest.approx(0.2)  # every repeat rises by the same
     assert properties.find_rise(a, properties.Point(2, 1.2, 0.5, (1.7, 0.7))) == 0.0
@@ -41,9 +40,6 @@ def test_a_rise_and_an_error_below_chance_count_beyond_their_noise():
     rows = [{"n": 1, "d": 1.0}, {"n": 1, "d": 4.0}, {"n": 2, "d": 3.0}]
     first, second = properties.summarise(rows, "n", "d")
     assert (first.mean, first.stderr, second.stderr) == (2.5, pytest.approx(1.5), 0.0)
-
-    assert properties.is_learnable({"error": 0.3, "chance": 0.5, "images": 100})
-    assert not properties.is_learnable({"error": 0.45, "chance": 0.5, "images": 100})
 
 
 def test_correlations_have_verdicts():
@@ -60,7 +56,10 @@ def test_the_committed_claims_follow_from_the_committed_rows():
     rows = {name: read_csv(folder / f"{name}.csv") for name in ("norm_error", "labels", "classes", "sample_size")}
     # Measured on a GPU, which adds in any order: the claim is the only record of that row.
     moved = {"filters": 8512, "filters_changed": 8512, "largest_relative_difference": 2e-8}
-    wanted = read_csv(folder / "claims.csv")
+    rows["sample_size"] = [row for row in rows["sample_size"] if row["labels"] == "true labels"]
+    # Commit 507e0f77 made two more.
+    dropped = ("... those better than chance", "few empty labels are trivial")
+    wanted = [row for row in read_csv(folder / "claims.csv") if row["claim"] not in dropped]
     found = properties.make_claims({**rows, "relabelled": [moved]})
     assert [claim.claim for claim in found] == [row["claim"] for row in wanted]
     for claim, row in zip(found, wanted, strict=True):
@@ -72,7 +71,7 @@ def test_the_committed_claims_follow_from_the_committed_rows():
 def test_a_collection_is_read_by_taxon_and_tables_that_do_not_fit_are_refused(tmp_path):
     collection = read_collection(write_collection(tmp_path))
     assert [member.task.name for member in collection.members][2:4] == ["cub200 A3", "cub200 B"]
-    assert [member.dataset for member in collection.rich] == ["cub200", "dogs"]
+    assert [task.name for task in properties.pick_rich(collection.members)] == ["cub200 A1", "dogs work"]
     for table, words in (
         ("dataset,taxon_level\ncub200,order\n", "needs a header with dataset, taxon_level, taxon"),
         ("dataset,taxon_level,taxon\n../x,order,A\n", "nothing outside of the collection is read"),
@@ -90,23 +89,30 @@ def test_a_collection_is_read_by_taxon_and_tables_that_do_not_fit_are_refused(tm
     assert collection.datasets[0].columns == {"order": "order_old"} and len(collection.members[0].task.classes) == 10
 
 
-def test_cases_are_planned_with_their_kinds():
-    plan = properties.Plan(repeats=2, shuffled=(0.0, 1.0), classes=(2,), sizes=(1, 2), tasks=1, most_images=3)
-    whole = Collection((), (Member("d", DIGITS),))
-    cases = properties.plan_cases(whole, plan)
+def test_cases_are_planned_with_their_kinds(monkeypatch):
+    for name, value in (
+        ("REPEATS", 2),
+        ("SHARES", (0.0, 1.0)),
+        ("CLASSES", (2,)),
+        ("SIZES", (1, 2)),
+        ("MOST_IMAGES", 3),
+    ):
+        monkeypatch.setattr(properties, name, value)
+    cases = properties.plan_cases(Collection((Member("d", DIGITS),)))
     assert [(about["shuffled"], about["repeat"]) for about, _ in cases["labels"]] == [(0.0, 0), (1.0, 0), (1.0, 1)]
     assert [len(task.classes) for _, task in cases["classes"]] == [2, 2, 10, 10]
-    assert len(cases["sample_size"]) == 2 * 2 * 3 and cases["norm_error"] == []
+    assert len(cases["sample_size"]) == 2 * 2 and [about["task"] for about, _ in cases["norm_error"]] == [DIGITS.name]
 
 
 @pytest.mark.long
 def test_the_command_on_a_small_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(t2v, "load_probe", lambda *_, **__: make_tiny(), raising=False)
+    monkeypatch.setattr(properties, "REPEATS", 2)
     data = write_collection(tmp_path / "data")
-    result = run(properties.app, "--data", data, "--out", tmp_path / "out", "--repeats", 2, "--max-samples", 6)
+    result = run(properties.app, "--data", data, "--out", tmp_path / "out", "--max-samples", 6)
     assert "names and order change no bit: 0 of 28 filters move" in result.stdout
     made = {path.name for path in (tmp_path / "out").iterdir()}
     stems = ("norm_error", "labels", "classes", "sample_size")
     assert made >= {f"{stem}.csv" for stem in stems} | {"claims.csv", "norm_error.png"}
     shuffled = read_csv(tmp_path / "out" / "labels.csv")
-    assert {row["shuffled"] for row in shuffled} == set(properties.Plan.shuffled)
+    assert {row["shuffled"] for row in shuffled} == set(properties.SHARES)

@@ -54,32 +54,26 @@ def test_the_probes_are_those_of_the_paper():
 def test_measures_by_hand():
     similarity = np.array([[1.0, 0.8, 0.2], [0.8, 1.0, 0.4], [0.2, 0.4, 1.0]])
     distances = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [2.0, 3.0, 0.0]])
-    about = {"clusters": [3, 5, 9], "errors": [0.1, 0.2, 0.3], "norms": [3.0, 2.0, 1.0]}
-    found = toy.measure_space(distances, np.zeros((3, 3)), similarity, **about)
-    assert found["random"] == found["domain"] == pytest.approx(1.4 / 3)
-    assert found["nearest"] == pytest.approx((0.8 + 0.8 + 0.2) / 3)
-    assert found["best"] == pytest.approx((0.8 + 0.8 + 0.4) / 3)
-    assert found["way"] == pytest.approx((1.8 - 1.4) / (2.0 - 1.4))
-    assert found["apart_nearest"] == pytest.approx((2 + 2 + 6) / 3)
-    assert (found["clusters_and_error"], found["clusters_and_norm"]) == pytest.approx((1, -1))
+    measures = toy.measure_space(distances, np.zeros((3, 3)), similarity)
+    assert measures["random"] == measures["domain"] == pytest.approx(1.4 / 3)
+    assert measures["nearest"] == pytest.approx((0.8 + 0.8 + 0.2) / 3)
+    assert measures["best"] == pytest.approx((0.8 + 0.8 + 0.4) / 3)
 
 
 def test_the_command_writes_figure_and_tables(tmp_path, monkeypatch):
     monkeypatch.setattr(toy, "STARTS", 1)
     result = run(toy.app, "--out", tmp_path / "new", "--seeds", 1, "--seed", 3, "--count", COUNT, "--side", SIDE)
-    assert "polynomial   way   " in result.stdout and "embedding 8 tasks by polynomial features" in result.stderr
-    rows, tasks = (read_csv(tmp_path / "new" / f"toy_{name}.csv") for name in ("neighbours", "tasks"))
+    assert "polynomial   nearest   " in result.stdout and "embedding 8 tasks by polynomial features" in result.stderr
+    rows = read_csv(tmp_path / "new" / "toy_neighbours.csv")
     assert [(row["seed"], row["probe"]) for row in rows] == [(3, "ReLU"), (3, "polynomial")]
-    assert len(tasks) == COUNT and all(3 <= row["clusters"] <= 16 for row in tasks)
     with Image.open(tmp_path / "new" / "toy.png") as picture:
         assert picture.width > 150
 
 
 def test_one_seed_of_the_committed_table_comes_out_again():
     wanted = [row for row in read_csv(ROOT / "docs" / "measured" / "toy_neighbours.csv") if row["seed"] == 0]
-    cuts = draw_partitions(count=64, side=16, seed=0)
-    regions, clusters = np.stack([cut.is_positive for cut in cuts]), [cut.clusters for cut in cuts]
-    blank, about = np.zeros((64, 64)), {"errors": range(64), "norms": range(64)}
-    found = toy.measure_space(blank, blank, toy.region_similarity(regions), clusters=clusters, **about)
+    regions = np.stack([cut.is_positive for cut in draw_partitions(count=64, side=16, seed=0)])
+    blank = np.zeros((64, 64))
+    found = toy.measure_space(blank, blank, toy.region_similarity(regions))
     for row in wanted:
-        assert all(float(f"{found[key]:.6g}") == row[key] for key in ("random", "best", "apart_random", "apart_best"))
+        assert all(float(f"{found[key]:.6g}") == row[key] for key in ("random", "best"))
