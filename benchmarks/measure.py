@@ -26,8 +26,8 @@ class Plan:
         shared: the folder with the real images and weights.
         is_quick: measure a small part, to see that everything runs; the numbers then mean little.
         clock: seconds, of the wall or of the processor.
-        device: where (a) runs; the other parts are about the CPU.
-        errors: measured errors of the estimators, for (a).
+        device: where distances and embeddings run.
+        errors: measured errors of both algorithms, for `time_to_error`.
         old_draws: how many of its draws the old algorithm really makes; the rest is extrapolated.
     """
 

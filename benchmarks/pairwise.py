@@ -1,4 +1,4 @@
-"""(d) All distances between 1,460 embeddings of 8,512 filters against a double loop over the pairs.
+"""All distances between 1,460 embeddings of 8,512 filters against a double loop over the pairs.
 
     python benchmarks/pairwise.py [--device cuda] [--quick] [--out FILE] [--processor-time]
 
@@ -57,15 +57,13 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
         error = largest_error(ours, logs, dead)
         rows.append((name, loop, seconds, loop / seconds, peak[0], error))
         results.append(dict(zip(("crowd", "loop", "ours", "ratio", "gigabytes", "error"), rows[-1], strict=True)))
-        what = f"(d) {tasks} embeddings on {plan.device}, {name}"
+        what = f"{tasks} embeddings on {plan.device}, {name}"
         verdicts += [
             Verdict(f"{what}: double loop / pairwise", loop / seconds, FASTER, is_at_least=True),
             Verdict(f"{what}: peak memory in GB", peak[0], MEMORY, is_at_least=False),
             Verdict(f"{what}: largest error / 1e-6", error / ERROR, 1.0, is_at_least=False),
         ]
-    print(
-        f"\n(d) {tasks} x {FILTERS} on {plan.device}; the loop by {2 * _LOOP_PAIRS} of its {tasks**2} pairs, on the CPU"
-    )
+    print(f"\n{tasks} x {FILTERS} on {plan.device}; the loop by {2 * _LOOP_PAIRS} of its {tasks**2} pairs, on the CPU")
     show_table(["tasks", "loop s", "ours s", "loop / ours", "peak GB", "largest error"], rows)
     return {"pairwise": {"device": plan.device, "tasks": tasks, "filters": FILTERS, "crowds": results}}, verdicts
 

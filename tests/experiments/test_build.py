@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import task2vec as t2v
-from benchmarks import domain_experts
 from experiments.metatask import build, measure, plan
 from tests.experiments.material import write_collection, write_shades
 from tests.tiny_probe import make_tiny
@@ -151,13 +150,6 @@ def test_experts_of_whole_datasets_are_beside_the_networks_and_evaluated(plans, 
     slow = t2v.error_matrix([one.task for one in small.tasks[:2]], [expert.probe], seeds=(0, 1), device="cpu")
     half = metatask.protocols.index(plan.HALF.key)
     np.testing.assert_allclose(metatask.errors[:2, 2 + 3, half], slow.errors[:, 0, 0], atol=1e-6)
-    monkeypatch.setattr(domain_experts, "PROBE", "resnet34")
-    rows = {(row["models"], row["strategy"]): row for row in domain_experts.compare(metatask, "half")}
-    found = rows["6 (all)", "symmetric"]
-    assert found["experts chosen"] == "4 of 4" and ("2 (networks)", "symmetric") not in rows
-    nearest = np.nanargmin(np.where(is_own, np.nan, metatask.to_sources("resnet34 robust")), axis=1)
-    errors = metatask.errors[np.arange(4), nearest, half]
-    assert found["error"] == pytest.approx(100 * errors.mean(), abs=1e-4)
 
 
 def test_experts_know_what_they_have_seen_and_have_curves(plans, tmp_path, monkeypatch):
