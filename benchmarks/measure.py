@@ -87,10 +87,10 @@ def choose_clock(arguments: argparse.Namespace) -> tuple[str, Callable[[], float
     return "wall", wall_clock(arguments.device)
 
 
-def write_json(path: Path | None, found: object, *, indent: int = 2) -> None:
+def write_json(path: Path | None, figures: object, *, indent: int = 2) -> None:
     """Writes the figures, if there is a place for them."""
     if path is not None:
-        path.write_text(json.dumps(found, indent=indent) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(figures, indent=indent) + "\n", encoding="utf-8")
         print(f"written to {path}", flush=True)
 
 
