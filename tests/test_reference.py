@@ -56,7 +56,7 @@ def test_make_docs_is_strict_and_no_page_asks_another_server():
     assert "/site/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     # With repo_url, the theme asks GitHub for the number of stars.
-    assert "\n  font: false\n" in settings and "repo_url" not in settings
+    assert "\n  font: false\n" in settings and "\nrepo_url" not in settings
 
 
 @pytest.mark.long
