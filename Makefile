@@ -2,7 +2,8 @@
 
 PYTHON ?= python3
 VENV   := .venv
-BIN    := $(VENV)/bin
+# On Windows, run make in Git Bash.
+BIN    := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 READY  := $(VENV)/.ready
 EXTRAS := plot,map,table,hf,ray,web,models,docs,dev
 
@@ -10,7 +11,7 @@ EXTRAS := plot,map,table,hf,ray,web,models,docs,dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check paper bench package test-lowest test-newest docs clean
+.PHONY: help demo test test-quick test-all check lint format bench paper package test-lowest test-newest docs clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -21,16 +22,30 @@ demo: $(READY)  ## Embed eight small tasks offline, print distances and a recomm
 test: check  ## Run lint, type checks, the import contract, docstring examples and the tests
 	$(BIN)/pytest -m "not long" -n 2 --dist worksteal
 
+test-quick: $(READY)  ## Run a quick subset of the tests
+	$(BIN)/pytest -m "not long" -n 2 $(QUICK)
+
 test-all: check  ## Also run the tests that take minutes: crashes, long fuzzing, clusters
 	$(BIN)/pytest -n 2 --dist worksteal
 
-check: $(READY)  ## Run only the quick checks: lint, format, types and the import contract
+check: lint  ## Run only the quick checks: lint, format, import contract, workflows and types
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format --default-filetype yaml CITATION.cff
+	$(BIN)/zizmor --quiet --offline --min-severity medium .github
 
-bench: $(VENV)/.ready-bench  ## Compare speed and error with the original algorithm; print ratios, write JSON
+format: $(READY)  ## Format the code and fix what lint can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## Compare speed and error with the original algorithm; print ratios, write JSON
 	$(BIN)/python benchmarks/run.py
 
 paper: $(READY)  ## Reproduce the paper's tables and figures that need no images, in task2vec-paper/ (about ten minutes on two idle cores)
@@ -48,19 +63,14 @@ test-lowest:  ## Run a quick subset of the tests with the oldest versions that p
 test-newest:  ## Run the same subset with the newest versions available
 	$(call try,newest,--upgrade)
 
-docs: $(READY)  ## Build the reference of the Python API and the command line in site/
-	$(BIN)/python docs/reference.py site
+docs: $(READY)  ## Build the documentation, with the reference of the Python API and the command line, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## Remove the environment and all generated files
 	rm -rf $(VENV) .venv-lowest .venv-newest build dist site task2vec-demo task2vec-map task2vec-paper task2vec-selection task2vec-metatask task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks experiments -name __pycache__ -type d -prune -exec rm -rf {} +
 
-define install
-	@echo "installing task2vec[$(1)] into $(VENV); the first time, this takes minutes, and 6 GB of disk space for torch with CUDA"
-	@.ci/install $(BIN)/python -c constraints.txt -e '.[$(1)]'
-endef
-
-# A quick subset of the tests that uses every dependency: networks, Fisher, heads, files, tables, figures, pages, commands.
+# Tests that use every dependency: networks, Fisher, heads, files, tables, figures, pages, commands.
 QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py tests/probe/test_download.py \
 	tests/select/test_candidates.py tests/fisher/test_per_sample.py tests/head/test_fit.py tests/distance/test_distances.py tests/embedding/test_file.py tests/embedding/test_embed.py \
 	tests/library/test_library.py tests/tasks/test_folder.py tests/tasks/test_table.py tests/tasks/test_huggingface.py \
@@ -75,9 +85,6 @@ endef
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(call install,$(EXTRAS))
-	@touch $@
-
-$(VENV)/.ready-bench: $(READY)
-	$(call install,bench)
+	@echo "installing task2vec[$(EXTRAS)] into $(VENV); the first time, this takes minutes, and 6 GB of disk space for torch with CUDA"
+	@.ci/install $(BIN)/python -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@

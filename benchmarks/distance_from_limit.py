@@ -1,9 +1,7 @@
-"""(b) How far the per-sample Fisher is from a bare forward and input-gradient pass, and in which layers."""
+"""How far the per-sample Fisher is from a bare forward and input-gradient pass."""
 
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 
@@ -11,9 +9,9 @@ import task2vec as t2v
 from benchmarks.bare_pass import passes
 from benchmarks.material import load_probes
 from benchmarks.measure import Plan, Verdict, interleave, ratio, show_table
-from task2vec.fisher import Design, Ledger, PerSampleFisher, check_rows, per_sample, reductions
+from task2vec.fisher import Design, Ledger, check_rows
 
-TARGETS = {"exact": 1.5}
+TARGET = 1.5
 BATCH = 16
 
 
@@ -28,17 +26,12 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
         works["exact with sums"] = _with_sums(works["exact"], probe)
         seconds = interleave(works, rounds=3 if plan.is_quick else 15, clock=plan.clock)
         ratios = {name: ratio(taken, seconds["bare"]) for name, taken in seconds.items()}
-        print(f"\n(b) {probe.name} at {probe.size[0]} px, batches of {BATCH}", flush=True)
+        print(f"\n{probe.name} at {probe.size[0]} px, batches of {BATCH}", flush=True)
         milliseconds = {name: statistics.median(taken) / BATCH * 1e3 for name, taken in seconds.items()}
         show_table(["pass", "ms per image", "times bare"], [(n, milliseconds[n], ratios[n]) for n in works])
-        layers = {"exact": by_layer(probe, images, seed, plan)}
-        print(f"  reductions, the ten most expensive of {len(layers['exact'])} layers:")
-        show_table(["layer", "route", "ms per image", "share"], layers["exact"][:10])
-        verdicts += [
-            Verdict(f"(b) {probe.name}: {name} Fisher / bare pass", ratios[name], target, is_at_least=False)
-            for name, target in TARGETS.items()
-        ]
-        results.append({"probe": probe.name, "ms_per_image": milliseconds, "ratios": ratios, "layers": layers})
+        label = f"{probe.name}: exact Fisher / bare pass"
+        verdicts.append(Verdict(label, ratios["exact"], TARGET, is_at_least=False))
+        results.append({"probe": probe.name, "ms_per_image": milliseconds, "ratios": ratios})
     return {"distance_from_limit": results}, verdicts
 
 
@@ -48,52 +41,8 @@ def _with_sums(rows: Callable, probe: t2v.Probe) -> Callable[[], None]:
     owners, ones = torch.zeros(BATCH, dtype=torch.long), torch.ones(BATCH, dtype=torch.float64)
 
     def work() -> None:
-        found = rows()
-        check_rows(found, probe.layers)
-        ledger.add(found, owners, inclusion=ones, terms=ones, weights=ones)
+        fisher = rows()
+        check_rows(fisher, probe.layers)
+        ledger.add(fisher, owners, inclusion=ones, terms=ones, weights=ones)
 
     return work
-
-
-def by_layer(
-    probe: t2v.Probe, images: torch.Tensor, seed: torch.Tensor, plan: Plan
-) -> list[tuple[str, str, float, float]]:
-    """(layer, route, milliseconds per image, share of all reductions), the most expensive first."""
-    network = probe.prepare()
-    names = {id(module): name for name, module in network.layers.items()}
-    seconds: dict[str, float] = defaultdict(float)
-    routes: dict[str, str] = {}
-    rounds = 1 if plan.is_quick else 5
-    with _watched_layers(names, seconds, routes, plan.clock):
-        for _ in range(rounds):
-            PerSampleFisher(network, probe.layers).rows(images, seed[None])
-    total = sum(seconds.values())
-    rows = [(name, routes[name], s / rounds / BATCH * 1e3, s / total) for name, s in seconds.items()]
-    return sorted(rows, key=lambda row: -row[2])
-
-
-@contextmanager
-def _watched_layers(
-    names: dict[int, str], seconds: dict[str, float], routes: dict[str, str], clock: Callable[[], float]
-) -> Iterator[None]:
-    """Within this context, notes time and route of every reduction."""
-    reduce_layer, cheapest = per_sample.reduce_layer, reductions.cheapest_route
-    chosen: list[str] = []
-
-    def watch_route(*args) -> str:
-        chosen.append(cheapest(*args))
-        return chosen[-1]
-
-    def watch_layer(module: torch.nn.Module, *args, **options) -> torch.Tensor:
-        chosen.clear()
-        name, start = names[id(module)], clock()
-        norms = reduce_layer(module, *args, **options)
-        seconds[name] += clock() - start
-        routes[name] = chosen[-1] if chosen else "its own"  # depthwise layers and the like
-        return norms
-
-    per_sample.reduce_layer, reductions.cheapest_route = watch_layer, watch_route
-    try:
-        yield
-    finally:
-        per_sample.reduce_layer, reductions.cheapest_route = reduce_layer, cheapest

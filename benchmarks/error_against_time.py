@@ -1,12 +1,12 @@
-"""(errors) How long the old algorithm and ours take to the same error, with feature pass and head fit on both sides.
+"""How long the original algorithm and ours take to the same error, with feature pass and head fit on both sides.
 
 The reference is the exact Fisher of the task: every image, every label. An estimate's error is the median over the
-alive filters of |F - reference| / reference. The old algorithm and ours take turns, so that both see the same machine.
+alive filters of |F - reference| / reference. Both take turns, so that they see the same machine.
 """
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -20,7 +20,6 @@ from benchmarks.stages import Fitted, distance, estimate, fit, median_error, sta
 from task2vec.embedding import EmbedSettings
 
 TARGET = 15
-ENGINES = ("exact", "fast")
 _ALL_BATCHES = DRAWS // BATCH
 _QUICK_BATCHES = 6
 _LARGEST_BUDGET = 6_400
@@ -44,7 +43,7 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
     readers = dict(islice(task_readers(plan).items(), 1 if plan.is_quick else None))
     for probe in load_probes(plan):
         for name, read in readers.items():
-            print(f"\n(errors) against time: {probe.name} on {name}", flush=True)
+            print(f"\nerror against time: {probe.name} on {name}", flush=True)
             points, shared_seconds = compare(read(), probe, plan)
             show_table(
                 ["algorithm", "draws", "error", "distance", "seconds", ""],
@@ -53,68 +52,55 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
             if any(point.is_extrapolated for point in points):
                 print("  * extrapolated: seconds per batch as measured, error by its 1 / sqrt(draws) law")
             print(f"  of the seconds, features and head take {shared_seconds:.1f} on both sides")
-            found = ratios(points)
-            for engine, (value, note) in found.items():
-                print(f"  {engine}: {value:.1f} times faster to the error of {DRAWS} old draws{note}", flush=True)
-                what = (
-                    f"(errors) {probe.name}, {name}, {engine} engine: time of the old algorithm / ours at equal error"
-                )
-                verdicts.append(Verdict(what + note, value, TARGET, is_at_least=True))
+            ratio, note = ratio_at_equal_error(points)
+            print(f"  {ratio:.1f} times faster to the error of {DRAWS} old draws{note}", flush=True)
+            label = f"{probe.name}, {name}: time of the original algorithm / ours at equal error{note}"
+            verdicts.append(Verdict(label, ratio, TARGET, is_at_least=True))
             rows = [asdict(point) for point in points]
-            kept = {engine: value for engine, (value, _) in found.items()}
-            results.append({"probe": probe.name, "task": name, "points": rows, "ratios": kept})
+            results.append({"probe": probe.name, "task": name, "points": rows, "ratios": {"exact": ratio}})
     return {"error_against_time": results}, verdicts
 
 
 def compare(task: t2v.Task, probe: t2v.Probe, plan: Plan) -> tuple[list[Point], float]:
-    """Points of the old algorithm and of both engines, by draws, and the seconds that both sides share."""
+    """Points of both algorithms, by draws, and the seconds that both sides share."""
     settings = EmbedSettings(method="direct", seeds="all")
     fits = [
         fit(start(task, probe, settings=settings, device=plan.device), plan.clock)
         for _ in range(2 if plan.is_quick else 4)
     ]
     fitted = fits[-1]
-    shared_seconds = statistics.median(one.seconds for one in fits[1:])  # the first one warms up
+    shared_seconds = statistics.median(timed_fit.seconds for timed_fit in fits[1:])  # the first one warms up
     reference, _ = estimate(fitted, settings, plan.clock)
     truth = reference.fisher
 
     batches = _QUICK_BATCHES if plan.is_quick else min(plan.old_draws // BATCH, _ALL_BATCHES)
     old = old_fisher(fitted, batches=batches, clock=plan.clock)
     budgets = [b for b in (25, 50, 100, 200, 400, 800) if not plan.is_quick or b <= 100]
-    rounds = [(budget, engine) for budget in budgets for engine in ENGINES]
-    stride = -(-batches // len(rounds))
+    stride = -(-batches // len(budgets))
     old_points, ours = [], []
-    for budget, engine in rounds:
-        ours.append(_our_point(fitted, truth, budget, engine, shared_seconds, plan))
+    for budget in budgets:
+        ours.append(_our_point(fitted, truth, budget, shared_seconds, plan))
         old_points += _advance(old, stride, fitted, truth, shared_seconds)
     if old_points[-1].draws < _ALL_BATCHES * BATCH:
         old_points.append(_extrapolate(old_points, shared_seconds))
-    for engine in ENGINES:
-        budget = budgets[-1]
-        while budget < _LARGEST_BUDGET and _best(ours, engine) > old_points[-1].error:
-            budget *= 2
-            ours.append(_our_point(fitted, truth, budget, engine, shared_seconds, plan))
-    return [*old_points, *sorted(ours, key=lambda point: (point.algorithm, point.draws))], shared_seconds
+    budget = budgets[-1]
+    while budget < _LARGEST_BUDGET and min(point.error for point in ours) > old_points[-1].error:
+        budget *= 2
+        ours.append(_our_point(fitted, truth, budget, shared_seconds, plan))
+    return [*old_points, *ours], shared_seconds
 
 
-def _best(points: list[Point], engine: str) -> float:
-    """The smallest error that an engine has reached so far."""
-    return min(point.error for point in points if point.algorithm == engine)
-
-
-def _our_point(fitted: Fitted, truth: Tensor, budget: int, engine: str, shared_seconds: float, plan: Plan) -> Point:
+def _our_point(fitted: Fitted, truth: Tensor, budget: int, shared_seconds: float, plan: Plan) -> Point:
     """Mean error and median seconds of several seeds; fewer where the budget is large and seeds hardly differ."""
     seeds = 2 if plan.is_quick else max(2, min(8, 1600 // budget))
-    found = [
-        estimate(fitted, EmbedSettings(method="direct", max_samples=budget, seed=seed), plan.clock)
-        for seed in range(seeds)
-    ]
+    settings = EmbedSettings(method="direct", max_samples=budget)
+    estimates = [estimate(fitted, replace(settings, seed=seed), plan.clock) for seed in range(seeds)]
     return Point(
-        algorithm=engine,
+        algorithm="exact",
         draws=budget,
-        error=statistics.fmean(median_error(one.fisher, truth) for one, _ in found),
-        distance=statistics.fmean(distance(one.fisher, truth, fitted) for one, _ in found),
-        seconds=shared_seconds + statistics.median(seconds for _, seconds in found),
+        error=statistics.fmean(median_error(result.fisher, truth) for result, _ in estimates),
+        distance=statistics.fmean(distance(result.fisher, truth, fitted) for result, _ in estimates),
+        seconds=shared_seconds + statistics.median(seconds for _, seconds in estimates),
     )
 
 
@@ -144,16 +130,13 @@ def _extrapolate(points: list[Point], shared_seconds: float) -> Point:
     return Point("old", draws, error**0.5, apart, shared_seconds + seconds, is_extrapolated=True)
 
 
-def ratios(points: list[Point]) -> dict[str, tuple[float, str]]:
-    """For each engine: seconds of the old algorithm's last point over ours at the same error, and a remark."""
+def ratio_at_equal_error(points: list[Point]) -> tuple[float, str]:
+    """Seconds of the original algorithm's last point over ours at the same error, and a remark."""
     last = [point for point in points if point.algorithm == "old"][-1]
-    note = " (old side extrapolated)" if last.is_extrapolated else ""
-    found = {}
-    for engine in ENGINES:
-        curve = [point for point in points if point.algorithm == engine]
-        errors = np.minimum.accumulate([point.error for point in curve])[::-1].clip(1e-9)
-        seconds = np.array([point.seconds for point in curve])[::-1]
-        ours = float(np.exp(np.interp(np.log(last.error), np.log(errors), np.log(seconds))))
-        outside = "" if errors[0] <= last.error <= errors[-1] else ", beyond the measured errors"
-        found[engine] = (last.seconds / ours, note + outside)
-    return found
+    note = " (original extrapolated)" if last.is_extrapolated else ""
+    curve = [point for point in points if point.algorithm == "exact"]
+    errors = np.minimum.accumulate([point.error for point in curve])[::-1].clip(1e-9)
+    seconds = np.array([point.seconds for point in curve])[::-1]
+    ours = float(np.exp(np.interp(np.log(last.error), np.log(errors), np.log(seconds))))
+    outside = "" if errors[0] <= last.error <= errors[-1] else ", beyond the measured errors"
+    return last.seconds / ours, note + outside

@@ -47,22 +47,22 @@ def main() -> int:
     probe = _load(arguments.weights)
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if device.type == 'cuda' else 'processor'}")
     embeddings = [embedding_seconds(probe, method, device, clock) for method in ("robust", "direct")]
-    found = {"decoded": min(row["total"] for row in embeddings), **file_seconds(device, clock)}
+    seconds = {"decoded": min(row["total"] for row in embeddings), **file_seconds(device, clock)}
     rates = [
         row
-        for one in (probe, t2v.load_probe())
+        for rated_probe in (probe, t2v.load_probe())
         for is_tf32, dtype in ((True, torch.float32), (False, torch.float32), (True, torch.bfloat16))
         for batch in arguments.batches
-        for row in [images_per_second(one, batch, is_tf32, dtype, device, clock)]
+        for row in [images_per_second(rated_probe, batch, is_tf32, dtype, device, clock)]
     ]
     errors = arithmetic_errors(probe, device)
-    results = {"torch": torch.__version__, "embedding": embeddings, "seconds": found, "images_per_second": rates}
+    results = {"torch": torch.__version__, "embedding": embeddings, "seconds": seconds, "images_per_second": rates}
     results["errors"] = errors
     write_json(arguments.out, results)
     for name, target in TARGETS.items():
-        verdict = "met" if found[name] <= target else "MISSED"
-        print(f"{name}: {found[name]:.3f} s, wanted at most {target} s: {verdict}")
-    return int(any(found[name] > target for name, target in TARGETS.items()))
+        verdict = "met" if seconds[name] <= target else "MISSED"
+        print(f"{name}: {seconds[name]:.3f} s, wanted at most {target} s: {verdict}")
+    return int(any(seconds[name] > target for name, target in TARGETS.items()))
 
 
 def _load(weights: Path | None) -> t2v.Probe:
@@ -101,14 +101,14 @@ def embedding_seconds(
 def file_seconds(device: torch.device, clock: Callable[[], float]) -> dict[str, float]:
     """Median seconds of a folder of JPEG files, read and embedded, and of each of many tasks that are read already."""
     probe, rows = t2v.load_probe(), []
-    with tempfile.TemporaryDirectory() as place:
-        _write_files(Path(place, "one"), FILES, FILE_CLASSES)
+    with tempfile.TemporaryDirectory() as root:
+        _write_files(Path(root, "one"), FILES, FILE_CLASSES)
         for number in range(TASKS):
-            _write_files(Path(place, "many", str(number)), TASK_IMAGES, TASK_CLASSES, start=number * TASK_IMAGES)
+            _write_files(Path(root, "many", str(number)), TASK_IMAGES, TASK_CLASSES, start=number * TASK_IMAGES)
         for _ in range(REPEATS + UNMEASURED):
-            task, read = timed(lambda: t2v.read_folder(Path(place, "one")), clock)
+            task, read = timed(lambda: t2v.read_folder(Path(root, "one")), clock)
             _, embedded = timed(lambda: t2v.embed(task, probe, device=str(device)), clock)  # noqa: B023
-            tasks = [t2v.read_folder(folder) for folder in sorted(Path(place, "many").iterdir())]
+            tasks = [t2v.read_folder(folder) for folder in sorted(Path(root, "many").iterdir())]
             _, many = timed(lambda: list(t2v.embed_many(tasks, probe, device=str(device))), clock)  # noqa: B023
             rows.append({"folder": read + embedded, "read": read, "many": many / TASKS})
     medians = {name: statistics.median(row[name] for row in rows[UNMEASURED:]) for name in rows[0]}
@@ -121,9 +121,9 @@ def _write_files(folder: Path, count: int, classes: int, *, start: int = 0) -> N
     """Painted pictures as JPEG files, in a folder for every class."""
     images = paint_task(start + count, size=FILE_SIZE, classes=classes).images
     for number in range(start, start + count):
-        place = folder / f"class {number % classes}" / f"{number}.jpg"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        images.load(number).save(place, quality=90)
+        path = folder / f"class {number % classes}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        images.load(number).save(path, quality=90)
 
 
 def images_per_second(
@@ -163,15 +163,15 @@ def arithmetic_errors(probe: t2v.Probe, device: torch.device) -> list[dict[str, 
         return engine.rows(probe.preprocess.normalise(pixels, dtype), seeds.to(dtype)).double().mean(0)
 
     exact = rows(torch.float64)
-    found = []
+    errors = []
     kinds = (("float32", torch.float32, False), ("TF32", torch.float32, True), ("bfloat16", torch.bfloat16, True))
     for name, dtype, is_tf32 in kinds:
         _allow_tf32(is_tf32)
         moved = ((rows(dtype) - exact).abs() / exact)[exact > 0]
-        found.append({"arithmetic": name, "median": float(moved.median()), "99 %": float(moved.quantile(0.99))})
+        errors.append({"arithmetic": name, "median": float(moved.median()), "99 %": float(moved.quantile(0.99))})
     print("\nrelative change of a filter against float64")
-    show_table(list(found[0]), [tuple(row.values()) for row in found])
-    return found
+    show_table(list(errors[0]), [tuple(row.values()) for row in errors])
+    return errors
 
 
 def _parse() -> argparse.Namespace:

@@ -49,8 +49,8 @@ def read_taxon(folder: Path, level: str, taxon: str, *, name: str, least_images:
     """The task of all species of one taxon that have at least `least_images` images."""
     with (folder / "taxonomy.csv").open(encoding="utf-8", newline="") as file:
         species = [row["class_dir"] for row in csv.DictReader(file) if row[level] == taxon]
-    with tempfile.TemporaryDirectory() as place:
-        table = Path(place, f"{name}.csv")
+    with tempfile.TemporaryDirectory() as folder_of_table:
+        table = Path(folder_of_table, f"{name}.csv")
         with table.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["path", "label"])

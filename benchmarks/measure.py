@@ -26,8 +26,8 @@ class Plan:
         shared: the folder with the real images and weights.
         is_quick: measure a small part, to see that everything runs; the numbers then mean little.
         clock: seconds, of the wall or of the processor.
-        device: where (a) runs; the other parts are about the CPU.
-        errors: measured errors of the estimators, for (a).
+        device: where distances and embeddings run.
+        errors: measured errors of both algorithms, for `time_to_error`.
         old_draws: how many of its draws the old algorithm really makes; the rest is extrapolated.
     """
 
@@ -87,10 +87,10 @@ def choose_clock(arguments: argparse.Namespace) -> tuple[str, Callable[[], float
     return "wall", wall_clock(arguments.device)
 
 
-def write_json(path: Path | None, found: object, *, indent: int = 2) -> None:
+def write_json(path: Path | None, figures: object, *, indent: int = 2) -> None:
     """Writes the figures, if there is a place for them."""
     if path is not None:
-        path.write_text(json.dumps(found, indent=indent) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(figures, indent=indent) + "\n", encoding="utf-8")
         print(f"written to {path}", flush=True)
 
 

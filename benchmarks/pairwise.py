@@ -1,4 +1,4 @@
-"""(d) All distances between 1,460 embeddings of 8,512 filters against a double loop over the pairs.
+"""All distances between 1,460 embeddings of 8,512 filters against a double loop over the pairs.
 
     python benchmarks/pairwise.py [--device cuda] [--quick] [--out FILE] [--processor-time]
 
@@ -57,15 +57,13 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
         error = largest_error(ours, logs, dead)
         rows.append((name, loop, seconds, loop / seconds, peak[0], error))
         results.append(dict(zip(("crowd", "loop", "ours", "ratio", "gigabytes", "error"), rows[-1], strict=True)))
-        what = f"(d) {tasks} embeddings on {plan.device}, {name}"
+        label = f"{tasks} embeddings on {plan.device}, {name}"
         verdicts += [
-            Verdict(f"{what}: double loop / pairwise", loop / seconds, FASTER, is_at_least=True),
-            Verdict(f"{what}: peak memory in GB", peak[0], MEMORY, is_at_least=False),
-            Verdict(f"{what}: largest error / 1e-6", error / ERROR, 1.0, is_at_least=False),
+            Verdict(f"{label}: double loop / pairwise", loop / seconds, FASTER, is_at_least=True),
+            Verdict(f"{label}: peak memory in GB", peak[0], MEMORY, is_at_least=False),
+            Verdict(f"{label}: largest error / 1e-6", error / ERROR, 1.0, is_at_least=False),
         ]
-    print(
-        f"\n(d) {tasks} x {FILTERS} on {plan.device}; the loop by {2 * _LOOP_PAIRS} of its {tasks**2} pairs, on the CPU"
-    )
+    print(f"\n{tasks} x {FILTERS} on {plan.device}; the loop by {2 * _LOOP_PAIRS} of its {tasks**2} pairs, on the CPU")
     show_table(["tasks", "loop s", "ours s", "loop / ours", "peak GB", "largest error"], rows)
     return {"pairwise": {"device": plan.device, "tasks": tasks, "filters": FILTERS, "crowds": results}}, verdicts
 
@@ -81,28 +79,28 @@ def draw_logs(tasks: int, dead_share: float) -> tuple[np.ndarray, np.ndarray]:
 
 def loop_seconds(logs: np.ndarray, clock: Callable[[], float]) -> float:
     """Seconds of one pair in the double loop."""
-    some = np.exp(logs[:40])
-    pairs = [(i, j) for i in range(len(some)) for j in range(len(some))][:_LOOP_PAIRS]
+    vectors = np.exp(logs[:40])
+    pairs = [(i, j) for i in range(len(vectors)) for j in range(len(vectors))][:_LOOP_PAIRS]
 
     def work() -> None:
         for i, j in pairs:
-            a, b = some[i], some[j]
+            a, b = vectors[i], vectors[j]
             cosine(a / (a + b), b / (a + b))
 
     return timed(work, clock)[1] / len(pairs)
 
 
-def largest_error(found: np.ndarray, logs: np.ndarray, dead: np.ndarray) -> float:
-    """How far `found` is from float64 in a sample of pairs, half of them the nearest and the farthest."""
+def largest_error(distances: np.ndarray, logs: np.ndarray, dead: np.ndarray) -> float:
+    """How far `distances` are from float64 in a sample of pairs, half of them the nearest and the farthest."""
     count = min(_CHECKED_PAIRS // 4, len(logs))
-    order = found.ravel().argsort()
-    sample = [*np.random.default_rng(1).integers(0, found.size, 2 * count), *order[::-1][:count]]
+    order = distances.ravel().argsort()
+    sample = [*np.random.default_rng(1).integers(0, distances.size, 2 * count), *order[::-1][:count]]
     sample += list(order[len(logs) : len(logs) + count])
     errors = []
-    for row, column in (divmod(int(index), found.shape[1]) for index in sample):
+    for row, column in (divmod(int(index), distances.shape[1]) for index in sample):
         counted = ~(dead[row] & dead[column])
         exact = 0.0 if row == column else symmetric_from_logs(logs[row][counted], logs[column][counted])
-        errors.append(abs(float(found[row, column]) - exact))
+        errors.append(abs(float(distances[row, column]) - exact))
     return max(errors)
 
 
@@ -147,13 +145,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="where the JSON goes, if it is wanted")
     arguments = parser.parse_args()
     clock_name, clock = choose_clock(arguments)
-    found, verdicts = measure(Plan(_ROOT, arguments.quick, clock, arguments.device))
+    results, verdicts = measure(Plan(_ROOT, arguments.quick, clock, arguments.device))
     for verdict in verdicts:
         print(f"  {verdict}")
     if arguments.out:
-        found |= {"machine": describe_machine(), "clock": clock_name}
-        found["verdicts"] = [verdict.to_dict() for verdict in verdicts]
-        arguments.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        results |= {"machine": describe_machine(), "clock": clock_name}
+        results["verdicts"] = [verdict.to_dict() for verdict in verdicts]
+        arguments.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 0 if arguments.quick or all(verdict.is_met for verdict in verdicts) else 1
 
 

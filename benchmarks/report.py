@@ -75,10 +75,10 @@ def measure_labels(data: Path, size: int, l2: float) -> list[dict[str, object]]:
         for kind, chances in {"any": np.ones_like(confusion), "confused": confusion}.items():
             for rate in RATES:
                 draws = [replace_labels(truth, chances * (1 - np.eye(classes)), rate, seed) for seed in range(SEEDS)]
-                found = [judge_labels(features, truth, given, l2)[0] for given in draws]
-                means = {key: np.mean([one[key] for one in found]) for key in found[0]}
+                draws_figures = [judge_labels(features, truth, given, l2)[0] for given in draws]
+                means = {key: np.mean([figures[key] for figures in draws_figures]) for key in draws_figures[0]}
                 for score in SCORES if "area self_confidence" in means else ():
-                    leads = [one["area ours"] - one[f"area {score}"] for one in found]
+                    leads = [figures["area ours"] - figures[f"area {score}"] for figures in draws_figures]
                     means[f"lead over {score}"] = np.mean(leads)
                     means[f"error over {score}"] = np.std(leads, ddof=1) / SEEDS**0.5
                 rows.append(about | {"labels": kind, "rate": rate} | shorten(means))
@@ -102,10 +102,13 @@ def replace_labels(truth: np.ndarray, chances: np.ndarray, rate: float, seed: in
 
 def summarise(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     """Means over datasets, those of the choice and the others, and how often cleanlab's areas are smaller or larger."""
-    found, group = [], ("is in choice", "labels", "rate")
+    summary = []
+    group = ("is in choice", "labels", "rate")
     for key in sorted({tuple(row[name] for name in group) for row in rows}):
-        some = [row for row in rows if tuple(row[name] for name in group) == key]
-        columns = {name: np.array([row[name] for row in some]) for name in some[0] if " " in name and name not in group}
+        selected = [row for row in rows if tuple(row[name] for name in group) == key]
+        columns = {
+            name: np.array([row[name] for row in selected]) for name in selected[0] if " " in name and name not in group
+        }
         figures = shorten({name: column.mean() for name, column in columns.items()})
         for score in [score for score in SCORES if f"lead over {score}" in columns]:
             lead = columns[f"lead over {score}"]
@@ -113,17 +116,17 @@ def summarise(rows: list[dict[str, object]]) -> list[dict[str, object]]:
             error = lead.std(ddof=1) / len(lead) ** 0.5
             figures |= shorten({f"error over {score}": error, f"worst over {score}": lead.min()})
             counts = {"larger than": clear & (lead > 0), "tie with": ~clear, "smaller than": clear & (lead < 0)}
-            figures |= {f"{name} {score}": int(which.sum()) for name, which in counts.items()}
-        found.append(dict(zip(group, key, strict=True)) | {"datasets": len(some)} | figures)
-    return found
+            figures |= {f"{name} {score}": int(mask.sum()) for name, mask in counts.items()}
+        summary.append(dict(zip(group, key, strict=True)) | {"datasets": len(selected)} | figures)
+    return summary
 
 
 def read_features(folder: Path, probe: t2v.Probe) -> tuple[torch.Tensor, np.ndarray]:
     """Features and labels of some images of some classes."""
     task, rng = t2v.read_folder(folder), np.random.default_rng(0)
     classes = np.sort(rng.permutation(len(task.classes))[:MOST_CLASSES])
-    each = MOST_IMAGES // len(classes)
-    rows = np.concatenate([rng.permutation(np.flatnonzero(task.targets == label))[:each] for label in classes])
+    per_class = MOST_IMAGES // len(classes)
+    rows = np.concatenate([rng.permutation(np.flatnonzero(task.targets == label))[:per_class] for label in classes])
     task = task.subset(rows)
     return compute_features(probe, task.images, device="cpu"), np.unique(task.targets, return_inverse=True)[1]
 
@@ -188,17 +191,17 @@ def measure_copies(data: Path) -> list[dict[str, object]]:
         files = [files[i] for i in rng.permutation(len(files))[:ORIGINALS]]
         images = [Image.open(file).convert("RGB") for file in files]
         originals, count = sign(images), len(images)
-        own = {pair for group in find_near_copies(originals) for pair in list_pairs(group)}
-        row: dict[str, object] = {"dataset": name, "images": count, "own pairs": len(own)}
+        known_pairs = {pair for group in find_near_copies(originals) for pair in list_pairs(group)}
+        row: dict[str, object] = {"dataset": name, "images": count, "own pairs": len(known_pairs)}
         pairs = hits = known = 0
         for kind in ("recompressed", "resized", "mirrored", "brighter"):
             copies = sign([plant(image, kind, rng) for image in images[:COPIES]])
-            found = [pair for g in find_near_copies(np.concatenate([originals, copies])) for pair in list_pairs(g)]
-            right = sum(b - a == count for a, b in found)
+            pairs_here = [pair for g in find_near_copies(np.concatenate([originals, copies])) for pair in list_pairs(g)]
+            right = sum(b - a == count for a, b in pairs_here)
             row[kind] = right / len(copies)
             # A copy is near all that its original is near.
-            known += sum((min(a % count, b % count), max(a % count, b % count)) in own for a, b in found)
-            pairs, hits = pairs + len(found), hits + right
+            known += sum((min(a % count, b % count), max(a % count, b % count)) in known_pairs for a, b in pairs_here)
+            pairs, hits = pairs + len(pairs_here), hits + right
         row["precision"] = hits / pairs
         row["precision without own pairs"] = hits / (pairs - known)
         rows.append(row)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 import task2vec as t2v
@@ -80,5 +79,5 @@ def distance(fisher: Tensor, reference: Tensor, fitted: Fitted) -> float:
     """The symmetric distance of an estimate from the reference: 0 if it were perfect."""
     beta = fitted.run.settings.beta / len(fitted.task)
     prior = fixed_prior(fitted.run.passes.probe.layers, beta=beta).numpy()
-    one, other = (np.log(torch.as_tensor(part).double().numpy() + prior) for part in (fisher, reference))
-    return symmetric_from_logs(one, other)
+    logs, reference_logs = (np.log(values.double().numpy() + prior) for values in (fisher, reference))
+    return symmetric_from_logs(logs, reference_logs)

@@ -120,7 +120,7 @@ def _divide_speeds() -> dict[str, float]:
     for size in (112, 224):
         speeds = json.loads((DOCS / "measured" / f"expert_speed_{size}.json").read_text())["images per second"]
         ratios |= {
-            f"{what}, {size} px": round(speeds[what] / speeds[f"bare {what}"], 3) for what in ("training", "features")
+            f"{work}, {size} px": round(speeds[work] / speeds[f"bare {work}"], 3) for work in ("training", "features")
         }
     return ratios
 

@@ -32,7 +32,7 @@ Rows = dict[tuple[str, ...], dict[str, str]]
 
 def fill(text: str) -> str:
     """The text of the README, with its table as the files have it now."""
-    return BLOCK.sub(lambda found: found[1] + make_table() + found[2], text)
+    return BLOCK.sub(lambda block: block[1] + make_table() + block[2], text)
 
 
 def make_table() -> str:

@@ -8,15 +8,13 @@ They need no images, weights or network access, and the same versions of the dep
 import sys
 from pathlib import Path
 
+import numpy as np
+
+import task2vec as t2v
+from task2vec.plots import COLOURS, GREY, choose_looks, import_figure, save_picture
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
-
-import numpy as np  # noqa: E402
-
-import task2vec as t2v  # noqa: E402
-from experiments.report import load_bundle  # noqa: E402
-from task2vec.plots import COLOURS, GREY, choose_looks, import_figure, save_picture  # noqa: E402
-
+METATASK = HERE.parents[1] / "experiments" / "metatask" / "experts.safetensors"
 PROBE = "resnet34 robust"
 # docs/results/metatask describes the datasets of these tasks.
 SHOWN = ("cub_Parulidae", "flowers_Asparagales", "clothing10")
@@ -24,9 +22,9 @@ SHOWN = ("cub_Parulidae", "flowers_Asparagales", "clothing10")
 
 def draw_all(folder: Path) -> list[Path]:
     """The paths of all figures, drawn into a folder."""
-    metatask = load_bundle(None)
-    draw = (_draw_embeddings, _draw_norms, _draw_distances, _draw_errors)
-    return [each(metatask, folder) for each in draw]
+    metatask = t2v.load_metatask(METATASK)
+    drawings = (_draw_embeddings, _draw_norms, _draw_distances, _draw_errors)
+    return [draw(metatask, folder) for draw in drawings]
 
 
 def _open(width: float = 6.4, height: float = 2.9):
@@ -45,12 +43,11 @@ def _label(axes, across: str, up: str) -> None:
 def _draw_embeddings(metatask: t2v.MetaTask, folder: Path) -> Path:
     """Mean embedding of every layer for three tasks, and the prior of one of them."""
     figure, axes = _open()
-    found = {embedding.task: embedding for embedding in metatask.embeddings[PROBE]}
-    named = [name for name in SHOWN if name in found] or list(found)[:3]
-    for name, colour in zip(named, COLOURS, strict=False):
-        axes.plot(_by_layer(found[name], found[name].vector), color=colour, lw=1.4, label=name)
-    first = found[named[0]]
-    axes.plot(_by_layer(first, first.prior), color=GREY, lw=1, ls="--", label=f"the prior of {named[0]}")
+    embeddings = {embedding.task: embedding for embedding in metatask.embeddings[PROBE]}
+    for name, colour in zip(SHOWN, COLOURS, strict=False):
+        axes.plot(_by_layer(embeddings[name], embeddings[name].vector), color=colour, lw=1.4, label=name)
+    first = embeddings[SHOWN[0]]
+    axes.plot(_by_layer(first, first.prior), color=GREY, lw=1, ls="--", label=f"the prior of {SHOWN[0]}")
     axes.set_yscale("log")
     axes.set_xlim(0, len(first.layers) - 1)
     _label(axes, "layer of the probe, from the pixels to the head", "mean over its filters")
@@ -60,7 +57,7 @@ def _draw_embeddings(metatask: t2v.MetaTask, folder: Path) -> Path:
 
 def _by_layer(embedding: t2v.Embedding, values: np.ndarray) -> list[float]:
     ends = np.cumsum([layer.filters for layer in embedding.layers])
-    return [float(part.mean()) for part in np.split(np.asarray(values), ends[:-1])]
+    return [float(layer.mean()) for layer in np.split(np.asarray(values), ends[:-1])]
 
 
 def _draw_norms(metatask: t2v.MetaTask, folder: Path) -> Path:
@@ -101,9 +98,9 @@ def _draw_errors(metatask: t2v.MetaTask, folder: Path) -> Path:
     """All errors with half of the images, sorted by their means; white: the model was fine-tuned on the task."""
     figure, axes = _open(height=4.2)
     half = next(number for number, name in enumerate(metatask.protocols) if "half" in name)
-    own = [number for number, expert in enumerate(metatask.models) if not expert.is_repeat]
-    errors = 100 * metatask.errors[:, own, half].mean(axis=-1)
-    errors = np.where(metatask.is_candidate[:, own], errors, np.nan)
+    models = [number for number, model in enumerate(metatask.models) if not model.is_repeat]
+    errors = 100 * metatask.errors[:, models, half].mean(axis=-1)
+    errors = np.where(metatask.is_candidate[:, models], errors, np.nan)
     errors = errors[np.argsort(np.nanmean(errors, axis=1))][:, np.argsort(np.nanmean(errors, axis=0))]
     picture = axes.imshow(errors, cmap="viridis", aspect="auto", interpolation="nearest")
     axes.spines[["left", "bottom"]].set_visible(False)

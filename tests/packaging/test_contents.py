@@ -54,6 +54,7 @@ def test_all_that_the_page_asks_for_is_in_the_wheel(wheel):
 
 def test_the_sdist_has_what_tests_and_make_need_and_nothing_that_is_made_anew(sdist):
     named = {"Makefile", "README.md", "SECURITY.md", "CITATION.cff", "constraints.txt", ".ci/install"}
+    named |= {"mkdocs.yml", ".pre-commit-config.yaml", ".github/workflows/ci.yml"}
     # Tests of the experiments read the embeddings.
     assert named | {"docs/results/taxonomy/resnet34/embeddings.safetensors", "benchmarks/measure.py"} <= sdist
     assert not [name for name in sdist if re.search(r"__pycache__|\.pyc$|\.pdf$|^(dist|build|site|\.venv)", name)]
@@ -70,7 +71,19 @@ def test_ranges_have_a_lower_end_and_contain_the_tested_versions():
     assert not [line for line in lines if ">=" not in line and "==" not in line and not line.startswith("task2vec[")]
     requirements = pytest.importorskip("packaging.requirements")
     text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert "://" not in text and "@" not in text  # where packages come from is up to pip's settings
     pinned = dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
     for line in PROJECT["project"]["dependencies"]:
         wanted = requirements.Requirement(line)
         assert pinned[wanted.name.lower().replace("_", "-")] in wanted.specifier, line
+
+
+def test_workflows_run_targets_of_make_on_the_lowest_and_the_newest_python():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = {*re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)}
+    workflows = "".join(file.read_text(encoding="utf-8") for file in (ROOT / ".github" / "workflows").glob("*.yml"))
+    asked = re.findall(r"\brun: make ([a-z-]+)$|\btargets?: \[?([a-z -]+)", workflows, re.MULTILINE)
+    assert asked and {word for pair in asked for word in " ".join(pair).split()} <= targets
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
+    assert {*re.findall(r'"(3\.\d+)"', workflows)} == {versions[0], versions[-1]}
+    assert PROJECT["project"]["requires-python"] == f">={versions[0]}"
