@@ -34,8 +34,9 @@ from experiments.settings import (
     list_settings,
     list_spaces,
 )
+from experiments.strategies import REPORTED, find_reported
 from task2vec import plots
-from task2vec.select import STRATEGIES, ProposalEvaluation, compare_paired, draw_weights, find_interval, find_strategy
+from task2vec.select import ProposalEvaluation, compare_paired, draw_weights, find_interval
 
 PARTS = ("norms", "violins", "matrix", "curves", "tables", "primary", "proposals")
 AVERAGE_BEST = "average_best"
@@ -124,13 +125,15 @@ def _measure(work: tuple[Place, tuple[str, ...]]) -> t2v.Evaluation | ProposalEv
     if isinstance(setting, proposals.ProposalSetting):
         return proposals.measure_proposals(metatask, setting)
     where: Row = {"shots": setting.shots, "family": setting.family, "leave": setting.leave}
-    return t2v.evaluate(figures.keep_space(metatask, setting.space), strategies, resamples=RESAMPLES, **where)
+    return t2v.evaluate(
+        figures.keep_space(metatask, setting.space), [*map(find_reported, strategies)], resamples=RESAMPLES, **where
+    )
 
 
 def find_optimum(found: t2v.Evaluation, name: str) -> np.ndarray:
     """The unbiased optimum beside a strategy, or the smallest error where that is not known."""
-    references = found.find_references(name)
-    return references.smallest if references.optimum is None else references.optimum
+    outcome = found.outcomes[name]
+    return outcome.smallest if outcome.optimum is None else outcome.optimum
 
 
 # --- Table 1: ways of choosing ---------------------------------------------------------------------------------------
@@ -160,7 +163,7 @@ def format_table1(evaluations: Evaluations) -> str:
     """One table in Markdown for each way of leaving out: strategies down, settings across."""
     parts, every = [], list(evaluations.values())
     pairs = [(found, outcome) for found in every for outcome in found.outcomes.values()]
-    scored = {outcome.name for found, outcome in pairs if outcome.uses_scores and found.splits > 1}
+    scored = {outcome.strategy.name for found, outcome in pairs if outcome.strategy.uses_scores and found.splits > 1}
     for leave, words in LEAVES.items():
         own = {one.words: found for one, found in evaluations.items() if one.leave == leave}
         if not own:
@@ -270,7 +273,7 @@ def _measure_parts(found: t2v.Evaluation, name: str, images: Mapping[str, int]) 
         low, high = find_interval(draw_weights(chosen, RESAMPLES, 0), errors, best)
         numbers = {"": errors.sum() / best.sum(), "_low": low, "_high": high}
         row |= {f"{part}{end}": 100 * (float(value) - 1) for end, value in numbers.items()}
-        smallest = found.find_references(name).smallest[chosen]
+        smallest = found.outcomes[name].smallest[chosen]
         row[f"{part}, over smallest"] = 100 * float(errors.sum() / smallest.sum() - 1)
     return row
 
@@ -294,15 +297,14 @@ def selection(
     bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: that of experts.")] = None,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(help="Table 1: only these beside the paper's; default: all that measure nothing."),
+        typer.Option(help="Table 1: only these beside the paper's; default: all."),
     ] = None,
     against: Annotated[Path | None, typer.Option(help="The same experts by another recipe, for `primary`.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
 ) -> None:
     """All tables and figures about choosing an expert."""
     metatask, folder = report.load_bundle(bundle), plots.make_folder(out)
-    cheap = [name for name, one in STRATEGIES.items() if not one.measures]
-    chosen = [find_strategy(name).name for name in strategy or cheap]  # an unknown one is refused at once
+    chosen = [find_reported(name).name for name in strategy or REPORTED]  # an unknown one is refused at once
     names = list(dict.fromkeys([*PAPERS, AVERAGE_BEST, *chosen]))
     parts = part or list(PARTS)
     if unknown := [each for each in parts if each not in PARTS]:

@@ -13,12 +13,13 @@ from task2vec.select.propose import (
     choose_width,
     fill_errors,
     order_candidates,
-    order_portfolio,
+    order_portfolios,
     propose,
     rank_by_accuracy,
     rank_models,
     weigh_tasks,
 )
+from task2vec.select.strategies import find_known_errors
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,13 @@ def draw_case(seed, tasks=7, models=9):
     to_sources = np.where(rng.random(models) < 0.4, np.nan, rng.random(models))
     is_candidate = rng.random(models) < 0.8
     return errors, between[1:, 1:], between[0, 1:], to_sources, is_candidate
+
+
+def order_portfolio(filled, effects, weights, is_candidate, *, count, nearest=None, costs=None):
+    """One portfolio."""
+    keys = [key for key in (effects, nearest, costs) if key is not None]
+    count = min(count, int(is_candidate.sum()))
+    return order_portfolios(filled, weights[None], is_candidate[None], keys, count=count, nearest=nearest)[0]
 
 
 def order_slowly(filled, effects, weights, candidates, count, nearest=None):
@@ -145,7 +153,7 @@ def test_after_many_models_the_mean_error_decides(monkeypatch):
     errors, _, distances, _, is_candidate = draw_case(3, models=12)
     filled, effects = fill_errors(errors)
     weights = weigh_tasks(distances, 0.2)
-    monkeypatch.setattr(module, "LONGEST", 2)
+    monkeypatch.setattr(module, "MAX_PORTFOLIO", 2)
     order = order_portfolio(filled, effects, weights, is_candidate, count=12)
     first = order_slowly(filled, effects, weights, np.flatnonzero(is_candidate).tolist(), 2)
     rest = sorted((model for model in np.flatnonzero(is_candidate) if model not in first), key=lambda m: effects[m])
@@ -164,7 +172,7 @@ def test_the_width_is_that_of_plain_loops(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_of_many_tasks_some_that_are_evenly_spread_are_left_out(seed, monkeypatch):
     errors, between, *_ = draw_case(seed, tasks=13)
-    monkeypatch.setattr(module, "PAIRS", 5 * 13)
+    monkeypatch.setattr(module, "MAX_PAIRS", 5 * 13)
     assert choose_width(errors, between) == pytest.approx(choose_slowly(errors, between, left_out=(0, 3, 6, 9, 12)))
 
 
@@ -361,6 +369,6 @@ GOLDEN = [
 
 def test_a_width_is_a_number_of_the_distances_scale():
     view = bundled_metatask().select("half")
-    errors, between = module.find_known_errors(view), view.between(SYMMETRIC)
+    errors, between = find_known_errors(view), view.between(SYMMETRIC)
     width = choose_width(errors, between)
     assert choose_width(errors, 2 * between) == pytest.approx(2 * width) or math.isinf(width)

@@ -204,7 +204,7 @@ def order_by_strategy(name: str, candidates: Sequence[Candidate], view: View, qu
     from task2vec.select.evaluate import find_strategy
 
     strategy = find_strategy(name)
-    if strategy.measures or strategy.uses_scores:
+    if strategy.uses_scores:
         raise UsageError(
             f"the strategy '{name}' needs the images, and a strategy selects from the embedding alone. Leave it out "
             "to measure models on the images, or choose another one, such as asymmetric."
