@@ -81,11 +81,6 @@ def find_usual(settings: Sequence[ProposalSetting]) -> dict[Setting, ProposalSet
 
 def measure_proposals(metatask: t2v.MetaTask, setting: ProposalSetting) -> ProposalEvaluation:
     """The errors of what each order proposes, for all tasks of the setting."""
-    if metatask.halves is None:
-        raise t2v.errors.DataError(
-            f"the meta-task '{metatask.name}' has no errors on two halves of the test images (`halves`), so a model "
-            "cannot be measured on one and judged on the other. Measure them: python -m experiments.metatask.build"
-        )
     view = keep_space(metatask, setting.space).select(setting.shots)
     family = None if setting.family == DATASETS else setting.family
     return t2v.evaluate_proposals(view, family=family, known=setting.known, leave=setting.leave)
@@ -136,12 +131,12 @@ def format_proposals(rows: Sequence[Row]) -> str:
         settings = report.split_rows(({**row, "setting": _name_setting(row)} for row in group), "setting")
         orders = [order for order in (*ORDERS, ALL) if any(row["order"] == order for row in group)]
         errors = [
-            [name, *(_join_errors(row for row in own if row["order"] == order) for order in orders)]
-            for name, own in settings.items()
+            [name, *(_join_errors(row for row in lines if row["order"] == order) for order in orders)]
+            for name, lines in settings.items()
         ]
         gaps = [
-            [name, order, *(_format_gap(row) for row in own if row["order"] == order and row["measured"] in SHOWN)]
-            for name, own in settings.items()
+            [name, order, *(_format_gap(row) for row in lines if row["order"] == order and row["measured"] in SHOWN)]
+            for name, lines in settings.items()
             for order in orders
             if order not in (ORDERS[0], ALL)
         ]

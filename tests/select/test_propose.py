@@ -1,7 +1,6 @@
 """Proposals: the rule against slow obvious loops, the order of all candidates, and its reasons."""
 
 import itertools
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +18,6 @@ from task2vec.select.propose import (
     rank_models,
     weigh_tasks,
 )
-from task2vec.select.strategies import find_known_errors
 
 
 @dataclass(frozen=True)
@@ -105,11 +103,6 @@ def test_the_portfolio_is_that_of_plain_loops(seed):
     order = propose(errors, distances, to_sources, is_candidate, width=0.2, count=6)
     weights = [np.exp(-(distance - min(distances)) / 0.2) for distance in distances]
     assert order.tolist() == order_slowly(filled, effects, weights, candidates, 6, to_sources)
-
-
-def test_weights_fall_with_the_distance_beyond_the_nearest():
-    assert weigh_tasks(np.array([0.3, 0.1, 0.5]), 0.2) == pytest.approx([np.exp(-1), 1, np.exp(-2)])
-    assert weigh_tasks(np.array([0.3, 0.1, 9.0]), np.inf).tolist() == [1, 1, 1]
 
 
 def test_unknown_errors_are_filled_by_two_way_effects_on_the_log_odds():
@@ -285,14 +278,6 @@ def test_reasons_name_the_tasks_that_speak_for_a_model():
     assert alike == ["best on these known tasks: task 0, task 1", "covers what the first one misses: task 3, task 2"]
 
 
-def test_a_model_that_is_best_nowhere_can_be_best_on_average():
-    errors = np.array([[0.3, 0.1, 0.9], [0.3, 0.9, 0.1]])
-    networks = [Network(f"model {number}") for number in range(3)]
-    proposal = order_candidates(networks, make_view(errors))[0]
-    assert proposal.name == "model 0"
-    assert proposal.reason == "lowest mean error on known tasks, such as task 0, task 1"
-
-
 def test_experts_without_errors_are_proposed_by_their_source_task():
     errors = np.c_[ERRORS, np.full(4, np.nan), np.full(4, np.nan)]
     view = make_view(errors, between=np.abs(POINTS[:, None] - POINTS), sources=(None, None, None, None, 0, 2))
@@ -365,10 +350,3 @@ GOLDEN = [
     ("resnet50_keras", "covers what the ones before miss: birds: hue (0.11), birds: sharpness (0.11)"),
     ("tf_efficientnet_lite1", "covers what the ones before miss: cub_Troglodytidae (0.08), cub_Fringillidae (0.09)"),
 ]
-
-
-def test_a_width_is_a_number_of_the_distances_scale():
-    view = bundled_metatask().select("half")
-    errors, between = find_known_errors(view), view.between(SYMMETRIC)
-    width = choose_width(errors, between)
-    assert choose_width(errors, 2 * between) == pytest.approx(2 * width) or math.isinf(width)

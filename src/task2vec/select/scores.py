@@ -1,12 +1,12 @@
 """Transferability scores: features and labels become one number, higher for a network that suits the task better.
 
-`score_features` computes all of them. Each is a function of `Features`, or of (n, s) probabilities of source classes,
-and of (n,) numbers of classes without gaps. The arithmetic is in float64, on the CPU.
+`score_features` computes all of them. Each is a function of (n, d) features, or of (n, s) probabilities of source
+classes, and of the labels of some tasks on these images: (n,) numbers of classes without gaps for each task. It is the
+mean over the tasks. The arithmetic is in float64, on the CPU.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +17,6 @@ from scipy.special import expit, log_expit
 from task2vec.errors import NotFiniteError, UndefinedScoreError, UsageError
 from task2vec.tasks.task import check_labels
 
-_EPSILON = np.finfo(np.float64).eps
 # Deviations from the mean below this part of the largest value of a column are rounding.
 _ROUNDING = 1e-13
 # Squared distances that differ by this part of themselves are a tie, and by this part of the lengths they come from.
@@ -25,56 +24,6 @@ _TIE = 1e-9
 _CANCELLED = 1e-13
 # Rows of an (n, n) table that are made at a time.
 _BLOCK_ROWS = 512
-
-
-class Features:
-    """(n, d) features, checked and in float64; what scores need of them is computed once."""
-
-    def __init__(self, features: Any):
-        self.values = _to_numpy(features)
-        if self.values.ndim != 2 or 0 in self.values.shape:
-            raise UsageError(
-                f"features of shape {self.values.shape} are not one row per image, so they cannot be scored. Pass "
-                "an (n, d) tensor of pooled features."
-            )
-        self.values = self.values.astype(np.float64)
-        is_bad = ~np.isfinite(self.values).all(1)
-        if is_bad.any():
-            raise NotFiniteError(
-                f"the features of image {int(is_bad.argmax())} are not finite ({int(is_bad.sum())} such images), "
-                "so a score of them would mean nothing. Look for infinities in the network, or leave the images out."
-            )
-
-    @cached_property
-    def centred(self) -> np.ndarray:
-        """(n, d) deviations from the mean; a constant feature is exactly zero."""
-        deviations = self.values - self.values.mean(0)
-        return np.where(np.abs(deviations) <= _ROUNDING * np.abs(self.values).max(0), 0, deviations)
-
-    @cached_property
-    def spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        """Singular vectors and squared values of the centred features, see `_decompose`."""
-        return _decompose(self.centred)
-
-    @cached_property
-    def raw_spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        """Singular vectors and squared values of the features as they are, see `_decompose`."""
-        return _decompose(self.values)
-
-    @cached_property
-    def neighbours(self) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of an image and another that is nearest to it by Euclidean distance; several are at a tie."""
-        lengths = np.square(self.centred).sum(1)
-        pairs = []
-        for start in range(0, len(lengths), _BLOCK_ROWS):
-            block = slice(start, start + _BLOCK_ROWS)
-            sums = lengths[block, None] + lengths
-            squares = sums - 2 * self.centred[block] @ self.centred.T
-            np.fill_diagonal(squares[:, start:], np.inf)
-            is_nearest = squares <= squares.min(1, keepdims=True) * (1 + _TIE) + _CANCELLED * sums
-            pairs.append(np.nonzero(is_nearest) + np.array([[start], [0]]))
-        images, neighbours = np.concatenate(pairs, axis=1)
-        return images, neighbours
 
 
 def _to_numpy(values: Any) -> np.ndarray:
@@ -85,6 +34,12 @@ def _to_numpy(values: Any) -> np.ndarray:
     return np.asarray(values)
 
 
+def _centre(features: np.ndarray) -> np.ndarray:
+    """(n, d) deviations from the mean; a constant feature is exactly zero."""
+    deviations = features - features.mean(0)
+    return np.where(np.abs(deviations) <= _ROUNDING * np.abs(features).max(0), 0, deviations)
+
+
 def _decompose(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(n, r) singular vectors U and (r,) squared singular values of (n, d) features of rank r.
 
@@ -92,11 +47,16 @@ def _decompose(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     vectors, values, _ = np.linalg.svd(rows, full_matrices=False)
     squares = np.square(values)
-    is_real = squares > squares.max() * max(rows.shape) * 10 * _EPSILON
+    is_real = squares > squares.max() * max(rows.shape) * 10 * np.finfo(np.float64).eps
     return vectors[:, is_real], squares[is_real]
 
 
-def knn(x: Features, y: np.ndarray) -> float:
+def _encode(labels: np.ndarray) -> np.ndarray:
+    """(n, c) one column of zeros and ones for each class."""
+    return np.eye(labels.max() + 1)[labels]
+
+
+def knn(features: np.ndarray, tasks: Sequence[np.ndarray]) -> float:
     """Leave-one-out accuracy of the nearest neighbour, by Euclidean distance on the features as they are.
 
     Puigcerver 2021 ranks experts so. Neighbours at the same distance all count, and classes with equally many votes
@@ -105,18 +65,27 @@ def knn(x: Features, y: np.ndarray) -> float:
     look worse.
 
     Example:
-        >>> features = [[0.0], [0.1], [1.0], [1.1], [0.25]]
-        >>> knn(Features(features), np.array([0, 0, 1, 1, 1]))  # the last image is among those of the other class
+        >>> features = np.array([[0.0], [0.1], [1.0], [1.1], [0.25]])
+        >>> knn(features, [np.array([0, 0, 1, 1, 1])])  # the last image is among those of the other class
         0.8
     """
-    images, neighbours = x.neighbours
-    votes = np.zeros((len(y), y.max() + 1))
-    np.add.at(votes, (images, y[neighbours]), 1)
-    is_ahead = votes == votes.max(1, keepdims=True)
-    return float((is_ahead[np.arange(len(y)), y] / is_ahead.sum(1)).mean())
+    points = _centre(features)
+    lengths = np.square(points).sum(1)
+    credit = 0.0
+    for start in range(0, len(points), _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        sums = lengths[block, None] + lengths
+        squares = sums - 2 * points[block] @ points.T
+        np.fill_diagonal(squares[:, start:], np.inf)
+        is_nearest = squares <= squares.min(1, keepdims=True) * (1 + _TIE) + _CANCELLED * sums
+        for labels in tasks:
+            votes = is_nearest @ _encode(labels)
+            is_ahead = votes == votes.max(1, keepdims=True)
+            credit += (is_ahead[np.arange(len(votes)), labels[block]] / is_ahead.sum(1)).sum()
+    return float(credit / len(points) / len(tasks))
 
 
-def logme(x: Features, y: np.ndarray) -> float:
+def logme(features: np.ndarray, tasks: Sequence[np.ndarray]) -> float:
     """LogME (You 2021): the largest log evidence of a Bayesian linear model of each class, per image.
 
     For a 0/1 column y of one class, weights w ~ N(0, I / alpha) and y ~ N(F w, I / beta),
@@ -134,38 +103,44 @@ def logme(x: Features, y: np.ndarray) -> float:
     not count; a residual below 10^-12 of |y|^2 counts as that. Invariant to rotation and to a common scale.
 
     Example:
-        >>> rng, labels = np.random.default_rng(0), np.arange(200) % 2
-        >>> features = rng.normal(size=(200, 5))
-        >>> logme(Features(features + labels[:, None]), labels) > logme(Features(features), labels)
+        >>> labels = np.arange(200) % 2
+        >>> features = np.random.default_rng(0).normal(size=(200, 5))
+        >>> logme(features + labels[:, None], [labels]) > logme(features, [labels])
         True
     """
-    (vectors, squares), count = x.raw_spectrum, len(y)
-    onehot = np.eye(y.max() + 1)[y]
-    lengths, energy = onehot.sum(0), np.square(vectors.T @ onehot)
+    (vectors, squares), count = _decompose(features), len(features)
+    evidence = [_find_evidence(vectors, squares, _encode(labels)).mean() for labels in tasks]
+    return float(np.mean(evidence) / count - (1 + math.log(2 * math.pi)) / 2)
+
+
+def _find_evidence(vectors: np.ndarray, squares: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """(c,) largest log evidence of (n, c) columns, but for the constant of `logme`."""
+    count = len(columns)
+    lengths, energy = columns.sum(0), np.square(vectors.T @ columns)
     # Where the features span everything, nothing is left over, and what is computed is rounding.
     rest = np.maximum(lengths - energy.sum(0), 1e-12 * lengths) if len(squares) < count else 0 * lengths
     if not len(squares):  # one direction in which nothing lies
         squares, energy = np.ones(1), np.zeros((1, len(lengths)))
     logs = np.log(squares)
 
-    def find_evidence(log_t: np.ndarray, classes: Any) -> np.ndarray:
+    def measure(log_t: np.ndarray, classes: slice) -> np.ndarray:
         left = expit(log_t[:, None] - logs) @ energy[:, classes] + rest[classes]
         return log_expit(log_t[:, None] - logs).sum(1)[:, None] / 2 - count / 2 * np.log(left / count)
 
     grid, spacing = np.linspace(logs.min() - 30, logs.max() + 20, 256, retstep=True)
-    coarse = find_evidence(grid, slice(None))
-    evidence = []
-    for number, (best, start) in enumerate(zip(coarse.max(0), grid[coarse.argmax(0)], strict=True)):
+    coarse = measure(grid, slice(None))
+    evidence = coarse.max(0)
+    for number, start in enumerate(grid[coarse.argmax(0)]):
+        column = slice(number, number + 1)
+        bounds = (start - spacing, start + spacing)
         refined: Any = minimize_scalar(
-            lambda log_t, at=number: -find_evidence(np.array([log_t]), [at]).item(),
-            bounds=(start - spacing, start + spacing),
-            method="bounded",
+            lambda log_t, column=column: -measure(np.array([log_t]), column).item(), bounds=bounds
         )
-        evidence.append(max(best, -refined.fun))
-    return float(np.mean(evidence) / count - (1 + math.log(2 * math.pi)) / 2)
+        evidence[number] = max(evidence[number], -refined.fun)
+    return evidence
 
 
-def leep(theta: np.ndarray, y: np.ndarray) -> float:
+def leep(theta: np.ndarray, tasks: Sequence[np.ndarray]) -> float:
     """LEEP (Nguyen 2020): the log-likelihood of the labels under a classifier read off the source classes.
 
     With the network's probabilities theta(x) over its s source classes z, and the empirical joint distribution
@@ -179,17 +154,19 @@ def leep(theta: np.ndarray, y: np.ndarray) -> float:
     Example:
         >>> sure = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
         >>> labels = np.array([0, 0, 1, 1])
-        >>> leep(sure, labels), round(leep(np.full((4, 2), 0.5), labels), 4)  # the second is -log 2
+        >>> leep(sure, [labels]), round(leep(np.full((4, 2), 0.5), [labels]), 4)  # the second is -log 2
         (0.0, -0.6931)
     """
-    joint = np.eye(y.max() + 1)[y].T @ theta
-    conditional = joint / np.maximum(joint.sum(0), 1e-300)
-    likelihood = (theta * conditional[y]).sum(1)
-    # Every image has its own share in the joint distribution, so none is impossible; rounding must not exceed one.
-    return float(np.log(likelihood.clip(1e-300, 1)).mean())
+    scores = []
+    for labels in tasks:
+        joint = _encode(labels).T @ theta
+        likelihood = (theta * (joint / np.maximum(joint.sum(0), 1e-300))[labels]).sum(1)
+        # Every image has its own share in the joint distribution, so none is impossible; rounding must not exceed one.
+        scores.append(np.log(likelihood.clip(1e-300, 1)).mean())
+    return float(np.mean(scores))
 
 
-def h_score_shrunk(x: Features, y: np.ndarray) -> float:
+def h_score_shrunk(features: np.ndarray, tasks: Sequence[np.ndarray]) -> float:
     """H-score with a shrunk covariance (Ibrahim 2022): directions count by how far their variance can be trusted.
 
     It replaces cov(f) by (1 - a) cov(f) + a tr(cov(f)) / d I with the a of Ledoit and Wolf 2004, and cov(E[f | y]) by
@@ -200,18 +177,19 @@ def h_score_shrunk(x: Features, y: np.ndarray) -> float:
     with l_j the variances, mean(l) over all d features. Both covariances are divided by n. Features that never vary
     score 0. Invariant to rotation, shift and a common scale.
     """
-    vectors, squares = x.spectrum
-    count, width = x.values.shape
+    centred = _centre(features)
+    (vectors, squares), (count, width) = _decompose(centred), features.shape
     variances = squares / count
     energy, mean = np.square(variances).sum(), variances.sum() / width
     distance = energy / width - mean**2
     shrinkage = 0.0  # where the covariance is a multiple of the identity already
     if distance > 1e-15 * mean**2:
-        noise = (np.square(np.square(x.centred).sum(1)).mean() - energy) / (count * width)
+        noise = (np.square(np.square(centred).sum(1)).mean() - energy) / (count * width)
         shrinkage = min(max(noise, 0.0), distance) / distance
     trusted = (1 - shrinkage) * variances
-    between = np.square(vectors.T @ np.eye(y.max() + 1)[y]) / np.bincount(y)
-    return float((trusted / (trusted + shrinkage * mean) * between.sum(1)).sum())
+    weights = trusted / (trusted + shrinkage * mean)
+    between = [(np.square(vectors.T @ _encode(labels)) / np.bincount(labels)).sum(1) for labels in tasks]
+    return float(np.mean([weights @ shares for shares in between]))
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------
@@ -229,13 +207,11 @@ class FeatureScores(dict[str, float]):
 
     Attributes:
         reasons: why, for every NaN.
-        left_out: attributes that are the same in all images.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.reasons: dict[str, str] = {}
-        self.left_out: tuple[int, ...] = ()
 
 
 def score_features(
@@ -274,38 +250,49 @@ def score_features(
     names = list(SCORES) if which is None else list(which)
     if unknown := [name for name in names if name not in SCORES]:
         raise UsageError(f"no score is called {unknown[0]!r}. The scores are: {', '.join(SCORES)}.")
-    prepared, targets = Features(features), _to_numpy(targets)
+    features, targets = _check_features(_to_numpy(features)), _to_numpy(targets)
     for name, values in (("targets", targets), ("source_probabilities", source_probabilities)):
-        if values is not None and len(values) != len(prepared.values):
+        if values is not None and len(values) != len(features):
             raise UsageError(
-                f"{len(prepared.values)} rows of features and {len(values)} of {name} cannot belong to the same "
-                "images. Pass one row per image in both."
+                f"{len(features)} rows of features and {len(values)} of {name} cannot belong to the same images. Pass "
+                "one row per image in both."
             )
     if targets.ndim != 1 + is_multilabel:
         raise UsageError(
             f"targets of shape {targets.shape} do not fit. Pass (n,) class indices for one class per image, or "
             f"(n, {classes}) zeros and ones with is_multilabel=True for {classes} attributes per image."
         )
-    targets = check_labels(targets, classes, "image {}".format)
-    columns = {number: np.unique(column, return_inverse=True) for number, column in enumerate(np.atleast_2d(targets.T))}
+    columns = np.atleast_2d(check_labels(targets, classes, "image {}".format).T)
+    tasks = [np.unique(column, return_inverse=True)[1] for column in columns if np.ptp(column) > 0]
     scores = FeatureScores()
-    if is_multilabel:
-        scores.left_out = tuple(number for number, (present, _) in columns.items() if len(present) < 2)
-    tasks = [column for number, column in columns.items() if number not in scores.left_out]
     for name in names:
         try:
-            given = _check_probabilities(source_probabilities) if name in SOURCE_SCORES else prepared
             if not tasks:
-                raise UndefinedScoreError("every attribute is the same in all images: nothing to distinguish")
-            if len(tasks[0][0]) < 2:
                 raise UndefinedScoreError(
-                    f"all {len(targets)} images are of one class ({tasks[0][0][0]}), so there is nothing to "
+                    f"all {len(targets)} images are of one class or have the same attributes, so there is nothing to "
                     "distinguish. Add images of another class."
                 )
-            scores[name] = sum(SCORES[name](given, labels) for _, labels in tasks) / len(tasks)
+            given = _check_probabilities(source_probabilities) if name in SOURCE_SCORES else features
+            scores[name] = SCORES[name](given, tasks)
         except UndefinedScoreError as undefined:
             scores[name], scores.reasons[name] = math.nan, str(undefined)
     return scores
+
+
+def _check_features(features: np.ndarray) -> np.ndarray:
+    """(n, d) features in float64; others have no score."""
+    if features.ndim != 2 or 0 in features.shape:
+        raise UsageError(
+            f"features of shape {features.shape} are not one row per image, so they cannot be scored. Pass an (n, d) "
+            "tensor of pooled features."
+        )
+    is_bad = ~np.isfinite(features).all(1)
+    if is_bad.any():
+        raise NotFiniteError(
+            f"the features of image {int(is_bad.argmax())} are not finite ({int(is_bad.sum())} such images), so a "
+            "score of them would mean nothing. Look for infinities in the network, or leave the images out."
+        )
+    return features.astype(np.float64)
 
 
 def _check_probabilities(probabilities: Any) -> np.ndarray:
