@@ -9,6 +9,7 @@ nearest expert instead. Nothing here predicts an error: numbers in the reasons a
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from scipy.special import expit, logit
@@ -128,20 +129,23 @@ def order_portfolios(
     ranks = np.argsort(rank_models(np.ones(filled.shape[1], dtype=bool), *keys))
     by_model = np.ascontiguousarray(filled.T)
     lowered = np.empty_like(by_model)
+    closeness = None if nearest is None else -np.nan_to_num(nearest, nan=1e300)
     chosen = np.zeros((len(weights), count), dtype=int)
     is_left = is_candidate.copy()
     for position in range(count):
         pool = is_left if is_here is None or not (is_left & is_here).any() else is_left & is_here
-        if nearest is not None and position % CYCLE == CYCLE - 1:
-            gains = -np.nan_to_num(nearest, nan=1e300)
+        if closeness is not None and position % CYCLE == CYCLE - 1:
+            gains = closeness
         elif position == 0:
             gains = weights @ (1 - filled)
         elif position >= MAX_PORTFOLIO:
             gains = np.zeros(is_left.shape)
         else:  # what is gained and not what remains, in which gains on far tasks are below the last digit
             gains = np.empty(is_left.shape)
-            sets, members = np.unique(np.sort(chosen[:, :position], axis=1), axis=0, return_inverse=True)
-            for number, models in enumerate(sets):  # portfolios of the same models so far share a table
+            sets, members = chosen[:, :position], np.zeros(1, dtype=int)
+            if len(chosen) > 1:  # portfolios of the same models so far share a table
+                sets, members = np.unique(np.sort(sets, axis=1), axis=0, return_inverse=True)
+            for number, models in enumerate(sets):
                 is_member = members.reshape(-1) == number
                 np.subtract(by_model[models].min(0), by_model, out=lowered)
                 gains[is_member] = weights[is_member] @ np.maximum(lowered, 0, out=lowered).T
@@ -229,15 +233,9 @@ def order_candidates(
     others = [(number, describe_facts(candidates[number])) for number in rank_by_accuracy(candidates, unknown)]
     proposals: list[Proposal] = []
     for is_here in (True, False):
-        first, second = (
-            [pair for pair in pairs if candidates[pair[0]].is_here == is_here] for pairs in (known, others)
-        )
-        shorter = min(len(first), len(second))
-        alternating = [pair for pairs in zip(first, second, strict=False) for pair in pairs]
-        proposals += [
-            Proposal(candidates[number].name, reason)
-            for number, reason in [*alternating, *first[shorter:], *second[shorter:]]
-        ]
+        lists = ([pair for pair in pairs if candidates[pair[0]].is_here == is_here] for pairs in (known, others))
+        alternating = (pair for pairs in zip_longest(*lists) for pair in pairs if pair is not None)
+        proposals += [Proposal(candidates[number].name, reason) for number, reason in alternating]
     return tuple(proposals)
 
 
@@ -248,16 +246,11 @@ def match_models(candidates: Sequence[Candidate], view: View, query: Query | Non
     """
     counts = np.isfinite(find_known_errors(view)).sum(0)
     is_telling = (counts > 0) | np.isfinite(find_distances(view, query)[1])
-    keys = {
-        int(column): identify(view.models[column].name, view.models[column].location)
-        for column in np.argsort(-counts, kind="stable")
-        if is_telling[column]
-    }
-    first = {key: column for column, key in reversed([*keys.items()])}
-    matched = {
-        number: first.get(identify(candidate.name, candidate.location)) for number, candidate in enumerate(candidates)
-    }
-    return {number: column for number, column in matched.items() if column is not None}
+    columns: dict[tuple[str, str], int] = {}
+    for column in rank_models(is_telling, -counts).tolist():
+        columns.setdefault(identify(view.models[column].name, view.models[column].location), column)
+    keys = [identify(candidate.name, candidate.location) for candidate in candidates]
+    return {number: columns[key] for number, key in enumerate(keys) if key in columns}
 
 
 def identify(name: str, location: str | None) -> tuple[str, str]:
