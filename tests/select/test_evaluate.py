@@ -91,7 +91,7 @@ def test_strategies_that_cannot_be_fitted_are_left_out_with_their_reason():
     metatask = replace(make_metatask(), trivial_distances=None, scores={}, distances={})
     found = evaluate(metatask, ["average_best", "asymmetric"])
     assert list(found.outcomes) == ["average_best"] and "symmetric distance" in found.left_out["asymmetric"]
-    assert "Left out for lack of data: asymmetric." in str(found)
+    assert "Left out: asymmetric (no symmetric distance" in str(found)
 
 
 def test_what_cannot_be_meant_is_refused():

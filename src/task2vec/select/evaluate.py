@@ -379,11 +379,7 @@ class Evaluation(_Comparison):
         scored = ", ".join(name for name, outcome in self.outcomes.items() if outcome.strategy.uses_scores)
         if scored and self.splits > 1:
             lines.append(f"On the first of {self.splits} splits only: {scored}. Scores have seen images of the others.")
-        if self.left_out:
-            lines.append(
-                f"Left out for lack of data: {', '.join(self.left_out)}. `left_out` or --json has the reasons."
-            )
-        return lines
+        return lines + [f"Left out: {name} ({reason.split('. ')[0]})." for name, reason in self.left_out.items()]
 
 
 def evaluate(

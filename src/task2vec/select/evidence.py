@@ -199,7 +199,7 @@ def order_by_strategy(name: str, candidates: Sequence[Candidate], view: View, qu
     """The candidates that the evidence knows, in the order of a strategy of the paper; others come last.
 
     Raises:
-        UsageError: There is no such strategy, it measures models, or no candidate is known to it.
+        UsageError: There is no such strategy, it needs the images, or no candidate is known to it.
     """
     from task2vec.select.evaluate import find_strategy
 
