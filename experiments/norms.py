@@ -35,13 +35,13 @@ def list_kinds(tasks: tuple[TaskInfo, ...]) -> dict[str, np.ndarray]:
 def correlate_norms(metatask: t2v.MetaTask) -> list[Row]:
     """A row for every kind of task and space: Spearman's correlation of norm and error, with its interval."""
     rows = []
-    for kind, is_in in list_kinds(metatask.tasks).items():
-        for space, every in metatask.embeddings.items():
-            embeddings = [one for one, is_one in zip(every, is_in, strict=False) if is_one]
-            errors = [one.provenance["head"]["cv_error"] for one in embeddings]
-            found = report.correlate([one.norm() for one in embeddings], errors)
-            row: Row = {"tasks": kind, "space": space, "count": found.count}
-            rows.append(row | {"spearman": found.rho, "low": found.low, "high": found.high, "verdict": found.verdict})
+    for kind, is_counted in list_kinds(metatask.tasks).items():
+        for space, embeddings in metatask.embeddings.items():
+            counted = [embeddings[number] for number in np.flatnonzero(is_counted)]
+            errors = [embedding.provenance["head"]["cv_error"] for embedding in counted]
+            result = report.correlate([embedding.norm() for embedding in counted], errors)
+            row: Row = {"tasks": kind, "space": space, "count": result.count, "spearman": result.rho}
+            rows.append(row | {"low": result.low, "high": result.high, "verdict": result.verdict})
     return rows
 
 

@@ -47,32 +47,32 @@ def list_compared(metatask: t2v.MetaTask) -> list[Setting]:
     return first + [Setting(space, "task", *each) for space in others[:1] for each in list_settings(metatask)]
 
 
-def list_comparisons(found: Mapping[Setting, tuple[t2v.Evaluation, ProposalEvaluation]]) -> list[Row]:
+def list_comparisons(results: Mapping[Setting, tuple[t2v.Evaluation, ProposalEvaluation]]) -> list[Row]:
     """All comparisons, the primary ones first, with Holm's p beside theirs."""
-    rows = [row for setting, pair in found.items() for row in compare_choices(setting, *pair)]
+    rows = [row for setting, pair in results.items() for row in compare_choices(setting, *pair)]
     primary = [row for row in rows if (row["space"], row["leave"]) == (rows[0]["space"], "task")]
     for row, p in zip(primary, adjust_holm([row["p"] for row in primary]), strict=True):
         row["p_holm"] = float(p)
     return rows
 
 
-def compare_choices(setting: Setting, found: t2v.Evaluation, proposals: ProposalEvaluation) -> list[Row]:
+def compare_choices(setting: Setting, evaluation: t2v.Evaluation, proposals: ProposalEvaluation) -> list[Row]:
     """Every comparison in one setting: mean errors in percent, gaps in points, p over tasks and datasets, verdicts."""
-    if left_out := [f"'{name}': {found.left_out[name]}" for name in NAMES if name in found.left_out]:
+    if left_out := [f"'{name}': {evaluation.left_out[name]}" for name in NAMES if name in evaluation.left_out]:
         raise t2v.errors.DataError(
             f"the plan compares what this meta-task lacks the data for ({'; '.join(left_out)}). A plan with holes is "
             "another plan: use a meta-task with all of it, or leave the part primary out"
         )
-    assert proposals.tasks == found.tasks, "tasks with candidates on halves of the test images, and on all of them"
-    errors = {name: outcome.errors for name, outcome in found.outcomes.items()}
-    for order, each in proposals.errors.items():
-        errors |= {f"{order}, {count} measured": values for count, values in enumerate(each, 1)}
+    assert proposals.tasks == evaluation.tasks, "tasks with candidates on halves of the test images, and on all of them"
+    errors = {name: outcome.errors for name, outcome in evaluation.outcomes.items()}
+    for order, by_count in proposals.errors.items():
+        errors |= {f"{order}, {count} measured": values for count, values in enumerate(by_count, 1)}
     rows = []
     for number, (better, than) in enumerate(COMPARISONS, 1):
         gaps = 100 * (errors[better] - errors[than])
         row: Row = {"comparison": number, "better": better, "than": than, **asdict(setting), "tasks": len(gaps)}
         row |= {"better_error": 100 * errors[better].mean(), "than_error": 100 * errors[than].mean()}
-        rows.append(row | judge_gaps(gaps, np.array(found.datasets)))
+        rows.append(row | judge_gaps(gaps, np.array(evaluation.datasets)))
     return rows
 
 
@@ -106,8 +106,8 @@ def format_comparisons(rows: Sequence[Row]) -> str:
         for leave, group in report.split_rows(by_space, "leave").items():
             settings = dict.fromkeys(format_setting(row["family"], row["shots"]) for row in group)
             lines = [
-                [str(number), each[0]["better"], each[0]["than"], *map(_format_cell, each)]
-                for number, each in report.split_rows(group, "comparison").items()
+                [str(number), line[0]["better"], line[0]["than"], *map(_format_cell, line)]
+                for number, line in report.split_rows(group, "comparison").items()
             ]
             kind = "primary" if group[0]["p_holm"] is not None else "secondary"
             texts.append(f"**{space}, {LEAVES[leave]} ({kind})**")
@@ -142,19 +142,19 @@ def compare_recipes(metatask: t2v.MetaTask, other: t2v.MetaTask) -> list[Row]:
             f"'{metatask.name}' and '{other.name}' have {len(names)} experts of the same name, so their recipes cannot "
             "be compared. Give --against a meta-task that was built by the same plan"
         )
-    pair = [_pick_models(each, names) for each in (metatask, other)]
+    pair = [_pick_models(whole, names) for whole in (metatask, other)]
     is_unseen = ~pair[0].has_seen
     of_kind = np.array([model.kind for model in pair[0].models])
     rows: list[Row] = []
     for protocol in metatask.protocols:
-        errors = np.array([100 * each.mean_errors()[:, :, each.protocols.index(protocol)] for each in pair])
+        errors = 100 * np.array([chosen.mean_errors()[:, :, chosen.protocols.index(protocol)] for chosen in pair])
         errors[:, ~is_unseen] = np.nan
         for kind in ("all", *dict.fromkeys(of_kind.tolist())):
-            own = errors[:, :, (of_kind == kind) | (kind == "all")]
-            first, second = np.nanmean(own, axis=1)
-            gaps, tasks = first - second, own.swapaxes(0, 1)
-            known = [each[:, np.isfinite(each).all(0)] for each in tasks]
-            rhos = [report.spearman(*each) for each in known if each.shape[1] > 1]
+            experts = errors[:, :, (of_kind == kind) | (kind == "all")]
+            first, second = np.nanmean(experts, axis=1)
+            gaps = first - second
+            known = [task[:, np.isfinite(task).all(0)] for task in experts.swapaxes(0, 1)]
+            rhos = [report.spearman(*task) for task in known if task.shape[1] > 1]
             rhos = [rho for rho in rhos if np.isfinite(rho)]
             row: Row = {"shots": find_shots(protocol), "kind": kind, "experts": len(gaps), "error": first.mean()}
             row |= {"other_error": second.mean(), "gap": gaps.mean(), "gap_se": find_standard_error(gaps)}

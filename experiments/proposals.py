@@ -1,6 +1,6 @@
 """Proposals: tables and the figure of the error after k measured models, in four orders.
 
-`task2vec.select.evaluate_proposals` has the orders and makes the errors; here they are collected in all settings: both
+`task2vec.evaluate_proposals` has the orders and makes the errors; here they are collected in all settings: both
 spaces, one task or its whole dataset left out, errors known on tasks of the same family or of all. With the experts of
 this repository, the experts for whole datasets stand beside them.
 
@@ -21,7 +21,7 @@ from experiments.report import Row
 from experiments.selection_figures import keep_space
 from experiments.settings import LEAVES, Setting, format_setting, list_leaves, list_settings, list_spaces
 from task2vec import plots
-from task2vec.select import ALL, AVERAGE_BEST, COUNTS, ORDERS, RULE, Known, ProposalEvaluation
+from task2vec.select import ALL, COUNTS, ORDERS, RULE, Known, ProposalEvaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,11 +81,6 @@ def find_usual(settings: Sequence[ProposalSetting]) -> dict[Setting, ProposalSet
 
 def measure_proposals(metatask: t2v.MetaTask, setting: ProposalSetting) -> ProposalEvaluation:
     """The errors of what each order proposes, for all tasks of the setting."""
-    if metatask.halves is None:
-        raise t2v.errors.DataError(
-            f"the meta-task '{metatask.name}' has no errors on two halves of the test images (`halves`), so a model "
-            "cannot be measured on one and judged on the other. Measure them: python -m experiments.metatask.build"
-        )
     view = keep_space(metatask, setting.space).select(setting.shots)
     family = None if setting.family == DATASETS else setting.family
     return t2v.evaluate_proposals(view, family=family, known=setting.known, leave=setting.leave)
@@ -136,14 +131,14 @@ def format_proposals(rows: Sequence[Row]) -> str:
         settings = report.split_rows(({**row, "setting": _name_setting(row)} for row in group), "setting")
         orders = [order for order in (*ORDERS, ALL) if any(row["order"] == order for row in group)]
         errors = [
-            [name, *(_join_errors(row for row in own if row["order"] == order) for order in orders)]
-            for name, own in settings.items()
+            [name, *(_join_errors(row for row in lines if row["order"] == order) for order in orders)]
+            for name, lines in settings.items()
         ]
         gaps = [
-            [name, order, *(_format_gap(row) for row in own if row["order"] == order and row["measured"] in SHOWN)]
-            for name, own in settings.items()
+            [name, order, *(_format_gap(row) for row in lines if row["order"] == order and row["measured"] in SHOWN)]
+            for name, lines in settings.items()
             for order in orders
-            if order not in (AVERAGE_BEST, ALL)
+            if order not in (ORDERS[0], ALL)
         ]
         texts += [f"**{key}**", report.format_markdown(["", *orders], errors)]
         texts.append(report.format_markdown(["", "order", *(f"{count} measured" for count in SHOWN)], gaps))

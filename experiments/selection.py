@@ -34,8 +34,9 @@ from experiments.settings import (
     list_settings,
     list_spaces,
 )
+from experiments.strategies import REPORTED, find_reported
 from task2vec import plots
-from task2vec.select import STRATEGIES, ProposalEvaluation, compare_paired, draw_weights, find_interval, find_strategy
+from task2vec.select import ProposalEvaluation, compare_paired, draw_weights, find_interval
 
 PARTS = ("norms", "violins", "matrix", "curves", "tables", "primary", "proposals")
 AVERAGE_BEST = "average_best"
@@ -80,7 +81,7 @@ def plan_evaluations(
 ) -> dict[Setting, tuple[str, ...]]:
     """What the chosen parts need: the strategies of every setting, each of which is evaluated once."""
     main, *others = list_spaces(metatask)
-    tasks = list_settings(metatask)
+    sizes = list_settings(metatask)
     few = [name for name in CHOICES if name in strategies]
     wanted: dict[Setting, dict[str, None]] = {}
 
@@ -89,66 +90,65 @@ def plan_evaluations(
             wanted.setdefault(setting, {}).update(dict.fromkeys(names))
 
     if "tables" in parts:
-        want((Setting(main, leave, *each) for leave in list_leaves(metatask) for each in tasks), strategies)
+        want((Setting(main, leave, *size) for leave in list_leaves(metatask) for size in sizes), strategies)
     if "primary" in parts:
         want(primary.list_compared(metatask), primary.NAMES)
     if {"violins", "matrix"} & set(parts):
-        want((Setting(main, "task", *each) for each in tasks if each[1] == tasks[0][1]), few)
+        want((Setting(main, "task", *size) for size in sizes if size[1] == sizes[0][1]), few)
     if "tables" in parts:
-        want((Setting(space, "task", *each) for space in others for each in tasks), few)
+        want((Setting(space, "task", *size) for space in others for size in sizes), few)
     return {setting: tuple(names) for setting, names in wanted.items() if names}
 
 
 # The file of a meta-task, and that of another one if it takes its embeddings from the first.
 Files = tuple[Path | None, Path | None]
-Place = tuple[Files, Setting]
+Job = tuple[Files, Setting]
 
 
-def run_all(work: Mapping[Place, tuple[str, ...]], *, jobs: int) -> dict[Place, Any]:
+def run_all(work: Mapping[Job, tuple[str, ...]], *, jobs: int) -> dict[Job, Any]:
     """An evaluation of strategies, or proposals, for each setting; the number of processes changes nothing."""
     if jobs == 1:
         return dict(zip(work, map(_measure, work.items()), strict=True))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the workers
-    found: dict[Place, Any] = {}
+    results: dict[Job, Any] = {}
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for (key, names), each in zip(work.items(), pool.map(_measure, work.items()), strict=True):
-            found[key] = each
-            words = f"{key[1].words}, {LEAVES[key[1].leave]}, {key[1].space}"
-            report.say(f"{words}: {f'{len(names)} strategies' if names else 'proposals'} ({len(found)} of {len(work)})")
-    return found
+        for (job, names), evaluation in zip(work.items(), pool.map(_measure, work.items()), strict=True):
+            results[job] = evaluation
+            text = f"{job[1].words}, {LEAVES[job[1].leave]}, {job[1].space}: "
+            report.say(f"{text}{f'{len(names)} strategies' if names else 'proposals'} ({len(results)} of {len(work)})")
+    return results
 
 
-def _measure(work: tuple[Place, tuple[str, ...]]) -> t2v.Evaluation | ProposalEvaluation:
-    ((bundle, against), setting), strategies = work
+def _measure(work: tuple[Job, tuple[str, ...]]) -> t2v.Evaluation | ProposalEvaluation:
+    ((bundle, against), setting), names = work
     metatask = report.load_bundle(bundle) if against is None else primary.load_other(bundle, against)
     if isinstance(setting, proposals.ProposalSetting):
         return proposals.measure_proposals(metatask, setting)
-    where: Row = {"shots": setting.shots, "family": setting.family, "leave": setting.leave}
-    return t2v.evaluate(figures.keep_space(metatask, setting.space), strategies, resamples=RESAMPLES, **where)
+    view = figures.keep_space(metatask, setting.space).select(setting.shots)
+    strategies = [find_reported(name) for name in names]
+    return t2v.evaluate(view, strategies, resamples=RESAMPLES, family=setting.family, leave=setting.leave)
 
 
-def find_optimum(found: t2v.Evaluation, name: str) -> np.ndarray:
+def find_optimum(evaluation: t2v.Evaluation, name: str) -> np.ndarray:
     """The unbiased optimum beside a strategy, or the smallest error where that is not known."""
-    references = found.find_references(name)
-    return references.smallest if references.optimum is None else references.optimum
+    outcome = evaluation.outcomes[name]
+    return outcome.smallest if outcome.optimum is None else outcome.optimum
 
 
 # --- Table 1: ways of choosing ---------------------------------------------------------------------------------------
 
 
 def make_table1(evaluations: Evaluations, main: str, folder: Path, note: str) -> list[Claim]:
-    """The table as CSV with all numbers, in Markdown, and its choices as JSON."""
-    own = {one: found for one, found in evaluations.items() if one.space == main}
+    """The table as CSV with all numbers, and in Markdown."""
+    evaluations = {setting: evaluation for setting, evaluation in evaluations.items() if setting.space == main}
     rows = [
-        {"family": one.family, "shots": one.shots, "leave": one.leave, **row}
-        for one, found in own.items()
-        for row in found.rows
+        {"family": setting.family, "shots": setting.shots, "leave": setting.leave, **row}
+        for setting, evaluation in evaluations.items()
+        for row in evaluation.rows
     ]
     report.write_rows(rows, folder / "table1.csv")
-    report.write_text(folder / "table1.md", f"{format_table1(own)} {note}".rstrip())
-    described = [{"family": one.family, "shots": one.shots, **found.to_dict()} for one, found in own.items()]
-    report.write_json(folder / "table1.json", {"space": main, "comparisons": described})
-    return judge_table(own)
+    report.write_text(folder / "table1.md", f"{format_table1(evaluations)} {note}".rstrip())
+    return judge_table(evaluations)
 
 
 def format_strategy(name: str) -> str:
@@ -158,39 +158,39 @@ def format_strategy(name: str) -> str:
 
 def format_table1(evaluations: Evaluations) -> str:
     """One table in Markdown for each way of leaving out: strategies down, settings across."""
-    parts, every = [], list(evaluations.values())
-    pairs = [(found, outcome) for found in every for outcome in found.outcomes.values()]
-    scored = {outcome.name for found, outcome in pairs if outcome.uses_scores and found.splits > 1}
+    texts, scored = [], set()
+    for evaluation in evaluations.values():
+        outcomes = evaluation.outcomes if evaluation.splits > 1 else {}
+        scored |= {name for name, outcome in outcomes.items() if outcome.strategy.uses_scores}
     for leave, words in LEAVES.items():
-        own = {one.words: found for one, found in evaluations.items() if one.leave == leave}
-        if not own:
-            continue
-        rows = [{row["strategy"]: row for row in found.rows} for found in own.values()]
-        lines = [["optimum, error in %", *map(_format_optimum, own.values())]]
-        for name in dict.fromkeys([*PAPERS, *(name for each in rows for name in each)]):
-            mark = " †" if name in scored else ""
-            lines.append([f"{format_strategy(name)}{mark}", *(_format_cell(each.get(name)) for each in rows)])
-        parts.append(f"**{words}**\n\n{report.format_markdown(['', *own], lines)}")
+        columns = {setting.words: evaluation for setting, evaluation in evaluations.items() if setting.leave == leave}
+        if columns:
+            rows = [{row["strategy"]: row for row in evaluation.rows} for evaluation in columns.values()]
+            lines = [["optimum, error in %", *map(_format_optimum, columns.values())]]
+            for name in dict.fromkeys([*PAPERS, *(name for column in rows for name in column)]):
+                mark = " †" if name in scored else ""
+                lines.append([f"{format_strategy(name)}{mark}", *(_format_cell(column.get(name)) for column in rows)])
+            texts.append(f"**{words}**\n\n{report.format_markdown(['', *columns], lines)}")
     notes = [
         "Error over the optimum in percent (ratio of means over tasks) with a 95% bootstrap interval over tasks. "
         "* better, ° worse than the average-best baseline (two-sided sign-flip test over tasks, p < 0.05). The paper's "
         "rows have its settings; of its model space, which leaves open how m stays positive, b moves logarithms."
     ]
-    if any(found.optimum is None for found in every):
+    if any(evaluation.optimum is None for evaluation in evaluations.values()):
         notes.append(f"(smallest): {SMALLEST}")
     if scored:
         notes.append(
             "† Judged on the first split alone, as are the optimum and the baseline that it is compared with: its "
             "scores are of the training images of that split, which are test images of the others."
         )
-    return "\n\n".join([*parts, *notes])
+    return "\n\n".join([*texts, *notes])
 
 
-def _format_optimum(found: t2v.Evaluation) -> str:
+def _format_optimum(evaluation: t2v.Evaluation) -> str:
     """The mean optimum, and whether it is the smallest error."""
-    if found.optimum is None:
-        return f"{100 * found.smallest.mean():.1f} (smallest)"
-    return f"{100 * found.optimum.mean():.1f}"
+    if evaluation.optimum is None:
+        return f"{100 * evaluation.smallest.mean():.1f} (smallest)"
+    return f"{100 * evaluation.optimum.mean():.1f}"
 
 
 def _format_cell(row: Row | None) -> str:
@@ -205,10 +205,10 @@ def judge_table(evaluations: Evaluations) -> list[Claim]:
     """All claims that the strategies at hand allow."""
     claims = []
     for better, worse, words in PAIRS:
-        for one, found in evaluations.items():
-            if one.leave == "task" and {better, worse} <= set(found.outcomes):
-                gaps = 100 * found.find_gaps(better, worse)
-                claims.append(_claim_gap("table 1", f"{one.words}: {words}", gaps))
+        for setting, evaluation in evaluations.items():
+            if setting.leave == "task" and {better, worse} <= set(evaluation.outcomes):
+                gaps = 100 * evaluation.find_gaps(better, worse)
+                claims.append(_claim_gap("table 1", f"{setting.words}: {words}", gaps))
     return claims
 
 
@@ -229,15 +229,16 @@ def make_table2(evaluations: Evaluations, metatask: t2v.MetaTask, folder: Path, 
     claims: list[Claim] = []
     spaces = list_spaces(metatask)
     for family, shots in list_settings(metatask):
-        own = {one.space: found for one, found in evaluations.items()
-               if (one.family, one.shots, one.leave) == (family, shots, "task")}  # fmt: skip
-        for space in spaces:
+        by_space = {setting.space: evaluation for setting, evaluation in evaluations.items()
+                    if (setting.family, setting.shots, setting.leave) == (family, shots, "task")}  # fmt: skip
+        for space, evaluation in by_space.items():
             for name in (*CHOICES, *(BASELINES if space == spaces[0] else ())):
-                if space in own and name in own[space].outcomes:
+                if name in evaluation.outcomes:
                     about = {"family": family, "shots": shots, "strategy": name}
                     about["space"] = "" if name in BASELINES else space
-                    rows.append(about | _measure_parts(own[space], name, images))
-        outcomes = {space: found.outcomes[CHOICES[0]] for space, found in own.items() if CHOICES[0] in found.outcomes}
+                    rows.append(about | _measure_parts(evaluation, name, images))
+        outcomes = {space: evaluation.outcomes[CHOICES[0]] for space, evaluation in by_space.items()
+                    if CHOICES[0] in evaluation.outcomes}  # fmt: skip
         for space in spaces[1:]:
             if spaces[0] in outcomes and space in outcomes:
                 setting = format_setting(family, shots)
@@ -245,32 +246,31 @@ def make_table2(evaluations: Evaluations, metatask: t2v.MetaTask, folder: Path, 
                 gaps = 100 * (outcomes[spaces[0]].errors - outcomes[space].errors)
                 claims.append(_claim_gap("table 2", words, gaps))
     report.write_rows(rows, folder / "table2.csv")
-    columns = [(*each, part) for each in list_settings(metatask) for part in (ALL, LARGEST)]
+    columns = [(*size, part) for size in list_settings(metatask) for part in (ALL, LARGEST)]
     cells: dict[str, dict[tuple[str, str, str], str]] = {}
     for row in sorted(rows, key=lambda row: (*BASELINES, *CHOICES).index(row["strategy"])):
-        own = cells.setdefault(format_strategy(row["strategy"]) + (f", {row['space']}" if row["space"] else ""), {})
-        for part in (ALL, LARGEST):
-            own[row["family"], row["shots"], part] = format_bar(row, part)
-    header = ["", *(f"{format_setting(*each)}: {part}" for *each, part in columns)]
-    lines = [[name, *(own.get(column, "") for column in columns)] for name, own in cells.items()]
+        line = cells.setdefault(format_strategy(row["strategy"]) + (f", {row['space']}" if row["space"] else ""), {})
+        line |= {(row["family"], row["shots"], part): format_bar(row, part) for part in (ALL, LARGEST)}
+    header = ["", *(f"{format_setting(*size)}: {part}" for *size, part in columns)]
+    lines = [[name, *(line.get(column, "") for column in columns)] for name, line in cells.items()]
     note = "Error over the optimum in percent with a 95% bootstrap interval over tasks; leave-one-task-out."
-    if any(found.optimum is None for found in evaluations.values()):
+    if any(evaluation.optimum is None for evaluation in evaluations.values()):
         note += f" {SMALLEST}"
     report.write_text(folder / "table2.md", f"{report.format_markdown(header, lines)}\n\n{note} {caption}".rstrip())
     return claims
 
 
-def _measure_parts(found: t2v.Evaluation, name: str, images: Mapping[str, int]) -> Row:
+def _measure_parts(evaluation: t2v.Evaluation, name: str, images: Mapping[str, int]) -> Row:
     """The increase of a strategy over the optimum, of all tasks and of those with the most images."""
-    counts = np.array([images[task] for task in found.tasks])
+    counts = np.array([images[task] for task in evaluation.tasks])
     parts = {ALL: np.arange(len(counts)), LARGEST: np.sort(np.argsort(-counts, kind="stable")[:_LARGEST_COUNT])}
     row: Row = {}
     for part, chosen in parts.items():
-        errors, best = found.outcomes[name].errors[chosen], find_optimum(found, name)[chosen]
+        errors, best = evaluation.outcomes[name].errors[chosen], find_optimum(evaluation, name)[chosen]
         low, high = find_interval(draw_weights(chosen, RESAMPLES, 0), errors, best)
         numbers = {"": errors.sum() / best.sum(), "_low": low, "_high": high}
         row |= {f"{part}{end}": 100 * (float(value) - 1) for end, value in numbers.items()}
-        smallest = found.find_references(name).smallest[chosen]
+        smallest = evaluation.outcomes[name].smallest[chosen]
         row[f"{part}, over smallest"] = 100 * float(errors.sum() / smallest.sum() - 1)
     return row
 
@@ -294,22 +294,21 @@ def selection(
     bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: that of experts.")] = None,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(help="Table 1: only these beside the paper's; default: all that measure nothing."),
+        typer.Option(help="Table 1: only these beside the paper's; default: all."),
     ] = None,
     against: Annotated[Path | None, typer.Option(help="The same experts by another recipe, for `primary`.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
 ) -> None:
     """All tables and figures about choosing an expert."""
     metatask, folder = report.load_bundle(bundle), plots.make_folder(out)
-    cheap = [name for name, one in STRATEGIES.items() if not one.measures]
-    chosen = [find_strategy(name).name for name in strategy or cheap]  # an unknown one is refused at once
+    chosen = [find_reported(name).name for name in strategy or REPORTED]  # an unknown one is refused at once
     names = list(dict.fromkeys([*PAPERS, AVERAGE_BEST, *chosen]))
     parts = part or list(PARTS)
-    if unknown := [each for each in parts if each not in PARTS]:
+    if unknown := [name for name in parts if name not in PARTS]:
         raise t2v.errors.UsageError(f"--part {unknown[0]} is unknown. Choose among: {', '.join(PARTS)}")
     if metatask.halves is None and {"primary", "proposals"} & set(parts):
         report.say("primary comparisons and proposals are missing: no errors on halves of the test images are known")
-        parts = [each for each in parts if each not in ("primary", "proposals")]
+        parts = [name for name in parts if name not in ("primary", "proposals")]
     if against is not None and "primary" not in parts:
         raise t2v.errors.UsageError(
             "--against compares two recipes by the primary comparisons, which are not made here. Add --part primary, "
@@ -320,38 +319,38 @@ def selection(
     every = proposals.list_proposal_settings(metatask)
     usual = proposals.find_usual(every)
     compared = primary.list_compared(metatask) if "primary" in parts else []
-    proposed = every if "proposals" in parts else [usual[each] for each in compared]
+    proposed = every if "proposals" in parts else [usual[setting] for setting in compared]
     files: Files = (bundle, None)
-    work: dict[Place, tuple[str, ...]] = {(files, each): planned[each] for each in planned}
-    work |= {(files, each): () for each in proposed}
+    work: dict[Job, tuple[str, ...]] = {(files, setting): names for setting, names in planned.items()}
+    work |= {(files, setting): () for setting in proposed}
     # The experts of this repository for whole datasets stand beside those for parts of them.
     whole = []
     if "proposals" in parts and bundle is None:
         whole = proposals.list_whole_settings(report.load_bundle(proposals.WHOLE))
-        work |= {((proposals.WHOLE, None), each): () for each in whole}
+        work |= {((proposals.WHOLE, None), setting): () for setting in whole}
     again = compared[: len(settings)] if against is not None else []  # the primary ones
-    for each in again:
-        work |= {((bundle, against), each): primary.NAMES, ((bundle, against), usual[each]): ()}
+    for setting in again:
+        work |= {((bundle, against), setting): primary.NAMES, ((bundle, against), usual[setting]): ()}
     other = None if against is None else primary.load_other(bundle, against)  # one of other tasks is refused at once
     results = run_all(work, jobs=jobs or os.cpu_count() or 1)
-    evaluations = {each: results[files, each] for each in planned}
+    evaluations = {setting: results[files, setting] for setting in planned}
 
     def compare(files: Files, settings: Sequence[Setting]) -> list[Row]:
         return primary.list_comparisons(
-            {each: (results[files, each], results[files, usual[each]]) for each in settings}
+            {setting: (results[files, setting], results[files, usual[setting]]) for setting in settings}
         )
 
     claims: list[Claim] = []
     if "norms" in parts:
-        rows = [row for each in settings for row in figures.list_norms(metatask, *each, spaces)]
+        rows = [row for size in settings for row in figures.list_norms(metatask, *size, spaces)]
         claims += figures.make_norms(rows, spaces, folder)
-    own = {one.family: found for one, found in evaluations.items()
-           if (one.shots, one.leave, one.space) == (settings[0][1], "task", spaces[0])}  # fmt: skip
+    by_family = {setting.family: evaluation for setting, evaluation in evaluations.items()
+                 if (setting.shots, setting.leave, setting.space) == (settings[0][1], "task", spaces[0])}  # fmt: skip
     for name, make in (("violins", figures.make_violins), ("matrix", figures.make_matrix)):
-        for family, found in own.items() if name in parts else ():
+        for family, evaluation in by_family.items() if name in parts else ():
             selected = figures.select(metatask, settings[0][1], spaces[0], family)
-            rows = [row for row, task in enumerate(selected.tasks) if task.name in found.tasks]
-            claims += make(selected.only(rows), found, family or "tasks", folder)
+            rows = [row for row, task in enumerate(selected.tasks) if task.name in evaluation.tasks]
+            claims += make(selected.only(rows), evaluation, family or "tasks", folder)
     if "curves" in parts:
         claims += figures.make_curves(metatask, settings[0][1], spaces[0], folder)
     texts = []
@@ -359,8 +358,8 @@ def selection(
         claims += make_table1(evaluations, spaces[0], folder, note) + make_table2(evaluations, metatask, folder, note)
         texts += [(folder / f"table{number}.md").read_text() for number in (1, 2)]
     if "proposals" in parts:
-        measured = {each: results[files, each] for each in every}
-        measured |= {each: results[(proposals.WHOLE, None), each] for each in whole}
+        measured = {setting: results[files, setting] for setting in every}
+        measured |= {setting: results[(proposals.WHOLE, None), setting] for setting in whole}
         texts.append(proposals.make_proposals(measured, folder, note))
     if "primary" in parts:
         rows = compare(files, compared)

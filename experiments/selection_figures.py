@@ -14,6 +14,7 @@ from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.metatask import View
 from task2vec.select import find_strategy
+from task2vec.select.strategies import find_known_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,11 +50,6 @@ def keep_space(metatask: t2v.MetaTask, space: str) -> t2v.MetaTask:
     return replace(metatask, **{name: {space: by[space]} if space in by else {} for name, by in fields.items()})
 
 
-def find_candidates(selected: View) -> np.ndarray:
-    """(tasks, experts) mean errors of the candidates; NaN for the others."""
-    return np.where(selected.is_candidate, selected.mean, np.nan)
-
-
 # --- norms: does the norm of an embedding show how hard a task is? ----------------------------------------------------
 
 # Panels of so many spaces; the table has all.
@@ -64,7 +60,7 @@ def list_norms(metatask: t2v.MetaTask, family: str, shots: str, spaces: Sequence
     """The norms of every task in all spaces, and its errors."""
     selected = {name: select(metatask, shots, name, family) for name in spaces}
     first = selected[spaces[0]]
-    means = find_candidates(first)
+    means = find_known_errors(first)
     rows = []
     for number, task in enumerate(first.tasks):
         known = bool(np.isfinite(means[number]).any())
@@ -118,7 +114,7 @@ _NEAR = 0.01
 
 def make_violins(selected: View, found: t2v.Evaluation, family: str, folder: Path) -> list[Claim]:
     """The figure of one family; tasks are in the order of their norms."""
-    means, norms = find_candidates(selected), _get_norms(selected)
+    means, norms = find_known_errors(selected), _get_norms(selected)
     chosen = {name: found.outcomes[name].chosen for name in _LOOKS if name in found.outcomes}
     names = [model.name for model in selected.models]
     rows = []
@@ -225,7 +221,7 @@ def make_matrix(selected: View, found: t2v.Evaluation, family: str, folder: Path
     if "asymmetric" not in found.outcomes:
         report.say(f"the matrix of {family} is missing: {found.left_out['asymmetric']}")
         return []
-    means = find_candidates(selected)
+    means = find_known_errors(selected)
     best, chosen = np.nanargmin(means, axis=1), found.outcomes["asymmetric"].chosen
     assert selected.trivial_distances is not None, "the asymmetric distance needs them"
     simplicity = selected.pick_sources(selected.trivial_distances)

@@ -70,10 +70,10 @@ def list_transfers(metatask: t2v.MetaTask, points: Sequence[Mapping[str, Any]], 
                     f"the error of the generic network after fine-tuning on '{name}' is {base:g} (nan: not measured), "
                     "and the transfer distance is relative to it. Measure it, or leave the task out of `transfers`"
                 )
-            place = numbers[name], column
+            cell = numbers[name], column
             row: Row = {"expert": model.name, "a": sources[model.source_fingerprint or ""], "b": name}
-            row |= {"d_ft": (loss - base) / base, "d_sym": symmetric[place], "d_asym": asymmetric[place]}
-            rows.append(row | {"seen": int(selected.has_seen[place])})
+            row |= {"d_ft": (loss - base) / base, "d_sym": symmetric[cell], "d_asym": asymmetric[cell]}
+            rows.append(row | {"seen": int(selected.has_seen[cell])})
     for row in rows:
         others = [each["d_ft"] for each in rows
                   if each["expert"] == row["expert"] and each["b"] != row["b"] and not each["seen"]]  # fmt: skip
@@ -89,19 +89,23 @@ def correlate_transfers(rows: Sequence[Row], measure: str) -> Row:
     tasks and of experts.
     """
     unseen = [row for row in rows if not row["seen"] and row["average"] is not None]
-    by_task = {task: own for task, own in report.split_rows(unseen, "b").items() if len(own) >= MIN_TASKS}
-    found: Row = {"measure": MEASURES[measure], "tasks": len(by_task)}
-    found["pairs"] = sum(map(len, by_task.values()))
+    by_task = {
+        task: rows_of_task
+        for task, rows_of_task in report.split_rows(unseen, "b").items()
+        if len(rows_of_task) >= MIN_TASKS
+    }
+    summary: Row = {"measure": MEASURES[measure], "tasks": len(by_task)}
+    summary["pairs"] = sum(map(len, by_task.values()))
     if not by_task:
-        return found | dict.fromkeys(("rho", "low", "high", "p")) | {"by_task": {}}
+        return summary | dict.fromkeys(("rho", "low", "high", "p")) | {"by_task": {}}
     numbers = {name: number for number, name in enumerate(dict.fromkeys(row["expert"] for row in unseen))}
     pairs = [
         (
-            np.array([numbers[row["expert"]] for row in own]),
-            _scale_ranks([row[measure] for row in own]),
-            _scale_ranks([row["d_ft"] for row in own]),
+            np.array([numbers[row["expert"]] for row in rows_of_task]),
+            _scale_ranks([row[measure] for row in rows_of_task]),
+            _scale_ranks([row["d_ft"] for row in rows_of_task]),
         )
-        for own in by_task.values()
+        for rows_of_task in by_task.values()
     ]
     rng = np.random.default_rng(0)
     order = rng.permuted(np.tile(np.arange(len(numbers)), (DRAWS, 1)), axis=1)
@@ -109,8 +113,8 @@ def correlate_transfers(rows: Sequence[Row], measure: str) -> Row:
     drawn = np.mean([_permute(others, experts, order) @ ranks for experts, ranks, others in pairs], axis=0)
     hits = int((np.abs(drawn) >= abs(rhos.mean()) - 1e-12).sum())
     low, high = np.quantile([_resample(pairs, len(numbers), rng) for _ in range(RESAMPLES)], [0.025, 0.975])
-    found |= {"rho": float(rhos.mean()), "low": float(low), "high": float(high), "p": (1 + hits) / (1 + DRAWS)}
-    return found | {"by_task": dict(zip(by_task, rhos.tolist(), strict=True))}
+    summary |= {"rho": float(rhos.mean()), "low": float(low), "high": float(high), "p": (1 + hits) / (1 + DRAWS)}
+    return summary | {"by_task": dict(zip(by_task, rhos.tolist(), strict=True))}
 
 
 def _permute(values: np.ndarray, experts: np.ndarray, order: np.ndarray) -> np.ndarray:
@@ -129,12 +133,12 @@ def _permute(values: np.ndarray, experts: np.ndarray, order: np.ndarray) -> np.n
 def _resample(pairs: Sequence[tuple[np.ndarray, ...]], experts: int, rng: np.random.Generator) -> float:
     """The mean correlation of as many tasks and experts, drawn with replacement."""
     counts = np.bincount(rng.integers(experts, size=experts), minlength=experts)
-    found = []
+    rhos = []
     for number in rng.integers(len(pairs), size=len(pairs)):
         names, ranks, others = pairs[number]
         repeats = counts[names]
-        found.append(_scale_ranks(ranks.repeat(repeats)) @ _scale_ranks(others.repeat(repeats)))
-    return float(np.mean(found))
+        rhos.append(_scale_ranks(ranks.repeat(repeats)) @ _scale_ranks(others.repeat(repeats)))
+    return float(np.mean(rhos))
 
 
 def _scale_ranks(values: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -150,8 +154,8 @@ def format_transfers(results: Sequence[Row]) -> str:
     lines = []
     for row in results:
         p = "-" if row["p"] is None else f"{row['p']:.2g}"
-        own = (f"{rho:.2f}" for rho in row["by_task"].values())
-        lines.append([row["measure"], _format_rho(row), p, str(row["tasks"]), str(row["pairs"]), *own])
+        rhos = (f"{rho:.2f}" for rho in row["by_task"].values())
+        lines.append([row["measure"], _format_rho(row), p, str(row["tasks"]), str(row["pairs"]), *rhos])
     note = (
         "Spearman's correlation with D_ft within a task, over the experts that have not seen it, averaged over tasks, "
         "with a 95% bootstrap interval over tasks and experts; two-sided p from permuting the experts, in all tasks "
@@ -173,8 +177,8 @@ def draw_transfers(rows: Sequence[Row], results: Sequence[Row]) -> "Figure":
     unseen = report.split_rows((row for row in rows if not row["seen"] and row["average"] is not None), "b")
     looks = plots.choose_looks(list(unseen))
     for axes, measure, result in zip(panels, MEASURES, results, strict=True):
-        for task, own in unseen.items():
-            x, y = ([row[key] for row in own] for key in (measure, "d_ft"))
+        for task, rows_of_task in unseen.items():
+            x, y = ([row[key] for row in rows_of_task] for key in (measure, "d_ft"))
             style: dict[str, Any] = {"color": looks[task].colour, "marker": looks[task].mark, "alpha": 0.8}
             label = shorten_name(task) if axes is panels[0] else None
             axes.scatter(x, y, s=12, linewidths=0.3, edgecolors="white", label=label, **style)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers (PEP 484)
     from task2vec.select import fit_model_space as fit_model_space
     from task2vec.select import score_features as score_features
     from task2vec.select.evaluate import evaluate as evaluate
-    from task2vec.select.evaluate_proposals import evaluate_proposals as evaluate_proposals
+    from task2vec.select.evaluate import evaluate_proposals as evaluate_proposals
     from task2vec.select.recommend import recommend as recommend
     from task2vec.tasks import BadImage as BadImage
     from task2vec.tasks import Catalog as Catalog

@@ -1,16 +1,13 @@
 """Tables of proposals: their rows, and the claims that rest on the table of docs/results/selection."""
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import task2vec as t2v
 from experiments import proposals, selection
 from experiments.report import load_bundle
-from tests.experiments.material import parse, read_csv, run
+from tests.experiments.material import read_csv, run
 
 SPACE = "resnet34 robust"
 
@@ -47,29 +44,6 @@ def test_tables_and_figure(made):
         assert (row["p_group"] != "") == (is_compared and row["family"] == "taxa")
 
 
-def test_rows_follow_from_the_errors(made, world):
-    rows = read_csv(made[0] / "proposals.csv")
-    about = {"space": SPACE, "family": "taxa", "shots": "half", "leave": "task", "known": "family"}
-    selected = world.select("half", probe="resnet34", method="robust", family="taxa")
-    halves, sources = selected.halves.mean(2), selected.to_sources("symmetric")
-    errors = []
-    for row in range(10):
-        allowed = np.flatnonzero(selected.is_candidate[row])
-        nearest = allowed[np.nanargmin(sources[row, allowed])]
-        errors.append(halves[row, nearest].mean())
-    found = {(row["order"], row["measured"]): row for row in rows if about.items() <= row.items()}
-    assert found["nearest", 1]["error"] == pytest.approx(100 * np.mean(errors), rel=1e-5)
-    gap = found["nearest", 1]["error"] - found["average-best", 1]["error"]
-    assert found["nearest", 1]["gap"] == pytest.approx(gap, rel=1e-4)
-    outcome = t2v.evaluate(world, ["generic"], shots="half", probe="resnet34", method="robust", family="taxa")
-    assert found["all", "all"]["error"] == pytest.approx(100 * outcome.optimum.mean(), rel=1e-5)
-
-
-def test_halves_are_needed(world):
-    with pytest.raises(t2v.errors.DataError, match="no errors on two halves"):
-        proposals.measure_proposals(replace(world, halves=None), proposals.list_proposal_settings(world)[0])
-
-
 def test_comparisons_take_the_proposals_that_know_what_strategies_know(world):
     usual = proposals.find_usual(proposals.list_proposal_settings(world))
     alone = [(each.family, each.leave) for each in usual.values() if each.known == "all"]
@@ -89,24 +63,22 @@ KINDS = [
 ] + [("datasets", shots, "task", "all") for shots in ("half", "5")]
 
 
-def read_table():
-    """The rows of the committed table in the paper's space."""
-    names = ("space", "leave", "family", "shots", "known", "order")
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["space"] == SPACE]
-    numbers = [{key: float(value) if value else None for key, value in row.items()
-                if key not in (*names, "measured")} for row in rows]  # fmt: skip
+@pytest.fixture(scope="module")
+def rows():
+    """The rows of the committed table in the paper's space; empty cells are None."""
     return [
-        {name: row[name] for name in names} | {"measured": parse(row["measured"])} | values
-        for row, values in zip(rows, numbers, strict=True)
+        {key: None if value == "" else value for key, value in row.items()}
+        | {"shots": str(row["shots"]).removesuffix(".0")}
+        for row in read_csv(TABLE)
+        if row["space"] == SPACE
     ]
 
 
 @pytest.fixture(scope="module")
-def table():
+def table(rows):
     """The same by kind of task, order, and number of models."""
-    keys = ("family", "shots", "leave", "known", "order", "measured")
-    return {tuple(row[key] for key in keys): row for row in read_table()}
+    names = ("family", "shots", "leave", "known", "order", "measured")
+    return {tuple(row[name] for name in names): row for row in rows}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
@@ -149,8 +121,8 @@ def test_the_table_is_what_the_code_gives(table, kind):
             assert row[name] is None or row[name] == pytest.approx(stored[name], rel=1e-4, abs=1e-4)
 
 
-def test_the_first_table_has_every_kind_once(table):
-    text = proposals.format_few(read_table())
+def test_the_first_table_has_every_kind_once(rows, table):
+    text = proposals.format_few(rows)
     assert len(text.splitlines()) == 2 + len(KINDS)
     row = table["labels", "half", "task", "family", "rule", 4]
     cells = f"| {row['error']:.1f} | {row['gap']:+.1f} ± {row['gap_se']:.1f} (p = {row['p']:.2g}) |"

@@ -9,7 +9,7 @@ import pytest
 import task2vec as t2v
 from task2vec.metatask import SYMMETRIC, View, bundled_metatask
 from task2vec.select import compare_paired
-from task2vec.select.evaluate_proposals import (
+from task2vec.select.evaluate import (
     ALL,
     ORDERS,
     RULE,
@@ -18,7 +18,8 @@ from task2vec.select.evaluate_proposals import (
     judge_chosen,
     learn_orders,
 )
-from task2vec.select.propose import choose_width, find_known_errors, propose
+from task2vec.select.propose import choose_width, propose
+from task2vec.select.strategies import find_known_errors
 from tests.failures import refuse
 
 
@@ -90,7 +91,9 @@ def test_rows_follow_from_the_errors():
         "rule": np.array([[0.3, 0.2, 0.2], [0.1, 0.1, 0.2]]),
         "all": np.array([[0.1, 0.1, 0.1]]),
     }
-    evaluation = ProposalEvaluation(("a", "b", "c"), ("x", "x", "y"), "task", (1, 4), errors, resamples=500)
+    evaluation = ProposalEvaluation(
+        tasks=("a", "b", "c"), datasets=("x", "x", "y"), leave="task", resamples=500, counts=(1, 4), errors=errors
+    )
     rows = {(row["order"], row["measured"]): row for row in evaluation.rows}
     assert len(rows) == 5 and rows["all", "all"]["gap"] is None
     row, gaps = rows["rule", 1], np.array([-0.1, -0.1, 0])

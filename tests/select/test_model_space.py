@@ -10,15 +10,11 @@ import torch
 from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError
 from task2vec.select import fit_model_space, model_space
-from task2vec.select.model_space import _cross_entropy, _finish, _make_room, _Sums, make_labels
+from task2vec.select.model_space import ShareSums, cross_entropy, make_labels, measure_shares
 from task2vec.select.strategies import fit_asymmetric
 from tests.failures import refuse
 from tests.oracles.selection import slow_loss, slow_symmetric
 from tests.select.material import make_metatask
-
-
-def measure(tasks, places):
-    return _finish(*_Sums.apply(tasks, places, _make_room(tasks)), places.shape[1])
 
 
 def test_loss_and_gradient_are_those_of_the_slow_formula():
@@ -29,14 +25,14 @@ def test_loss_and_gradient_are_those_of_the_slow_formula():
     options = {"alpha": 0.3, "sharpness": 20.0}
     bias = torch.zeros(3, 12, dtype=torch.float64, requires_grad=True)
     places = torch.from_numpy(models) + bias
-    q = torch.sigmoid(places - torch.from_numpy(trivials))
-    distances = measure(torch.from_numpy(tasks).exp(), places) - 0.3 * _finish(q.sum(1), q.square().sum(1), 12)
+    between = measure_shares(*ShareSums.apply(places.exp(), torch.from_numpy(tasks).exp()), 12)
+    q = torch.sigmoid(torch.from_numpy(trivials) - places)
+    distances = between - 0.3 * measure_shares(q.sum(1), q.square().sum(1), 12)
     counted, labels = torch.from_numpy(np.isfinite(errors)), torch.from_numpy(make_labels(errors))
-    loss = _cross_entropy(distances, labels, counted, torch.tensor(4.0, dtype=torch.float64))
+    loss = cross_entropy(distances, labels, counted, torch.tensor(4.0, dtype=torch.float64))
     loss.backward()
     slow = np.array([[slow_symmetric(np.exp(model), np.exp(task)) for model in models] for task in tasks])
-    found = measure(torch.from_numpy(tasks).exp(), torch.from_numpy(models))
-    np.testing.assert_allclose(found, slow, atol=1e-12)
+    np.testing.assert_allclose(between.detach(), slow, atol=1e-12)
     assert float(loss.detach()) == pytest.approx(slow_loss(tasks, models, trivials, errors, 4.0, **options), abs=1e-10)
     assert make_labels(np.array([[0.3, 0.3, np.nan]])).tolist() == [[0.5, 0.5, 0]]
     for place in ((0, 0), (1, 7), (2, 11)):

@@ -1,7 +1,6 @@
 """Proposals: the rule against slow obvious loops, the order of all candidates, and its reasons."""
 
 import itertools
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from task2vec.select.propose import (
     choose_width,
     fill_errors,
     order_candidates,
-    order_portfolio,
+    order_portfolios,
     propose,
     rank_by_accuracy,
     rank_models,
@@ -42,6 +41,13 @@ def draw_case(seed, tasks=7, models=9):
     to_sources = np.where(rng.random(models) < 0.4, np.nan, rng.random(models))
     is_candidate = rng.random(models) < 0.8
     return errors, between[1:, 1:], between[0, 1:], to_sources, is_candidate
+
+
+def order_portfolio(filled, effects, weights, is_candidate, *, count, nearest=None, costs=None):
+    """One portfolio."""
+    keys = [key for key in (effects, nearest, costs) if key is not None]
+    count = min(count, int(is_candidate.sum()))
+    return order_portfolios(filled, weights[None], is_candidate[None], keys, count=count, nearest=nearest)[0]
 
 
 def order_slowly(filled, effects, weights, candidates, count, nearest=None):
@@ -99,11 +105,6 @@ def test_the_portfolio_is_that_of_plain_loops(seed):
     assert order.tolist() == order_slowly(filled, effects, weights, candidates, 6, to_sources)
 
 
-def test_weights_fall_with_the_distance_beyond_the_nearest():
-    assert weigh_tasks(np.array([0.3, 0.1, 0.5]), 0.2) == pytest.approx([np.exp(-1), 1, np.exp(-2)])
-    assert weigh_tasks(np.array([0.3, 0.1, 9.0]), np.inf).tolist() == [1, 1, 1]
-
-
 def test_unknown_errors_are_filled_by_two_way_effects_on_the_log_odds():
     tasks, models = np.array([-1.0, 0.0, 1.5]), np.array([-0.5, 0.0, 0.2, 0.9])
     errors = 1.01 / (1 + np.exp(-(tasks[:, None] + models))) - 0.005  # the inverse of log((e + c) / (1 + c - e))
@@ -145,7 +146,7 @@ def test_after_many_models_the_mean_error_decides(monkeypatch):
     errors, _, distances, _, is_candidate = draw_case(3, models=12)
     filled, effects = fill_errors(errors)
     weights = weigh_tasks(distances, 0.2)
-    monkeypatch.setattr(module, "LONGEST", 2)
+    monkeypatch.setattr(module, "MAX_PORTFOLIO", 2)
     order = order_portfolio(filled, effects, weights, is_candidate, count=12)
     first = order_slowly(filled, effects, weights, np.flatnonzero(is_candidate).tolist(), 2)
     rest = sorted((model for model in np.flatnonzero(is_candidate) if model not in first), key=lambda m: effects[m])
@@ -164,7 +165,7 @@ def test_the_width_is_that_of_plain_loops(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_of_many_tasks_some_that_are_evenly_spread_are_left_out(seed, monkeypatch):
     errors, between, *_ = draw_case(seed, tasks=13)
-    monkeypatch.setattr(module, "PAIRS", 5 * 13)
+    monkeypatch.setattr(module, "MAX_PAIRS", 5 * 13)
     assert choose_width(errors, between) == pytest.approx(choose_slowly(errors, between, left_out=(0, 3, 6, 9, 12)))
 
 
@@ -277,14 +278,6 @@ def test_reasons_name_the_tasks_that_speak_for_a_model():
     assert alike == ["best on these known tasks: task 0, task 1", "covers what the first one misses: task 3, task 2"]
 
 
-def test_a_model_that_is_best_nowhere_can_be_best_on_average():
-    errors = np.array([[0.3, 0.1, 0.9], [0.3, 0.9, 0.1]])
-    networks = [Network(f"model {number}") for number in range(3)]
-    proposal = order_candidates(networks, make_view(errors))[0]
-    assert proposal.name == "model 0"
-    assert proposal.reason == "lowest mean error on known tasks, such as task 0, task 1"
-
-
 def test_experts_without_errors_are_proposed_by_their_source_task():
     errors = np.c_[ERRORS, np.full(4, np.nan), np.full(4, np.nan)]
     view = make_view(errors, between=np.abs(POINTS[:, None] - POINTS), sources=(None, None, None, None, 0, 2))
@@ -357,10 +350,3 @@ GOLDEN = [
     ("resnet50_keras", "covers what the ones before miss: birds: hue (0.11), birds: sharpness (0.11)"),
     ("tf_efficientnet_lite1", "covers what the ones before miss: cub_Troglodytidae (0.08), cub_Fringillidae (0.09)"),
 ]
-
-
-def test_a_width_is_a_number_of_the_distances_scale():
-    view = bundled_metatask().select("half")
-    errors, between = module.find_known_errors(view), view.between(SYMMETRIC)
-    width = choose_width(errors, between)
-    assert choose_width(errors, 2 * between) == pytest.approx(2 * width) or math.isinf(width)

@@ -196,7 +196,7 @@ def test_strategies_of_the_paper_select_by_name():
     best = min(("tf_efficientnet_lite0", "tf_efficientnet_lite1"), key=means.__getitem__)
     assert advice.rows[0].model == f"{best}.in1k" and advice.rows[0].reason == "average_best: 1 of 2"
     assert advice.rows[2].reason == "not known to average_best" and advice.choice is None
-    for name, words in (("measured", "needs the images"), ("best", "no strategy called 'best'")):
+    for name, words in (("logme", "needs the images"), ("best", "no strategy called 'best'")):
         with pytest.raises(UsageError, match=words):
             recommend(known, models=lite, strategy=name)
     with pytest.raises(UsageError, match="none of the candidates has known errors"):

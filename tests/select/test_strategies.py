@@ -5,15 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError
 from task2vec.metatask import SYMMETRIC
-from task2vec.metatask.view import SPLITS
 from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy, strategies
 from task2vec.select.model_space import fit_model_space
 from task2vec.select.strategies import fit_asymmetric, fit_average_best, fit_effects
 from tests.failures import refuse
-from tests.oracles.selection import slow_adjusted, slow_effects, slow_kernel
+from tests.oracles.selection import slow_effects
 from tests.select.material import build, make_metatask, with_errors
 
 EVERYBODY = np.ones(6, dtype=bool)
@@ -48,9 +46,6 @@ def test_effects_are_least_squares(shape, missing):
     np.testing.assert_allclose(found.tasks, tasks, atol=1e-10)
     np.testing.assert_allclose(found.models, models, atol=1e-10)
     np.testing.assert_allclose(found.rest, errors - tasks[:, None] - models, atol=1e-10)
-    for row in range(shape[0] if not missing else 0):
-        others = np.delete(errors - tasks[:, None], row, axis=0).mean(0)
-        np.testing.assert_allclose(found.leave_one_out()[row], others, atol=1e-10)
 
 
 def test_average_best_is_the_best_mean_of_what_may_be_learned():
@@ -98,71 +93,6 @@ def test_nearest_ranks_by_distance_less_complexity_and_the_unknown_by_the_averag
     np.testing.assert_allclose(loss, gaps - 0.3 * simplicity)
 
 
-def test_alpha_is_the_best_for_the_others():
-    known = make_metatask(4, tasks=12, models=8).only(range(1, 12))
-    errors = strategies.find_errors(known) - fit_effects(strategies.find_errors(known)).tasks[:, None]
-    distances = known.to_sources(SYMMETRIC)
-    simplicity = known.pick_sources(known.trivial_distances)
-    losses = []
-    for alpha in strategies.ALPHAS:
-        far = np.where(np.isfinite(errors), distances - alpha * simplicity, np.nan)
-        losses.append(np.mean([errors[row, np.nanargmin(far[row])] for row in range(11)]))
-    query = known.query(0)
-    chosen = (query.to_sources[SYMMETRIC] - fit_asymmetric(known, None)(query).loss)[1] / simplicity[1]
-    assert losses[int(np.argmin(np.abs(np.array(strategies.ALPHAS) - chosen)))] == pytest.approx(min(losses))
-    assert min(losses) < max(losses)
-    unknown = replace(known, trivial_distances=np.full(18, np.nan))
-    both = [fit_asymmetric(unknown, alpha)(query).loss for alpha in (None, ALPHA)]
-    np.testing.assert_array_equal(*both)
-
-
-def test_average_with_distance_is_the_joint_fit():
-    metatask = make_metatask(2, unknown=0)
-    gaps = metatask.to_sources(SYMMETRIC)
-    metatask = with_errors(metatask, metatask.errors / 3 + 0.8 * (metatask.is_candidate * gaps)[:, :, None])
-    weight, models = slow_adjusted(learned(metatask), gaps)
-    assert weight > 0.3
-    loss = strategies.fit_adjusted(metatask)(metatask.query(3)).loss
-    wanted = models + weight * gaps[3]
-    np.testing.assert_allclose(loss - loss.mean(), wanted - wanted.mean(), atol=1e-8)
-    far = replace(metatask.query(3), to_sources={SYMMETRIC: gaps[3] + 5})  # far from all source tasks alike
-    np.testing.assert_allclose(strategies.fit_adjusted(metatask)(far).loss, loss, atol=1e-12)
-    # A negative weight of the distance is noise.
-    worse = with_errors(metatask, (metatask.errors - 1.2 * gaps[:, :, None]).clip(0, 1))
-    np.testing.assert_allclose(
-        strategies.fit_adjusted(worse)(worse.query(0)).loss, fit_effects(strategies.find_errors(worse)).models
-    )
-
-
-def test_a_kernel_is_a_weighted_mean_over_tasks():
-    metatask = make_metatask(1, missing=0.2)
-    prediction = leave_out(lambda known: strategies.fit_kernel(known, width=0.05), metatask)
-    wanted = slow_kernel(learned(metatask)[1:], metatask.between(SYMMETRIC)[0, 1:], 0.05)
-    np.testing.assert_allclose(prediction.loss, wanted, atol=1e-10)
-    metatask = make_metatask(1)  # and of datasets: the mean over the task's own
-    same = [0.0 if dataset == "set 0" else 1e6 for dataset in metatask.datasets[1:]]
-    prediction = leave_out(find_strategy("kernel dataset"), metatask)
-    np.testing.assert_allclose(prediction.loss, slow_kernel(learned(metatask)[1:], same, 1.0), atol=1e-10)
-    others = [1, 2, 4, 5]  # of which none is of its dataset
-    query, known = metatask.query(0, known=others), metatask.only(others)
-    found = find_strategy("kernel dataset").fit(known)(query).loss
-    np.testing.assert_allclose(found, fit_average_best(known)(query).loss, atol=1e-12)
-
-
-def test_the_width_predicts_each_known_task_from_the_others_best():
-    near = np.exp(-np.square(np.subtract.outer(np.arange(12), np.arange(12))) / 8)
-    rest = near @ np.random.default_rng(0).normal(size=(12, 6)) * 0.1
-    distances = np.abs(np.subtract.outer(np.arange(12.0), np.arange(12.0)))
-    effects = fit_effects(0.5 + rest)
-    own, losses = effects.rest + effects.models, {}
-    median = np.median(distances[~np.eye(12, dtype=bool)])
-    for width in np.array(strategies.WIDTHS) * median:
-        weights = np.exp(-distances / width) * (1 - np.eye(12))
-        losses[width] = np.square(own - weights @ own / weights.sum(1, keepdims=True)).sum()
-    best = min(losses, key=losses.get)
-    assert strategies._choose_width(effects, distances) == pytest.approx(best) and best < median
-
-
 def find_quick(name):
     if not name.startswith("model space"):
         return find_strategy(name)
@@ -170,7 +100,7 @@ def find_quick(name):
     return Strategy(name, lambda known: fit_model_space(known, **how).predict)
 
 
-@pytest.mark.parametrize("name", [name for name, strategy in STRATEGIES.items() if not strategy.measures])
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_no_strategy_sees_the_errors_of_the_task_that_it_predicts(name):
     metatask = make_metatask()
     named = replace(metatask.models[0], location="timm:tf_efficientnet_lite0")
@@ -182,24 +112,6 @@ def test_no_strategy_sees_the_errors_of_the_task_that_it_predicts(name):
         assert (getattr(one, part) is None) == (getattr(other, part) is None)
         if getattr(one, part) is not None:
             assert getattr(one, part).tobytes() == getattr(other, part).tobytes()
-
-
-def test_measured_is_the_mean_over_the_first_splits_on_one_half():
-    metatask = make_metatask(seeds=5)
-    query = metatask.query(0, half=1)
-    np.testing.assert_allclose(query.measured, metatask.halves[0, :, :SPLITS, 1].mean(1))
-    assert metatask.query(0).measured is None
-    found = find_strategy("measured").fit(metatask)(query)
-    assert found.order(EVERYBODY).tolist() == np.argsort(query.measured).tolist()
-    halves = metatask.halves.copy()
-    halves[0, 4, 0, 0] = np.nan  # a split that is known on one half only counts on neither
-    again = replace(metatask, halves=halves).query(0, half=1).measured
-    assert again[4] == pytest.approx(halves[0, 4, 1 : SPLITS + 1, 1].mean())
-    assert np.array_equal(np.delete(again, 4), np.delete(query.measured, 4))
-    halves[0, 4] = np.nan
-    lacking = replace(metatask, halves=halves)
-    with pytest.raises(UndefinedScoreError, match="'model 4' on two halves of the test images of 'task 0'"):
-        find_strategy("measured").fit(lacking)(lacking.query(0, half=1))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

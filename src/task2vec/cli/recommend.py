@@ -17,8 +17,7 @@ from task2vec.text import pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.metatask import View
-    from task2vec.select.evaluate import Leave
-    from task2vec.select.evaluate_proposals import ProposalEvaluation
+    from task2vec.select.evaluate import Leave, ProposalEvaluation
 
 # Strategies that take minutes with more tasks than this: `evaluate` runs them if asked to.
 MANY, SLOW = 20, ("model space published", "model space")
@@ -164,11 +163,10 @@ def evaluate(
 ) -> None:
     """Compare model selection strategies, leave-one-task-out.
 
-    For every task, each strategy chooses a model without knowing the errors on that task, except those called
-    "measured": these measure models on one half of its test images and are evaluated on the rest. Prints the mean error
-    of the chosen models, its increase over the optimum with a 95% interval over tasks, rank agreement (weighted tau,
-    top-1, top-3), and the difference from the average-best model with the two-sided p-value of a sign-flip test. With
-    many tasks, strategies that take minutes are left out; --strategy all runs them, too.
+    For every task, each strategy chooses a model without knowing the errors on that task. Prints the mean error of the
+    chosen models, its increase over the optimum with a 95% interval over tasks, rank agreement (weighted tau), and the
+    difference from the average-best model with the two-sided p-value of a sign-flip test. With many tasks, strategies
+    that take minutes are left out; --strategy all runs them, too.
 
     --proposals measures models one after the other instead, in the order that `recommend` proposes and in others, and
     prints the error of the best so far: chosen on one half of the test images, judged on the other.
@@ -216,7 +214,7 @@ def _load_evidence(evidence: str) -> "task2vec.MetaTask":
 
 def _evaluate_proposals(view: "View", family: str | None, leave: "Leave", out: Path | None) -> None:
     """The error after k measured models, printed and written."""
-    from task2vec.select.evaluate_proposals import evaluate_proposals
+    from task2vec.select.evaluate import evaluate_proposals
 
     app.say(f"evaluating proposals on up to {pluralize(len(view.tasks), 'task')} ...")
     with show_progress(app.is_watched()) as report:

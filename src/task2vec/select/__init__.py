@@ -1,8 +1,7 @@
 """Model selection: which network suits a task.
 
-Names are imported on first use: strategies need no torch, scores of features do. The functions `recommend`, `evaluate`,
-`evaluate_proposals` and `propose` have the names of their files: import them from there, all but the last also from
-`task2vec`.
+Names are imported on first use: strategies need no torch, scores of features do. The functions `recommend`, `evaluate`
+and `propose` have the names of their files: import them from there, the first two also from `task2vec`.
 """
 # ruff: noqa: F401
 
@@ -21,22 +20,20 @@ if TYPE_CHECKING:
     )
     from task2vec.select.decide import Decision, Judgement
     from task2vec.select.evaluate import (
-        STRATEGIES,
-        Evaluation,
-        compare_paired,
-        draw_weights,
-        find_interval,
-        find_strategy,
-        unbiased_optimum,
-    )
-    from task2vec.select.evaluate_proposals import (
         ALL,
-        AVERAGE_BEST,
         COUNTS,
         ORDERS,
         RULE,
+        STRATEGIES,
+        Evaluation,
         Known,
         ProposalEvaluation,
+        compare_paired,
+        draw_weights,
+        evaluate_proposals,
+        find_interval,
+        find_strategy,
+        unbiased_optimum,
     )
     from task2vec.select.learning_curve import LearningCurve
     from task2vec.select.measure import Measurements, measure_models

@@ -1,36 +1,35 @@
-"""How well strategies select models: every task is predicted as if its errors, or those of its dataset, were unknown.
+"""How good choices are that are made without measuring, and how good orders of measuring are.
 
-The columns of `Evaluation.rows`; errors and what is derived from them in percent:
+`evaluate` compares strategies, each of which selects one model for a task whose errors it does not know.
+`evaluate_proposals` compares orders in which candidates are measured: the first k are measured on one half of the
+task's test images, the one with the lowest error is kept, and it is judged on the other half; then the other way round.
+With all candidates measured that is the unbiased optimum. The orders:
 
-* strategy, tasks: its name, and how many tasks were predicted.
-* error: mean error of its choices.
-* increase: how much more that is than the optimum, sum over tasks by sum over tasks ("ratio of means").
-* mean_increase: the same for each task, averaged over tasks ("mean of ratios"); tasks of optimum 0 are left out.
-* smallest_increase, smallest_mean_increase: both against the smallest error, as in the paper, which is biased low.
-* regret, smallest_regret: points above the two optima.
+* average-best: by the models' effects on the log-odds of the errors, whatever the task is;
+* nearest: by the symmetric distance of the task from the experts' source tasks; models without one come last;
+* domain: the rule with distances of domain embeddings in the place of Task2Vec's;
+* rule: two of a portfolio that is weighted by similarity, one nearest expert, repeated (`task2vec.select.propose`).
+
+The columns of `rows`, errors in percent and gaps in points; p is two-sided, see `compare_paired`:
+
+* strategy or order, tasks: which one, and on how many tasks; measured: after how many models, or "all".
+* error: the mean over tasks.
+* increase: how much more that is than the optimum, sum over tasks by sum over tasks.
+* smallest_increase: the same against the smallest error, as in the paper, which is biased low.
+* tau: weighted Kendall's tau of a strategy's ranking and the errors.
+* gap, gap_se, p: how far the error is above that of average-best (for proposals: after as many models), the standard
+  error over tasks, and the p of flipping the signs of the tasks' gaps; p_group: of flipping those of the datasets' mean
+  gaps, which is fairer and shows less.
+* domain_gap, p_domain, ...: the same against the order domain; all_gap, p_all, ...: against all candidates measured.
 * ..._low, ..._high: 95% of samples of tasks; ..._group_low, ..._group_high: of samples of whole datasets, where there
   are several.
-* tau, top1, top3, fidelity: see `Outcome`.
-* gap, gap_low, gap_high, p: points above the average-best model, an interval over samples of tasks, and the two-sided
-  p of flipping the signs of the tasks' gaps, see `compare_paired`, as are all p here.
-* gap_group_low, gap_group_high, p_group: the same over whole datasets, which is fairer and shows less: the interval
-  over samples of datasets, and the p of flipping the signs of the datasets' means.
-* fixed_gap, fixed_gap_low, ..., p_fixed, p_fixed_group: the same against the best fixed model, which has the smallest
-  mean error over all datasets, including the predicted one. It is known only in hindsight, and harder to beat than the
-  average-best model: if two models are close, leaving a task out favours the one that is worse on it.
-* splits: how many splits it is judged on. A strategy that uses transferability scores, by themselves or among other
-  things, is judged on the first one only, and so is all that it is compared with: the optima, the average-best and the
-  best fixed model. Scores are of the training images of that split, which are test images of the others.
-* measured: how many models it measures on a task, on average; that takes most of the time in practice.
-* seconds: to fit and to predict, per task.
+* splits: how many splits a strategy is judged on. One that uses transferability scores is judged on the first only, and
+  so is all that it is compared with: scores are of the training images of that split, which are test images of others.
 """
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
-from math import comb
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -38,59 +37,38 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy import stats
 
-from task2vec.errors import UndefinedScoreError, UsageError
+from task2vec.errors import DataError, UndefinedScoreError, UsageError
 from task2vec.metatask.metatask import MetaTask
 from task2vec.metatask.table import average_known
 from task2vec.metatask.view import DOMAIN, SYMMETRIC, TAXONOMIC, View
 from task2vec.progress import Report, silent
+from task2vec.select.propose import choose_width, fill_errors, propose, rank_models
 from task2vec.select.strategies import (
     AVERAGE_BEST,
-    DATASET,
     SCORE_NAMES,
     Predict,
     Prediction,
     Strategy,
-    fit_adjusted,
+    find_known_errors,
     fit_asymmetric,
     fit_average_best,
     fit_chance,
     fit_generic,
     fit_imagenet,
-    fit_kernel,
-    fit_measured,
     fit_nearest,
     fit_score,
     fit_size,
 )
-from task2vec.storage import write_csv
+from task2vec.storage import write_rows
 from task2vec.text import format_table, pluralize
 
 Leave = Literal["task", "dataset", "domain"]
+Known = Literal["family", "all"]
 # Errors this near are the same number of wrong images.
 _TIE = 1e-5
-# So many gaps at most are compared under all their signs; of more, so many signs are drawn.
-_FEW, _DRAWS = 16, 20_000
-# Up to so many datasets, the smallest p that they can have is worth a sentence.
-_COARSE = 8
-# The heading of a column, its value, and how that is written; * stands for the optimum that is compared with.
-_COLUMNS = (
-    ("strategy", "strategy", "{}"),
-    ("error %", "error", "{:.1f}"),
-    ("over optimum", "*increase", "{:+.1f}%"),
-    ("95%", "ends", "{}"),
-    ("mean of ratios", "*mean_increase", "{:+.1f}%"),
-    ("over smallest", "smallest_increase", "{:+.1f}%"),
-    ("tau", "tau", "{:.2f}"),
-    ("top-1", "top1", "{:.2f}"),
-    ("top-3", "top3", "{:.2f}"),
-    ("fidelity", "fidelity", "{:.2f}"),
-    ("over average-best", "gap", "{:+.1f}"),
-    ("p", "p", "{:.2g}"),
-    ("p datasets", "p_group", "{:.2g}"),
-    ("over best fixed", "fixed_gap", "{:+.1f}"),
-    ("p fixed", "p_fixed_group", "{:.2g}"),
-    ("ms", "ms", "{:.1f}"),
-)
+# Up to so many gaps are compared under all their signs; of more, so many signs are drawn.
+_MAX_EXACT_GAPS = 16
+_SIGN_DRAWS = 20_000
 
 
 # --- the strategies by name ------------------------------------------------------------------------------------------
@@ -102,7 +80,7 @@ def _fit_model_space(view: View, *, as_published: bool = False) -> Predict:
     return fit_model_space(view, as_published=as_published).predict
 
 
-_ALL = (
+_ALL_STRATEGIES = (
     Strategy("chance", fit_chance),
     Strategy("generic", fit_generic),
     Strategy(AVERAGE_BEST, fit_average_best),
@@ -110,19 +88,13 @@ _ALL = (
     Strategy("imagenet", fit_imagenet),
     Strategy(SYMMETRIC, fit_nearest),
     Strategy("asymmetric", fit_asymmetric),
-    Strategy("asymmetric fitted", partial(fit_asymmetric, alpha=None)),
     Strategy(DOMAIN, partial(fit_nearest, kind=DOMAIN)),
     Strategy(TAXONOMIC, partial(fit_nearest, kind=TAXONOMIC)),
-    Strategy(f"{AVERAGE_BEST} + {SYMMETRIC}", fit_adjusted),
-    Strategy(f"kernel {SYMMETRIC}", fit_kernel),
-    Strategy(f"kernel {DOMAIN}", partial(fit_kernel, kind=DOMAIN)),
-    Strategy(f"kernel {DATASET}", partial(fit_kernel, kind=DATASET)),
     Strategy("model space published", partial(_fit_model_space, as_published=True)),
     Strategy("model space", _fit_model_space),
     *(Strategy(name, partial(fit_score, score=name), uses_scores=True) for name in SCORE_NAMES),
-    Strategy("measured", fit_measured, np.inf),
 )
-STRATEGIES: Mapping[str, Strategy] = MappingProxyType({strategy.name: strategy for strategy in _ALL})
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType({strategy.name: strategy for strategy in _ALL_STRATEGIES})
 
 
 def find_strategy(name: str) -> Strategy:
@@ -137,212 +109,277 @@ def find_strategy(name: str) -> Strategy:
     return STRATEGIES[name]
 
 
+# --- what is known of other tasks ------------------------------------------------------------------------------------
+
+
+def _split_tasks(
+    view: View, is_predicted: np.ndarray, is_known: np.ndarray, leave: Leave
+) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+    """(T, M) which models may be selected; then for all that is left out in turn, rows of known and of predicted tasks.
+
+    Args:
+        view: all tasks.
+        is_predicted: (T) whether a task is to be predicted.
+        is_known: (T, M) whether the error of a model on a task is known.
+        leave: see `evaluate`.
+    """
+    datasets = np.array(view.datasets)
+    allowed = view.is_candidate & is_known
+    if leave == "domain":
+        allowed &= datasets[:, None] != np.array([model.source_dataset or "" for model in view.models])
+    rows = np.flatnonzero(is_predicted & (allowed.sum(1) > 1))
+    if not len(rows):
+        raise UsageError(
+            "no task has two candidates with a known error, so there is nothing to select from. Measure more errors: "
+            "task2vec error-matrix"
+        )
+    groups = np.arange(len(datasets)) if leave == "task" else datasets
+    if len(np.unique(groups)) < 2:
+        raise UsageError(
+            f"with one {leave} left out there is no task to learn from. Leave out one task at a time, or add tasks "
+            "of other datasets whose errors are known: task2vec error-matrix"
+        )
+    left_out = dict.fromkeys(groups[rows].tolist())
+    return allowed, [(np.flatnonzero(groups != group), rows[groups[rows] == group]) for group in left_out]
+
+
+def _select_family(view: View, family: str | None, leave: Leave) -> tuple[View, set[str]]:
+    """All tasks that may be known, and the names of those of the family, which are predicted.
+
+    Tasks of one family know each other only, unless their only dataset is left out: then they know all others.
+    """
+    if leave not in get_args(Leave):
+        raise UsageError(
+            f"leave={leave!r} is unknown, so no task can be left out. Choose one of: {', '.join(get_args(Leave))}"
+        )
+    selected = view if family is None else view.subset(family=family)
+    is_alone = family is not None and leave != "task" and len(set(selected.datasets)) == 1
+    return view if is_alone else selected, {task.name for task in selected.tasks}
+
+
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Outcome:
-    """The result of one strategy. Arrays have an entry for each task that was predicted.
-
-    A strategy that measures models on the task does so on one half of its test images and is evaluated on the other;
-    then the other way round. Its numbers are means of both, except `chosen`, which is by the first half.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class _Comparison:
+    """Errors on the same tasks side by side: what both evaluations have in common.
 
     Attributes:
-        name: of the strategy.
-        chosen: number of the model that it ranks first; of equals the one that is listed first.
-        errors: of its choice; where several share the first place, the mean.
-        tau: weighted Kendall's tau of its ranking and the errors.
-        top1: probability that its choice is a best model.
-        top3: probability that a best model is among its first three.
-        fidelity: correlation of gaps in its ranking's numbers and gaps in errors.
-        measured: how many models it measures on each task.
-        first_errors: of its choice on the first split alone, to be compared with strategies that use scores.
-        uses_scores: whether it does so itself: all of the above is of the first split then.
-        seconds: to fit and to predict, per task.
-    """
-
-    name: str
-    chosen: np.ndarray
-    errors: np.ndarray
-    tau: np.ndarray
-    top1: np.ndarray
-    top3: np.ndarray
-    fidelity: np.ndarray
-    measured: np.ndarray
-    first_errors: np.ndarray
-    uses_scores: bool
-    seconds: float
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class References:
-    """What strategies are compared with; (T) errors, see `Evaluation`."""
-
-    smallest: np.ndarray
-    optimum: np.ndarray | None
-    fixed: np.ndarray | None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Evaluation:
-    """Strategies side by side.
-
-    Attributes:
-        tasks: names of the tasks that were predicted.
+        tasks: names of the T tasks that were predicted.
         datasets: the dataset of each.
-        models: names of all models.
         leave: what was unknown beside the task itself: nothing ("task"), its dataset's tasks ("dataset"), or these and
             the models fine-tuned on its dataset ("domain").
-        smallest: (T) the smallest mean error of a candidate: an optimum that is biased low, for noise is selected too.
-        optimum: (T) error of the best candidate where it was selected on other images or splits than it is measured on;
-            None where there is only one split. See `unbiased_optimum`.
-        chosen_on: what that was selected on: "halves" of the test images, or "seeds" of the splits.
-        fixed: (T) error of the best fixed model; None if no model has an error on every task.
-        fixed_model: its name.
-        first: these three on the first split alone.
-        splits: how many splits there are.
-        outcomes: of the strategies, by name.
-        left_out: strategies that cannot be fitted, and why.
         resamples: how many samples of tasks intervals are made of.
         seed: of these samples.
     """
 
     tasks: tuple[str, ...]
     datasets: tuple[str, ...]
-    models: tuple[str, ...]
     leave: Leave
+    resamples: int = 10_000
+    seed: int = 0
+
+    def __str__(self) -> str:
+        """The table, with an explanation below."""
+        rows = self.format_rows()
+        return "\n".join([*format_table(rows, text=list(rows[0])[:1])[0], "", *self.explain()])
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row of plain numbers for each line of the table; the top of this module explains the columns."""
+        raise NotImplementedError
+
+    def format_rows(self) -> list[dict[str, str]]:
+        """The numbers that matter most, as text."""
+        raise NotImplementedError
+
+    def explain(self) -> list[str]:
+        """What the table's numbers are, in sentences."""
+        raise NotImplementedError
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Writes the rows to a file, whole or not at all, and returns its path."""
+        heads = list(self.rows[0]) if self.rows else ["strategy"]
+        return write_rows(path, [heads, *([row.get(head) for head in heads] for row in self.rows)], digits=6)
+
+    @cached_property
+    def _draws(self) -> dict[str, np.ndarray]:
+        """(resamples, T) samples of tasks, and of whole datasets if there are several, by the name in their columns."""
+        draws = {"": draw_weights(np.arange(len(self.tasks)), self.resamples, self.seed)}
+        if len(set(self.datasets)) > 1:
+            draws["_group"] = draw_weights(np.array(self.datasets), self.resamples, self.seed)
+        return draws
+
+    def _summarise(
+        self, name: str, above: np.ndarray, below: np.ndarray | None = None, *, less: float = 0
+    ) -> dict[str, float | None]:
+        """100 (sum(above) / sum(below) - less) over the tasks where it is known, with its intervals."""
+        below = np.ones(len(above)) if below is None else below
+        known = np.isfinite(above)
+        total = below[known].sum()
+        row = {name: 100 * float(above[known].sum() / total - less) if total > 0 else None}
+        for kind, weights in self._draws.items():
+            for end, value in zip(("low", "high"), find_interval(weights, above, below), strict=True):
+                row[f"{name}{kind}_{end}"] = 100 * (value - less) if np.isfinite(value) else None
+        return row
+
+    def _compare(self, gaps: np.ndarray | None, prefix: str = "") -> dict[str, float | None]:
+        """The mean of (T) gaps with intervals, standard error, and p over tasks and datasets; None without gaps."""
+        name, p = f"{prefix}gap", f"p_{prefix}".rstrip("_")
+        ends = ("", "_low", "_high", "_group_low", "_group_high", "_se")
+        row: dict[str, float | None] = dict.fromkeys([*(name + end for end in ends), p, f"{p}_group"])
+        if gaps is not None:
+            row |= self._summarise(name, gaps)
+            row[f"{name}_se"] = 100 * float(np.std(gaps) / max(len(gaps) - 1, 1) ** 0.5)
+            row[p] = compare_paired(gaps)
+            if "_group" in self._draws:
+                row[f"{p}_group"] = compare_paired(gaps, np.array(self.datasets))
+        return row
+
+    def _explain_leave(self) -> str:
+        left = {"domain": "each dataset with the models fine-tuned on it"}.get(self.leave, f"each {self.leave}")
+        return f"{pluralize(len(self.tasks), 'task')}, {left} left out in turn."
+
+
+# --- strategies ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Outcome:
+    """The result of one strategy. Arrays have an entry for each task that was predicted.
+
+    Attributes:
+        strategy: which one. All that follows is of the first split alone if it uses transferability scores.
+        chosen: number of the model that it ranks first; of equals the one that is listed first.
+        errors: of its choice; where several share the first place, the mean.
+        first_errors: the same on the first split alone, to be compared with strategies that use scores.
+        tau: weighted Kendall's tau of its ranking and the errors.
+        smallest: see `Evaluation`, as is `optimum`.
+        optimum: error of the best candidate.
+    """
+
+    strategy: Strategy
+    chosen: np.ndarray
+    errors: np.ndarray
+    first_errors: np.ndarray
+    tau: np.ndarray
+    smallest: np.ndarray
+    optimum: np.ndarray | None
+
+
+# The heading of a column, its value, and how that is written; * stands for the optimum that is compared with.
+_COLUMNS = (
+    ("strategy", "strategy", "{}"),
+    ("error %", "error", "{:.1f}"),
+    ("over optimum", "*increase", "{:+.1f}%"),
+    ("95%", "interval", "{}"),
+    ("over smallest", "smallest_increase", "{:+.1f}%"),
+    ("tau", "tau", "{:.2f}"),
+    ("over average-best", "gap", "{:+.1f}"),
+    ("p", "p", "{:.2g}"),
+    ("p datasets", "p_group", "{:.2g}"),
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Evaluation(_Comparison):
+    """Strategies side by side.
+
+    Attributes:
+        models: names of all models.
+        smallest: (T) the smallest mean error of a candidate: an optimum that is biased low, for noise is selected too.
+        optimum: (T) error of the best candidate where it was selected on other images or splits than it is measured on;
+            None where there is only one split. See `unbiased_optimum`.
+        chosen_on: what that was selected on: "halves" of the test images, or "seeds" of the splits.
+        splits: how many splits there are.
+        outcomes: of the strategies, by name.
+        left_out: strategies that cannot be fitted, and why.
+    """
+
+    models: tuple[str, ...]
     smallest: np.ndarray
     optimum: np.ndarray | None
     chosen_on: Literal["halves", "seeds"] | None
-    fixed: np.ndarray | None
-    fixed_model: str | None
-    first: References
     splits: int
     outcomes: Mapping[str, Outcome]
     left_out: Mapping[str, str]
-    resamples: int
-    seed: int
 
     def __repr__(self) -> str:
         """The evaluation in one line."""
         return f"Evaluation({len(self.outcomes)} strategies, {len(self.tasks)} tasks, leave one {self.leave} out)"
 
-    def __str__(self) -> str:
-        """The table, with an explanation below."""
-        return "\n".join([*format_table(self.format_rows(), text=["strategy"])[0], "", *self.explain()])
-
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """A row of plain numbers for each strategy; the top of this module explains the columns."""
-        draws = {"": draw_weights(np.arange(len(self.datasets)), self.resamples, self.seed)}
-        if len(set(self.datasets)) > 1:
-            draws["_group"] = draw_weights(np.array(self.datasets), self.resamples, self.seed)
-        return [self._summarise(outcome, draws) for outcome in self.outcomes.values()]
+        return [self._describe(name, outcome) for name, outcome in self.outcomes.items()]
 
-    def find_references(self, name: str) -> References:
-        """What a strategy is compared with, on the splits that it is judged on."""
-        every = References(self.smallest, self.optimum, self.fixed)
-        return self.first if self.outcomes[name].uses_scores else every
-
-    def find_gaps(self, name: str, other: str) -> np.ndarray:
-        """(T) the errors of one strategy less those of another, on splits that the scores of neither have seen."""
-        one, two = self.outcomes[name], self.outcomes[other]
-        if one.uses_scores or two.uses_scores:
-            return one.first_errors - two.first_errors
-        return one.errors - two.errors
-
-    def _summarise(self, outcome: Outcome, draws: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        errors, ones, references = outcome.errors, np.ones(len(outcome.errors)), self.find_references(outcome.name)
-        row: dict[str, Any] = {"strategy": outcome.name, "tasks": len(errors), "error": 100 * float(errors.mean())}
-        unknown = np.full(len(errors), np.nan)
-        best = unknown if references.optimum is None else references.optimum
-        for prefix, optimum in (("", best), ("smallest_", references.smallest)):
-            ratios = np.divide(errors, optimum, out=unknown.copy(), where=optimum > 0)
-            row |= compare_sums(f"{prefix}increase", errors, optimum, draws, less=1)
-            row |= compare_sums(f"{prefix}mean_increase", ratios, ones, draws, less=1)
-            row |= compare_sums(f"{prefix}regret", errors - optimum, ones, draws)
-        row |= {name: float(getattr(outcome, name).mean()) for name in ("tau", "top1", "top3", "fidelity")}
-        is_compared = AVERAGE_BEST in self.outcomes and outcome.name != AVERAGE_BEST
-        differences = {
-            "": self.find_gaps(outcome.name, AVERAGE_BEST) if is_compared else None,
-            "fixed_": None if references.fixed is None else errors - references.fixed,
+    def _describe(self, name: str, outcome: Outcome) -> dict[str, Any]:
+        errors, is_baseline = outcome.errors, name == AVERAGE_BEST
+        optimum = np.full(len(errors), np.nan) if outcome.optimum is None else outcome.optimum
+        gaps = self.find_gaps(name, AVERAGE_BEST) if AVERAGE_BEST in self.outcomes and not is_baseline else None
+        return {
+            "strategy": name,
+            "tasks": len(errors),
+            "error": 100 * float(errors.mean()),
+            **self._summarise("increase", errors, optimum, less=1),
+            **self._summarise("smallest_increase", errors, outcome.smallest, less=1),
+            "tau": float(outcome.tau.mean()),
+            **self._compare(gaps),
+            "splits": 1 if outcome.strategy.uses_scores else self.splits,
         }
-        for prefix, gaps in differences.items():
-            names = ("gap", "gap_low", "gap_high", "gap_group_low", "gap_group_high")
-            row |= dict.fromkeys(f"{prefix}{name}" for name in names)
-            p = f"p_{prefix}".rstrip("_")
-            row |= {p: None, f"{p}_group": None}
-            if gaps is not None:
-                row |= compare_sums(f"{prefix}gap", gaps, ones, draws) | {p: compare_paired(gaps)}
-                row[f"{p}_group"] = compare_paired(gaps, np.array(self.datasets)) if "_group" in draws else None
-        row |= {"splits": 1 if outcome.uses_scores else self.splits, "measured": float(outcome.measured.mean())}
-        return row | {"seconds": outcome.seconds}
+
+    def find_gaps(self, name: str, reference: str) -> np.ndarray:
+        """(T) the errors of one strategy less those of another, on splits that the scores of neither have seen."""
+        pair = self.outcomes[name], self.outcomes[reference]
+        is_first = any(outcome.strategy.uses_scores for outcome in pair)
+        errors, others = (outcome.first_errors if is_first else outcome.errors for outcome in pair)
+        return errors - others
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON, the choice for every task included."""
-        names, choices = ("leave", "tasks", "datasets", "smallest", "optimum", "fixed_model", "rows", "left_out"), {}
-        for one in self.outcomes.values():
-            measured, choices[one.name] = one.measured.any(), []
-            for task, number, error in zip(self.tasks, one.chosen, one.errors.tolist(), strict=True):
-                model = {} if measured else {"model": self.models[number]}
-                choices[one.name].append({"task": task, "error": error, **model})
-        values = {name: getattr(self, name) for name in names}
-        plain = {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in values.items()}
+        choices = {
+            name: [
+                {"task": task, "error": error, "model": self.models[number]}
+                for task, number, error in zip(self.tasks, outcome.chosen, outcome.errors.tolist(), strict=True)
+            ]
+            for name, outcome in self.outcomes.items()
+        }
+        plain = {
+            name: getattr(self, name)
+            for name in ("leave", "tasks", "datasets", "rows", "left_out", "smallest", "optimum")
+        }
+        plain |= {name: array.tolist() for name, array in plain.items() if isinstance(array, np.ndarray)}
         return plain | {"optimum_chosen_on": self.chosen_on, "choices": choices}
-
-    def to_csv(self, path: str | Path) -> Path:
-        """Writes the rows to a file, whole or not at all, and returns its path."""
-        rows = [
-            {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in row.items()}
-            for row in self.rows
-        ]
-        return write_csv(path, rows, list(self.rows[0]) if self.rows else ["strategy"])
 
     def format_rows(self) -> list[dict[str, str]]:
         """The numbers that matter most, as text."""
-        prefix, found = "smallest_" if self.optimum is None else "", []
+        prefix, table = "smallest_" if self.optimum is None else "", []
         for row in self.rows:
             low, high = row[f"{prefix}increase_low"], row[f"{prefix}increase_high"]
-            ends = None if low is None or high is None else f"{low:+.1f} to {high:+.1f}"
-            values = row | {"ends": ends, "ms": 1000 * row["seconds"]}
-            cells = ((head, values[key.replace("*", prefix)], form) for head, key, form in _COLUMNS)
-            found.append({head: "" if value is None else form.format(value) for head, value, form in cells})
-        return found
+            interval = None if low is None or high is None else f"{low:+.1f} to {high:+.1f}"
+            cells = (
+                (head, (row | {"interval": interval})[key.replace("*", prefix)], form) for head, key, form in _COLUMNS
+            )
+            table.append({head: "" if value is None else form.format(value) for head, value, form in cells})
+        return table
 
     def explain(self) -> list[str]:
         """What the table's numbers are, in sentences."""
-        left = {"domain": "each dataset with the models fine-tuned on it"}.get(self.leave, f"each {self.leave}")
-        count, datasets, smallest = len(self.tasks), len(set(self.datasets)), f"{100 * self.smallest.mean():.1f}%"
+        smallest = f"{100 * self.smallest.mean():.1f}%"
         optimum = f"the smallest error, {smallest} on average. It is biased low, because there is only one split."
         if self.optimum is not None:
-            on = "one half of the test images" if self.chosen_on == "halves" else "other splits"
-            optimum = f"{100 * self.optimum.mean():.1f}% on average, selected on {on} and measured on the rest; "
+            images = "one half of the test images" if self.chosen_on == "halves" else "other splits"
+            optimum = f"{100 * self.optimum.mean():.1f}% on average, selected on {images} and measured on the rest; "
             optimum += f"the smallest error, {smallest}, is biased low."
-        lines = [f"{pluralize(count, 'task')}, {left} left out in turn.", f"Optimum: {optimum}"]
-        if any(row["p"] is not None or row["p_fixed"] is not None for row in self.rows):
-            words = "p is two-sided, from flipping the signs of gaps, and treats tasks as independent"
-            if 1 < datasets < count:
-                least = f" and cannot be below {2 / 2**datasets:.2g}" if datasets <= _COARSE else ""
-                words += f"; 'p datasets' counts each of the {datasets} datasets once{least}"
-            lines.append(f"{words}.")
-        scored = [outcome.name for outcome in self.outcomes.values() if outcome.uses_scores]
+        lines = [self._explain_leave(), f"Optimum: {optimum}"]
+        if any(row["p"] is not None for row in self.rows):
+            lines.append("p is two-sided, from flipping the signs of gaps, and treats tasks as independent.")
+        if 1 < (datasets := len(set(self.datasets))) < len(self.tasks):
+            lines.append(f"p datasets counts each of the {datasets} once, and cannot be below {2 / 2**datasets:.2g}.")
+        scored = ", ".join(name for name, outcome in self.outcomes.items() if outcome.strategy.uses_scores)
         if scored and self.splits > 1:
-            lines.append(
-                f"Judged and compared on the first of {self.splits} splits only: {', '.join(scored)}. Their scores "
-                "have seen test images of the others."
-            )
-        if self.fixed_model is not None:
-            lines.append(f"Best fixed model: {self.fixed_model}, selected with the errors of all tasks.")
-        if counts := [f"{row['strategy']} {row['measured']:.3g}" for row in self.rows if row["measured"]]:
-            lines.append(
-                f"Models measured per task: {', '.join(counts)}. They are measured on one half of the test images and "
-                "evaluated on the other, both ways in turn, so tau, top-1 and top-3 have the noise of half the images."
-            )
-        if len(self.left_out) <= 2:
-            return [*lines, *(f"Left out: {name} ({reason.split('. ')[0]})" for name, reason in self.left_out.items())]
-        what = f"{len(self.left_out)} strategies, '{next(iter(self.left_out))}' and others"
-        why = "because the meta-task lacks what they need (`left_out` or --json lists the reasons)"
-        return [*lines, f"Left out: {what}, {why}."]
+            lines.append(f"On the first of {self.splits} splits only: {scored}. Scores have seen images of the others.")
+        return lines + [f"Left out: {name} ({reason.split('. ')[0]})." for name, reason in self.left_out.items()]
 
 
 def evaluate(
@@ -361,9 +398,8 @@ def evaluate(
 ) -> Evaluation:
     """How well strategies select models for tasks whose errors they do not know.
 
-    Every task is predicted once, by strategies that were fitted only on the others. Strategies that measure models on
-    the task are evaluated on different images, see `Outcome`. Models that have seen a task are never selected for it,
-    nor are those whose error on it is not known.
+    Every task is predicted once, by strategies that were fitted only on the others. Models that have seen a task are
+    never selected for it, nor are those whose error on it is not known.
 
     Args:
         metatask: tasks, models and errors; of several protocols and spaces, one is selected, unless it is a view.
@@ -385,161 +421,276 @@ def evaluate(
 
     Example:
         >>> from task2vec.metatask import bundled_metatask
-        >>> found = evaluate(bundled_metatask(), ["chance", "average_best"], family="labels")
-        >>> bool(found.outcomes["average_best"].errors.mean() < found.outcomes["chance"].errors.mean())
+        >>> evaluation = evaluate(bundled_metatask(), ["chance", "average_best"], family="labels")
+        >>> bool(evaluation.outcomes["average_best"].errors.mean() < evaluation.outcomes["chance"].errors.mean())
         True
     """
-    if leave not in get_args(Leave):
-        raise UsageError(
-            f"leave={leave!r} is unknown, so no task can be left out. Choose one of: {', '.join(get_args(Leave))}"
-        )
     strategies = [strategies] if isinstance(strategies, str) else strategies or list(STRATEGIES)
-    chosen = [find_strategy(one) if isinstance(one, str) else one for one in strategies]
-    measures = {strategy.name: getattr(strategy, "measures", 0) for strategy in chosen}  # your own may have none
-    uses_scores = {strategy.name: getattr(strategy, "uses_scores", False) for strategy in chosen}
-    is_view = isinstance(metatask, View)
-    whole = metatask if is_view else metatask.select(shots, probe=probe, method=method)
-    selected = whole if family is None else whole.subset(family=family)
-    if family is not None and leave != "task" and len(set(selected.datasets)) == 1:
-        tasks = [task.name for task in selected.tasks] if tasks is None else tasks
-        selected = whole
-    names, datasets = [task.name for task in selected.tasks], np.array(selected.datasets)
-    if unknown := sorted(set(tasks or ()) - set(names)):
+    chosen = [find_strategy(strategy) if isinstance(strategy, str) else strategy for strategy in strategies]
+    view = metatask if isinstance(metatask, View) else metatask.select(shots, probe=probe, method=method)
+    view, names = _select_family(view, family, leave)
+    if unknown := sorted(set(tasks or ()) - names):
         raise UsageError(f"'{unknown[0]}' is not one of the {len(names)} tasks of the meta-task. Name one of them.")
-    allowed = np.isfinite(selected.mean) & selected.is_candidate
-    if leave == "domain":
-        allowed &= datasets[:, None] != np.array([model.source_dataset or "" for model in selected.models])
-    rows = [row for row, name in enumerate(names) if allowed[row].sum() >= 2 and (tasks is None or name in tasks)]
-    if not rows:
-        raise UsageError(
-            "no task has two candidates with a known error, so there is nothing to select from. Measure more errors: "
-            "task2vec error-matrix"
-        )
-    groups = np.arange(len(names)) if leave == "task" else datasets
-    # By row and the half of the test images that was measured on, if any.
-    found: dict[str, dict[tuple[int, int | None], Prediction]] = {strategy.name: {} for strategy in chosen}
-    halves = {name: (0, 1) if measures[name] else (None,) for name in found}
-    seconds, left_out = dict.fromkeys(found, 0.0), {}
-    if selected.halves is None:
-        why = "errors on two halves of the test images are not known, so no model can be measured on one of them only"
-        left_out |= {name: why for name in found if measures[name]}
-    folds = dict.fromkeys(groups[rows].tolist())
+    is_predicted = np.array([task.name in (tasks or names) for task in view.tasks])
+    allowed, folds = _split_tasks(view, is_predicted, np.isfinite(view.mean), leave)
+    rows = np.sort(np.concatenate([predicted for _, predicted in folds]))
+    mean, first = (np.where(allowed, errors, np.nan)[rows] for errors in (view.mean, view.errors[:, :, 0]))
+    left_out: dict[str, str] = {}
+    if len(blank := rows[~np.isfinite(first).any(1)]):
+        name = view.tasks[blank[0]].name
+        why = f"no error on '{name}' by the first split is known, and scores have seen test images of the others"
+        left_out |= {strategy.name: why for strategy in chosen if strategy.uses_scores}
+    predictions: dict[str, dict[int, Prediction]] = {strategy.name: {} for strategy in chosen}
     step = report("strategies", len(folds) * len(chosen))
-    for fold in folds:
-        known = np.flatnonzero(groups != fold)
-        if not len(known):
-            raise UsageError(
-                f"with one {leave} left out there is no task to learn from. Leave out one task at a time, or add tasks "
-                "of other datasets whose errors are known: task2vec error-matrix"
-            )
-        learned = selected.only(known)
+    for known, predicted in folds:
+        learned = view.only(known)
         unscored = replace(learned, scores={})
-        queries = {
-            (row, half): replace(selected.query(row, known=known, half=half), is_candidate=allowed[row])
-            for row in rows
-            for half in {half for each in halves.values() for half in each}
-            if groups[row] == fold
-        }
         for strategy in chosen:
-            begin = time.perf_counter()
             try:
                 if strategy.name not in left_out:
-                    is_scored = uses_scores[strategy.name]
-                    predict = strategy.fit(learned if is_scored else unscored)
-                    for key in (key for key in queries if key[1] in halves[strategy.name]):
-                        query = queries[key] if is_scored else replace(queries[key], scores={})
-                        found[strategy.name][key] = predict(query)
+                    predict = strategy.fit(learned if strategy.uses_scores else unscored)
+                    for row in predicted.tolist():
+                        query = replace(view.query(row, known=known), is_candidate=allowed[row])
+                        query = query if strategy.uses_scores else replace(query, scores={})
+                        predictions[strategy.name][row] = predict(query)
             except UndefinedScoreError as error:
                 left_out[strategy.name] = str(error)
-            seconds[strategy.name] += time.perf_counter() - begin
             step(1)
-    # By whether it is the first split alone, and the half of the test images that was measured on.
-    judged: dict[tuple[bool, int | None], np.ndarray] = {
-        (is_first, None): _mask(selected.errors, allowed, is_first) for is_first in (False, True)
-    }
-    if selected.halves is not None:  # what was measured on one half is judged on the other
-        for is_first, half in product((False, True), (0, 1)):
-            judged[is_first, half] = _mask(selected.halves[..., 1 - half], allowed, is_first)
-    if blank := [names[row] for row in rows if not np.isfinite(judged[True, None][row]).any()]:
-        why = f"no error on '{blank[0]}' by the first split is known, and scores have seen test images of the others"
-        left_out |= {name: why for name in found if uses_scores[name]}
-    errors = judged[False, None][rows]
-    apart = None if selected.halves is None else selected.halves[rows]
-    optimum, chosen_on = unbiased_optimum(selected.errors[rows], allowed[rows], apart)
-    means = np.array([errors[datasets[rows] == one].mean(0) for one in np.unique(datasets[rows])]).mean(0)
-    fixed = int(np.nanargmin(means)) if np.isfinite(means).any() else None
+    halves = None if view.halves is None else view.halves[rows]
+    optimum, chosen_on = unbiased_optimum(view.errors[rows], allowed[rows], halves)
     outcomes = {}
-    for name in (name for name in found if name not in left_out):
-        is_first, own = uses_scores[name], found[name]
-        scores = [[_score(own[row, half], judged[is_first, half][row]) for half in halves[name]] for row in rows]
-        both = {key: np.array([[one[key] for one in each] for each in scores]) for key in scores[0][0]}
-        arrays: dict[str, Any] = {key: None if np.isnan(each).any() else each.mean(1) for key, each in both.items()}
-        arrays |= {"chosen": both["chosen"][:, 0], "measured": np.minimum(measures[name], allowed[rows].sum(1))}
-        firsts = [[_average_first(own[row, half], judged[True, half][row]) for half in halves[name]] for row in rows]
-        arrays |= {"first_errors": np.mean(firsts, axis=1), "uses_scores": is_first}
-        outcomes[name] = Outcome(name, **arrays, seconds=seconds[name] / len(rows))
-    by_first = judged[True, None][rows]
-    first = References(
-        np.min(np.where(np.isfinite(by_first), by_first, np.inf), axis=1),
-        None if optimum is None else optimum[:, 0],
-        None if fixed is None else by_first[:, fixed],
-    )
+    for strategy in (strategy for strategy in chosen if strategy.name not in left_out):
+        places = [predictions[strategy.name][row].places() for row in rows.tolist()]
+        judged = first if strategy.uses_scores else mean
+        scores = [judge_ranking(*pair) for pair in zip(places, judged, strict=True)]
+        chosen_models, errors, taus = (np.array(values) for values in zip(*scores, strict=True))
+        outcomes[strategy.name] = Outcome(
+            strategy,
+            chosen=chosen_models,
+            errors=errors,
+            first_errors=np.array([judge_ranking(*pair)[1] for pair in zip(places, first, strict=True)]),
+            tau=taus,
+            smallest=np.nanmin(judged, axis=1),
+            optimum=None if optimum is None else optimum[:, 0] if strategy.uses_scores else average_known(optimum, 1),
+        )
     return Evaluation(
-        tuple(names[row] for row in rows),
-        tuple(datasets[rows].tolist()),
-        tuple(model.name for model in selected.models),
-        leave,
-        np.nanmin(errors, axis=1),
-        None if optimum is None else average_known(optimum, 1),
-        chosen_on,
-        None if fixed is None else errors[:, fixed],
-        None if fixed is None else selected.models[fixed].name,
-        first,
-        len(selected.seeds),
-        outcomes,
-        left_out,
-        resamples,
-        seed,
+        tasks=tuple(view.tasks[row].name for row in rows),
+        datasets=tuple(view.tasks[row].dataset for row in rows),
+        leave=leave,
+        resamples=resamples,
+        seed=seed,
+        models=tuple(model.name for model in view.models),
+        smallest=np.nanmin(mean, axis=1),
+        optimum=None if optimum is None else average_known(optimum, 1),
+        chosen_on=chosen_on,
+        splits=len(view.seeds),
+        outcomes=outcomes,
+        left_out=left_out,
     )
 
 
-def _mask(errors: np.ndarray, allowed: np.ndarray, is_first: bool) -> np.ndarray:
-    """(T, M) means over splits, or errors on the first one alone; NaN for models that may not be selected."""
-    return np.where(allowed, errors[:, :, 0] if is_first else average_known(errors, 2), np.nan)
+def judge_ranking(places: np.ndarray, errors: np.ndarray) -> tuple[int, float, float]:
+    """The model in the first of (M) places, its error, and weighted Kendall's tau of places and errors (Vigna 2015).
+
+    Models of unknown error do not count. Of several in the first place it is the one that is listed first, and the mean
+    of their errors. In this tau the top counts more; it is 0 if all are equal.
+    """
+    known = np.flatnonzero(np.isfinite(errors))
+    places, errors = places[known], errors[known]
+    if not len(known):
+        return -1, float("nan"), 0.0
+    is_ranked = np.ptp(places) > 0 and np.ptp(errors) > 0
+    tau = float(np.asarray(stats.weightedtau(-places.astype(np.float64), -errors)[0])) if is_ranked else 0.0
+    return int(known[places.argmin()]), float(errors[places == places.min()].mean()), tau
 
 
-def _average_first(prediction: Prediction, errors: np.ndarray) -> float:
-    """The error of the model that is ranked first; of several, their mean. NaN where no error is known."""
-    allowed = np.isfinite(errors)
-    places = prediction.places()[allowed]
-    return float(errors[allowed][places == places.min()].mean()) if allowed.any() else float("nan")
+# --- proposals -------------------------------------------------------------------------------------------------------
+
+# Numbers of models that are measured, and the one after which orders are compared in the printed table, if it is there.
+COUNTS = tuple(range(1, 9))
+SHOWN = 4
+NEAREST, RULE, ALL = "nearest", "rule", "all"
+ORDERS = ("average-best", NEAREST, DOMAIN, RULE)
+# What orders are compared with, and the prefix of its columns.
+REFERENCES = {ORDERS[0]: "", DOMAIN: "domain_", ALL: "all_"}
 
 
-def _score(prediction: Prediction, errors: np.ndarray) -> dict[str, float]:
-    """How good the prediction for a task is, as `Outcome` names it; `errors` are NaN for models that do not count."""
-    allowed = np.isfinite(errors)
-    places, row = prediction.places()[allowed], errors[allowed]
-    return {
-        "chosen": int(prediction.order(allowed)[0]),
-        "errors": _average_first(prediction, errors),
-        "tau": weigh_tau(places, row),
-        "top1": hit(places, row, 1),
-        "top3": hit(places, row, 3),
-        "fidelity": find_fidelity(prediction.loss[allowed], row),
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ProposalEvaluation(_Comparison):
+    """Errors after C numbers of models measured, by order.
+
+    Attributes:
+        counts: the numbers of models.
+        errors: (C, T) by order; of "all" (1, T), with all candidates measured.
+    """
+
+    counts: tuple[int, ...]
+    errors: Mapping[str, np.ndarray]
+
+    def __repr__(self) -> str:
+        """The evaluation in one line."""
+        return f"ProposalEvaluation({len(self.errors) - 1} orders, {len(self.tasks)} tasks, leave one {self.leave} out)"
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row of plain numbers for each order and number of models; the top of this module explains the columns."""
+        return [
+            self._describe(order, position) for order, errors in self.errors.items() for position in range(len(errors))
+        ]
+
+    def _describe(self, order: str, position: int) -> dict[str, Any]:
+        errors = self.errors[order][position]
+        row: dict[str, Any] = {"order": order, "measured": ALL if order == ALL else self.counts[position]}
+        row |= {"tasks": len(errors)} | self._summarise("error", errors)
+        for reference, prefix in REFERENCES.items():
+            is_compared = reference in self.errors and order not in (reference, ALL)
+            gaps = errors - self.errors[reference][0 if reference == ALL else position] if is_compared else None
+            row |= self._compare(gaps, prefix)
+        return row
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values for JSON, the errors on every task included."""
+        names = {"tasks": list(self.tasks), "datasets": list(self.datasets), "leave": self.leave}
+        errors = {order: errors.tolist() for order, errors in self.errors.items()}
+        return {**names, "counts": list(self.counts), "errors": errors, "rows": self.rows}
+
+    def format_rows(self) -> list[dict[str, str]]:
+        """For each order the errors after every number of models, and how it compares with others after some."""
+        shown = SHOWN if SHOWN in self.counts else self.counts[-1]
+        table = []
+        for order in (name for name in self.errors if name != ALL):
+            rows = {row["measured"]: row for row in self.rows if row["order"] == order}
+            line = {"order": order} | {f"{count}": f"{row['error']:.1f}" for count, row in rows.items()}
+            for reference, prefix in REFERENCES.items():
+                gap, p = rows[shown][f"{prefix}gap"], f"p_{prefix}".rstrip("_")
+                line[f"{shown}: over {reference}"] = "" if gap is None else f"{gap:+.1f}"
+                line[p.replace("_", " ")] = "" if gap is None else f"{rows[shown][p]:.2g}"
+            table.append(line)
+        return table
+
+    def explain(self) -> list[str]:
+        """What the table's numbers are, in sentences."""
+        return [
+            f"{self._explain_leave()} Mean test error in percent of the best of "
+            "the first models measured: chosen on one half of the test images, judged on the other, both ways round. "
+            f"With all candidates measured it is {100 * self.errors[ALL].mean():.1f}.",
+            "p is two-sided, from flipping the signs of the tasks' gaps, and treats tasks as independent.",
+        ]
+
+
+def evaluate_proposals(
+    view: View,
+    *,
+    family: str | None = None,
+    known: Known = "family",
+    leave: Leave = "task",
+    counts: Sequence[int] = COUNTS,
+    resamples: int = 10_000,
+    seed: int = 0,
+    report: Report = silent,
+) -> ProposalEvaluation:
+    """The errors of what each order proposes, for all tasks of a family that have two candidates.
+
+    Args:
+        view: tasks, models and errors on two halves of the test images (`MetaTask.select`).
+        family: only tasks of this family are proposed for; None takes all tasks.
+        known: errors are known on other tasks of the "family", or on "all" other tasks. Where no task of the family
+            would be known, because its only dataset is left out, all are.
+        leave: see `evaluate`.
+        counts: numbers of models that are measured.
+        resamples: samples of tasks for the intervals.
+        seed: of these samples.
+        report: opens a progress bar, see `task2vec.progress`.
+
+    Raises:
+        DataError: No errors on halves of the test images are known.
+        UsageError: An argument is unknown, or there is no task to propose for or to learn from.
+
+    Example:
+        >>> from task2vec.metatask import bundled_metatask
+        >>> evaluation = evaluate_proposals(bundled_metatask().select("half"), family="labels", counts=(1, 3))
+        >>> bool(evaluation.errors["rule"][1].mean() <= evaluation.errors["rule"][0].mean())
+        True
+    """
+    if known not in get_args(Known):
+        raise UsageError(f"known={known!r} is unknown, so no error is known. Choose: {', '.join(get_args(Known))}")
+    selected, names = _select_family(view, family, leave)
+    view = selected if known == "family" else view
+    if view.halves is None:
+        raise DataError(
+            f"'{view.name}' has no errors on two halves of the test images, so a model cannot be measured on one and "
+            "judged on the other. Use a meta-task that has them: task2vec evaluate --proposals"
+        )
+    is_predicted = np.array([task.name in names for task in view.tasks])
+    is_known = np.asarray(np.isfinite(view.halves).all((2, 3)))
+    allowed, folds = _split_tasks(view, is_predicted, is_known, leave)
+    orders: dict[str, dict[int, np.ndarray]] = {}
+    step = report("proposals", len(folds))
+    for learned, predicted in folds:
+        order_models = learn_orders(view, learned, count=max(counts))
+        for row in predicted.tolist():
+            for name, order in order_models(row, allowed[row]).items():
+                orders.setdefault(name, {})[row] = order
+        step(1)
+    rows = sorted(next(iter(orders.values())))
+    halves = view.halves[rows]
+    errors = {
+        name: np.array([judge_chosen(halves, [by_row[row][:count] for row in rows]) for count in counts])
+        for name, by_row in orders.items()
     }
+    errors[ALL] = judge_chosen(halves, [np.flatnonzero(allowed[row]) for row in rows])[None]
+    return ProposalEvaluation(
+        tasks=tuple(view.tasks[row].name for row in rows),
+        datasets=tuple(view.tasks[row].dataset for row in rows),
+        leave=leave,
+        resamples=resamples,
+        seed=seed,
+        counts=tuple(counts),
+        errors=errors,
+    )
 
 
-def compare_sums(
-    name: str, above: np.ndarray, below: np.ndarray, draws: Mapping[str, np.ndarray], *, less: float = 0
-) -> dict[str, float | None]:
-    """100 (sum(above) / sum(below) - less) over the tasks where it is known, with its intervals."""
-    known = np.isfinite(above)
-    total = below[known].sum()
-    row = {name: 100 * float(above[known].sum() / total - less) if total > 0 else None}
-    for kind, weights in draws.items():
-        for end, value in zip(("low", "high"), find_interval(weights, above, below), strict=True):
-            row[f"{name}{kind}_{end}"] = 100 * (value - less) if np.isfinite(value) else None
-    return row
+def learn_orders(view: View, known: np.ndarray, *, count: int) -> Callable[[int, np.ndarray], dict[str, np.ndarray]]:
+    """What maps a task and its candidates to their orders, from errors on the tasks `known` and no others."""
+    learned = view.only(known)
+    errors = find_known_errors(learned)
+    fill = fill_errors(errors)
+    kinds = {name: kind for name, kind in ((DOMAIN, DOMAIN), (RULE, SYMMETRIC)) if kind in learned.distances}
+    widths = {kind: choose_width(errors, learned.between(kind), fill=fill) for kind in kinds.values()}
+
+    def order(row: int, is_candidate: np.ndarray) -> dict[str, np.ndarray]:
+        query = view.query(row, known=known)
+        orders = {ORDERS[0]: rank_models(is_candidate, fill[1])}
+        if SYMMETRIC in query.to_sources:
+            orders[NEAREST] = rank_models(is_candidate, query.to_sources[SYMMETRIC], fill[1])
+        return orders | {
+            name: propose(
+                errors, query.distances[kind], query.to_sources[kind], is_candidate, width=widths[kind], count=count
+            )
+            for name, kind in kinds.items()
+        }
+
+    return order
+
+
+def judge_chosen(halves: np.ndarray, chosen: Sequence[np.ndarray]) -> np.ndarray:
+    """(T) the error of the best of the chosen models on each half of the test images, judged on the other.
+
+    Args:
+        halves: (T, M, S, 2) errors of all models by split, on both halves.
+        chosen: (T) numbers of the models that are measured.
+
+    Example:
+        >>> judge_chosen(np.array([[[[0.1, 0.4]], [[0.3, 0.3]]]]), [np.array([0, 1])])
+        array([0.35])
+    """
+    is_chosen = np.array([np.isin(np.arange(halves.shape[1]), numbers) for numbers in chosen])
+    optimum, _ = unbiased_optimum(halves.mean(3), is_chosen, halves)
+    assert optimum is not None, "candidates are known on both halves"
+    return optimum.mean(1)
+
+
+# --- the unbiased optimum, intervals and p ---------------------------------------------------------------------------
 
 
 def unbiased_optimum(
@@ -588,42 +739,6 @@ def _measure_best(means: np.ndarray, measured: np.ndarray) -> np.ndarray:
     return average_known(np.where(is_best[:, :, None], measured, np.nan), 1)
 
 
-def hit(places: np.ndarray, errors: np.ndarray, first: int) -> float:
-    """Probability that one of the best models is among the `first` ranked; shared places are drawn by lot.
-
-    Example:
-        >>> hit(np.array([0, 0, 0, 0]), np.array([0.1, 0.2, 0.3, 0.4]), 3)
-        0.75
-    """
-    is_best, first = errors <= errors.min() + _TIE, min(first, len(errors))
-    last = np.sort(places)[first - 1]  # the place where the first ones end, which others may share
-    ahead, here = places < last, places == last
-    if is_best[ahead].any():
-        return 1.0
-    size, room = int(here.sum()), first - int(ahead.sum())
-    return 1 - comb(size - int(is_best[here].sum()), room) / comb(size, room)
-
-
-def weigh_tau(places: np.ndarray, errors: np.ndarray) -> float:
-    """Weighted Kendall's tau of ranking and errors (Vigna 2015): the top counts more. 0 if all are equal."""
-    if len(errors) < 2 or np.ptp(places) == 0 or np.ptp(errors) == 0:
-        return 0.0
-    return float(np.asarray(stats.weightedtau(-places.astype(np.float64), -errors)[0]))
-
-
-def find_fidelity(loss: np.ndarray, errors: np.ndarray) -> float:
-    """Pearson's correlation of gaps in loss and gaps in errors, over all pairs of models that have a loss.
-
-    Over all pairs it is that of the values themselves: sum over pairs of (a_j - a_k) (b_j - b_k) is twice their number
-    times the covariance. 0 if all are equal or only one has a loss.
-    """
-    known = np.isfinite(loss)
-    a, b = loss[known], errors[known]
-    if len(a) < 2 or np.ptp(a) <= 1e-12 * np.abs(a).max() or np.ptp(b) == 0:
-        return 0.0
-    return float(np.corrcoef(a, b)[0, 1])
-
-
 def draw_weights(groups: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     """(resamples, T) how often each task is in a sample that groups are drawn for with replacement."""
     names, members = np.unique(groups, return_inverse=True)
@@ -662,13 +777,13 @@ def compare_paired(gaps: np.ndarray, groups: np.ndarray | None = None) -> float:
     """
     known = np.isfinite(gaps)
     gaps, groups = gaps[known], None if groups is None else groups[known]
-    values = gaps if groups is None else np.array([gaps[groups == one].mean() for one in np.unique(groups)])
+    values = gaps if groups is None else np.array([gaps[groups == group].mean() for group in np.unique(groups)])
     values = values[np.abs(values) > 1e-12]
     if not len(values):
         return 1.0
-    if is_exact := len(values) <= _FEW:
+    if is_exact := len(values) <= _MAX_EXACT_GAPS:
         signs = 1 - 2 * (np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1)
     else:
-        signs = np.random.default_rng(0).choice([-1, 1], size=(_DRAWS, len(values)))
+        signs = np.random.default_rng(0).choice([-1, 1], size=(_SIGN_DRAWS, len(values)))
     is_hit = np.abs(signs @ values) >= abs(values.sum()) - 1e-9 * np.abs(values).sum()  # but for rounding
     return float(is_hit.mean() if is_exact else (1 + is_hit.sum()) / (1 + len(signs)))

@@ -199,12 +199,12 @@ def order_by_strategy(name: str, candidates: Sequence[Candidate], view: View, qu
     """The candidates that the evidence knows, in the order of a strategy of the paper; others come last.
 
     Raises:
-        UsageError: There is no such strategy, it measures models, or no candidate is known to it.
+        UsageError: There is no such strategy, it needs the images, or no candidate is known to it.
     """
     from task2vec.select.evaluate import find_strategy
 
     strategy = find_strategy(name)
-    if strategy.measures or strategy.uses_scores:
+    if strategy.uses_scores:
         raise UsageError(
             f"the strategy '{name}' needs the images, and a strategy selects from the embedding alone. Leave it out "
             "to measure models on the images, or choose another one, such as asymmetric."

@@ -38,7 +38,6 @@ the distance of the source task from a task is on all filters more than on these
 the ranking is that of the asymmetric distance.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,12 +47,12 @@ from torch import Tensor
 from task2vec.distance import ALPHA, pairwise_from_logs
 from task2vec.errors import UndefinedScoreError
 from task2vec.metatask.view import SYMMETRIC, Query, View
-from task2vec.select.strategies import Prediction, find_errors, order_on_average
+from task2vec.select.strategies import Prediction, check_errors, find_known_errors, order_on_average
 
 # The paper's: of the soft labels, of Adam, of b per step and learning rate.
-_SHARPNESS, _LEARNING_RATE, _WEIGHT_DECAY = 20.0, 0.05, 5e-4
-# Numbers of a block that a processor's cache holds.
-_BLOCK = 1 << 17
+_SHARPNESS = 20.0
+_LEARNING_RATE = 0.05
+_WEIGHT_DECAY = 5e-4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,8 +92,7 @@ class ModelSpace:
         known = query.to_sources.get(SYMMETRIC)
         if known is not None:
             distances = distances + np.nan_to_num(known - _measure(self.start, log_task)[:, 0])
-        loss = distances - ALPHA * self.simplicity
-        return Prediction(loss, fallback=self.on_average)
+        return Prediction(distances - ALPHA * self.simplicity, fallback=self.on_average)
 
 
 def fit_model_space(view: View, *, epochs: int = 81, filters: int = 512, as_published: bool = False) -> ModelSpace:
@@ -121,7 +119,8 @@ def fit_model_space(view: View, *, epochs: int = 81, filters: int = 512, as_publ
             "not every task of the meta-task has an embedding, so models cannot be placed among them. Give embeddings, "
             "or leave the model space out."
         )
-    errors, count = find_errors(view), view.vectors.shape[1]
+    check_errors(view)
+    count = view.vectors.shape[1]
     columns = np.linspace(0, count - 1, min(filters, count)).round().astype(int)
     log_tasks = np.log(view.vectors[:tasks, columns])
     sources = np.log(view.pick_sources(view.vectors[:, columns]))
@@ -134,22 +133,21 @@ def fit_model_space(view: View, *, epochs: int = 81, filters: int = 512, as_publ
         trivials = np.where(is_known[:, None], trivials, trivials[is_known].mean(0)) if is_known.any() else None
     start = np.where(np.isfinite(sources).all(1, keepdims=True), sources, unknown)
     # What distances on all filters are more than on these; unknown is none.
-    near = _measure(log_tasks, start)
-    known = view.to_sources(SYMMETRIC) if SYMMETRIC in view.distances else near
+    on_columns = _measure(log_tasks, start)
+    offsets = np.nan_to_num(view.to_sources(SYMMETRIC) - on_columns) if SYMMETRIC in view.distances else 0 * on_columns
     optimiser = torch.optim.Adam if as_published else torch.optim.AdamW
-    places, gamma, loss = _train(log_tasks, start, errors, np.nan_to_num(known - near), trivials, epochs, optimiser)
+    places, gamma, loss = _train(log_tasks, start, find_known_errors(view), offsets, trivials, epochs, optimiser)
     simplicity = np.zeros(len(places))
     if trivials is not None:
         before, simplicity = (np.diagonal(_measure(rows, trivials)).copy() for rows in (start, places))
         if view.trivial_distances is not None:
-            wanted = view.pick_sources(view.trivial_distances)
-            simplicity = simplicity + np.where(np.isfinite(wanted), wanted - before, 0)
+            simplicity += np.nan_to_num(view.pick_sources(view.trivial_distances) - before)
     return ModelSpace(places, start, columns, simplicity, gamma, loss, order_on_average(view))
 
 
-def _measure(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _measure(logs: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Symmetric distances of log-embeddings from others."""
-    return pairwise_from_logs(rows, others=others, device="cpu")
+    return pairwise_from_logs(logs, others=others, device="cpu")
 
 
 # --- training --------------------------------------------------------------------------------------------------------
@@ -162,7 +160,7 @@ def _train(
     offsets: np.ndarray,
     trivials: np.ndarray | None,
     epochs: int,
-    optimiser: Callable[..., torch.optim.Optimizer],
+    optimiser: type[torch.optim.Optimizer],
 ) -> tuple[np.ndarray, float, float]:
     """Logarithms of the models' vectors, gamma, and the loss.
 
@@ -176,24 +174,19 @@ def _train(
         optimiser: Adam, with weight decay in the gradient, or AdamW, with decoupled one.
     """
     middle = log_tasks.mean(0)
-
-    def convert(values: np.ndarray) -> Tensor:
-        """In float32, row by row: columns that numpy selects lie column by column, and adding them takes longer."""
-        return torch.from_numpy(np.ascontiguousarray(values, np.float32))
-
-    tasks, first, added = convert(log_tasks - middle).exp(), convert(start - middle), convert(offsets)
-    trivial = None if trivials is None else convert(trivials - middle)
-    labels = torch.from_numpy(make_labels(errors)).float()
+    tasks, first = torch.from_numpy(log_tasks - middle).float().exp(), torch.from_numpy(start - middle).float()
+    trivial = None if trivials is None else torch.from_numpy(trivials - middle).float()
+    added, labels = (torch.from_numpy(values).float() for values in (offsets, make_labels(errors)))
     counted = torch.from_numpy(np.isfinite(errors))
-    bias, room = torch.zeros_like(first, requires_grad=True), _make_room(tasks)
+    bias = torch.zeros_like(first, requires_grad=True)
 
     def find_distances() -> Tensor:
         places = first + bias
-        distances = _finish(*_Sums.apply(tasks, places, room), places.shape[1]) + added  # type: ignore[misc]
+        distances = measure_shares(*ShareSums.apply(places.exp(), tasks), places.shape[1]) + added  # type: ignore[misc]
         if trivial is None:
             return distances
-        q = torch.sigmoid(trivial - places)  # the smaller share: sums of the larger one would cancel
-        return distances - ALPHA * _finish(q.sum(1), q.square().sum(1), places.shape[1])
+        q = torch.sigmoid(trivial - places)
+        return distances - ALPHA * measure_shares(q.sum(1), q.square().sum(1), places.shape[1])
 
     with torch.no_grad():
         # One model alone has no spread, and nothing to be compared with.
@@ -202,15 +195,14 @@ def _train(
         log_gamma = -torch.log(spread.clamp_min(1e-6))
     log_gamma.requires_grad_(True)
     decays = {"params": [bias], "weight_decay": _WEIGHT_DECAY}
-    adam = optimiser([decays, {"params": [log_gamma], "weight_decay": 0.0}], lr=_LEARNING_RATE)
+    adam = optimiser([decays, {"params": [log_gamma], "weight_decay": 0.0}], lr=_LEARNING_RATE)  # type: ignore[call-arg]
     for _ in range(epochs):
         adam.zero_grad()
-        _cross_entropy(find_distances(), labels, counted, log_gamma.exp()).backward()
+        cross_entropy(find_distances(), labels, counted, log_gamma.exp()).backward()
         adam.step()
     with torch.no_grad():
-        loss = _cross_entropy(find_distances(), labels, counted, log_gamma.exp())
-        places = first + bias
-    return places.double().numpy() + middle, float(log_gamma.detach().exp()), float(loss)
+        loss = cross_entropy(find_distances(), labels, counted, log_gamma.exp())
+    return (first + bias).detach().double().numpy() + middle, float(log_gamma.detach().exp()), float(loss)
 
 
 def make_labels(errors: np.ndarray) -> np.ndarray:
@@ -222,61 +214,45 @@ def make_labels(errors: np.ndarray) -> np.ndarray:
     return (weights / weights.sum(1, keepdims=True)).filled(0)
 
 
-def _cross_entropy(distances: Tensor, labels: Tensor, counted: Tensor, gamma: Tensor) -> Tensor:
+class ShareSums(torch.autograd.Function):
+    """Sums over filters of q = m / (m + t) and of q^2 for all pairs of T tasks and M models, (T, M) each.
+
+    One model at a time, so that its shares stay in the cache, where they are computed again for the gradient,
+    dq / dm = q (1 - q) / m. With the gradient by torch the fit takes 1.5 times as long.
+    """
+
+    @staticmethod
+    def forward(ctx, models: Tensor, tasks: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """The sums of (M, F) models with (T, F) tasks."""
+        ctx.save_for_backward(models, tasks)
+        shares = (model / (model + tasks) for model in models)
+        sums, squares = zip(*((q.sum(1), q.square().sum(1)) for q in shares), strict=True)
+        return torch.stack(sums, 1), torch.stack(squares, 1)
+
+    @staticmethod
+    def backward(ctx, slopes: Tensor, square_slopes: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        """The gradient by the models."""
+        models, tasks = ctx.saved_tensors
+        gradient = torch.empty_like(models)
+        for number, model in enumerate(models):
+            q = model / (model + tasks)
+            rises = q - q.square()
+            gradient[number] = slopes[:, number] @ rises + 2 * square_slopes[:, number] @ (q * rises)
+        return gradient / models, None
+
+
+def measure_shares(sums: Tensor, squares: Tensor, filters: int) -> Tensor:
+    """The distance of m and t from sums over filters of q = m / (m + t) and of q^2: 1 - cosine of q and 1 - q.
+
+    `task2vec.distance` has the same formula without a gradient. Here sums over 1 - q come from those over q, and cancel
+    unless m is mostly the smaller one.
+    """
+    return 1 - (sums - squares) / torch.sqrt((filters - 2 * sums + squares) * squares)
+
+
+def cross_entropy(distances: Tensor, labels: Tensor, counted: Tensor, gamma: Tensor) -> Tensor:
     """Mean over tasks of -sum_j label_j log softmax_j(-gamma d), over models that count."""
     rows = counted.any(1)
     logits = (-gamma * distances).masked_fill(~counted, -torch.inf)[rows]
     logs = torch.log_softmax(logits, 1).masked_fill(~counted[rows], 0)
     return -(labels[rows] * logs).sum(1).mean()
-
-
-class _Sums(torch.autograd.Function):
-    """Sums of q = m / (m + t) and of q^2 of all pairs of tasks and models, (T, M) each: what the distance needs.
-
-    With d q / d log m = q (1 - q) = r the gradient of a loss with slopes A and B by the two sums is the sum over tasks
-    of A r + 2 B q r, two matrix products, so that an epoch is ten plain operations on blocks in the cache, and no
-    exponential. Shares are computed again on the way back, for all of them would not stay in the cache. `room` is used
-    again in all epochs: the first use of new memory takes more time than what is computed there. `task2vec.distance`
-    has the same formula without a gradient.
-    """
-
-    @staticmethod
-    def forward(ctx, tasks: Tensor, places: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """The sums."""
-        models, sums = places.exp()[:, None], places.new_empty(2, len(places), len(tasks))
-        for some, q, _ in _share(models, tasks, room):
-            torch.sum(q, -1, out=sums[0, some])
-            torch.linalg.vector_norm(q, dim=-1, out=sums[1, some])
-        ctx.save_for_backward(models, tasks, room)
-        return sums[0].T, sums[1].square().T
-
-    @staticmethod
-    def backward(ctx, ds: Tensor, dv: Tensor) -> tuple[None, Tensor, None]:  # type: ignore[override]
-        """What a shift of each model's logarithms does."""
-        models, tasks, room = ctx.saved_tensors
-        a, b = (slopes.T[:, None].contiguous() for slopes in (ds, 2 * dv))
-        found = torch.empty_like(models)
-        for some, q, spare in _share(models, tasks, room):
-            r = torch.addcmul(q, q, q, value=-1, out=spare)
-            torch.bmm(a[some], r, out=found[some])
-            torch.baddbmm(found[some], b[some], q.mul_(r), out=found[some])
-        return None, found[:, 0], None
-
-
-def _make_room(tasks: Tensor) -> Tensor:
-    """(2, models, T, F) for what `_Sums` computes of as many models as the cache holds."""
-    return tasks.new_empty(2, max(1, _BLOCK // tasks.numel()), *tasks.shape)
-
-
-def _share(models: Tensor, tasks: Tensor, room: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Some models, their q with all tasks, and room for as much; the next ones are in the same place."""
-    for start in range(0, len(models), room.shape[1]):
-        some = slice(start, min(start + room.shape[1], len(models)))
-        q, spare = room[:, : some.stop - start]
-        torch.add(models[some], tasks, out=q)
-        yield some, torch.div(models[some], q, out=q), spare
-
-
-def _finish(s: Tensor, v: Tensor, count: int) -> Tensor:
-    """1 - cosine of q and 1 - q from the sums of q and q^2."""
-    return 1 - (s - v) / torch.sqrt((count - 2 * s + v) * v)

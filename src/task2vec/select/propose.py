@@ -9,13 +9,14 @@ nearest expert instead. Nothing here predicts an error: numbers in the reasons a
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from scipy.special import expit, logit
 
 from task2vec.metatask import SYMMETRIC, Query, View
 from task2vec.select.candidates import Candidate, find_model
-from task2vec.select.strategies import fit_effects
+from task2vec.select.strategies import find_known_errors, fit_effects
 
 # Every third proposal is the nearest expert.
 CYCLE = 3
@@ -24,9 +25,9 @@ WIDTHS = (math.inf, 3.0, 1.0, 0.5, 0.25, 0.1)
 # Widths are judged by the errors after 1 to so many proposals.
 DEPTH = 4
 # Of many known tasks, only so many are left out in turn as make so many pairs with all tasks: of a hundred, all.
-PAIRS = 10_700
+MAX_PAIRS = 10_700
 # So many proposals are of a portfolio; after these, models are in the order of their mean errors.
-LONGEST = 24
+MAX_PORTFOLIO = 24
 # Added to shares of errors and of hits before their logarithms are taken.
 OFFSET = 0.005
 # Gains that differ by less than this share are equal but for rounding.
@@ -34,7 +35,8 @@ TIE = 1e-12
 # Of two networks without known errors, twice the cost has to raise the odds of a right answer on ImageNet by so much.
 PRICE = 1.15
 # Reasons name so many known tasks at most; similar ones have a weight of at least this.
-EXAMPLES, SIMILAR = 2, 0.1
+MAX_EXAMPLES = 2
+MIN_SIMILAR_WEIGHT = 0.1
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,10 @@ def propose(
         [0, 2]
     """
     filled, effects = fill_errors(errors)
-    weights = weigh_tasks(distances, width)
-    return order_portfolio(filled, effects, weights, is_candidate, count=count, nearest=to_sources)
+    count = min(count, int(is_candidate.sum()))
+    weights = weigh_tasks(distances, width)[None]
+    keys = (effects, to_sources)
+    return order_portfolios(filled, weights, is_candidate[None], keys, count=count, nearest=to_sources)[0]
 
 
 def fill_errors(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,40 +103,56 @@ def weigh_tasks(distances: np.ndarray, width: float) -> np.ndarray:
     return np.exp(-(distances - distances.min(initial=np.inf)) / width)
 
 
-def order_portfolio(
+def order_portfolios(
     filled: np.ndarray,
-    effects: np.ndarray,
     weights: np.ndarray,
     is_candidate: np.ndarray,
+    keys: Sequence[np.ndarray],
     *,
     count: int,
     nearest: np.ndarray | None = None,
     is_here: np.ndarray | None = None,
-    costs: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Models, each of which lowers the weighted mean over tasks of the smallest error among the chosen the most.
+    """(R, count) models, each of which lowers the weighted mean over tasks of the smallest error so far the most.
 
-    Of those that lower it alike the best on average comes first, then the cheapest; after `LONGEST` models that is the
-    order. Where distances `nearest` are given, every third model is the nearest of those that are left. Where it is
-    known which models are here, these come first.
+    After `MAX_PORTFOLIO` models the keys are the order. Where candidates run out, the last one is repeated.
+
+    Args:
+        filled: (T, M) errors.
+        weights: (R, T) a row for each portfolio.
+        is_candidate: (R, M) which models may be chosen.
+        keys: (M) each, smaller for the better one of models that lower the error alike, see `rank_models`.
+        count: models in a portfolio.
+        nearest: (M) distances; every third model is the nearest of those that are left.
+        is_here: (M) models that come before all others.
     """
-    nearest, is_cyclic = (np.zeros(len(effects)), False) if nearest is None else (nearest, True)
-    keys = (effects, nearest, np.zeros(len(effects)) if costs is None else costs)
-    ranks = np.argsort(np.lexsort(keys[::-1]))
+    ranks = np.argsort(rank_models(np.ones(filled.shape[1], dtype=bool), *keys))
     by_model = np.ascontiguousarray(filled.T)
-    is_left, smallest, chosen = is_candidate.copy(), np.ones(len(filled)), []
-    for position in range(min(count, int(is_candidate.sum()))):
+    lowered = np.empty_like(by_model)
+    closeness = None if nearest is None else -np.nan_to_num(nearest, nan=1e300)
+    chosen = np.zeros((len(weights), count), dtype=int)
+    is_left = is_candidate.copy()
+    for position in range(count):
         pool = is_left if is_here is None or not (is_left & is_here).any() else is_left & is_here
-        if is_cyclic and position % CYCLE == CYCLE - 1:
-            model = int(rank_models(pool, nearest, *keys)[0])
-        else:
-            # What is gained and not what remains: gains on far tasks are lost in the digits of the nearest one's error.
-            gains = np.maximum(smallest - by_model, 0) @ weights if position < LONGEST else np.zeros(len(effects))
-            model = int(find_largest(gains[None], pool[None], ranks)[0])
-        chosen.append(model)
-        is_left[model] = False
-        smallest = np.minimum(smallest, by_model[model])
-    return np.array(chosen, dtype=int)
+        if closeness is not None and position % CYCLE == CYCLE - 1:
+            gains = closeness
+        elif position == 0:
+            gains = weights @ (1 - filled)
+        elif position >= MAX_PORTFOLIO:
+            gains = np.zeros(is_left.shape)
+        else:  # what is gained and not what remains, in which gains on far tasks are below the last digit
+            gains = np.empty(is_left.shape)
+            sets, members = chosen[:, :position], np.zeros(1, dtype=int)
+            if len(chosen) > 1:  # portfolios of the same models so far share a table
+                sets, members = np.unique(np.sort(sets, axis=1), axis=0, return_inverse=True)
+            for number, models in enumerate(sets):
+                is_member = members.reshape(-1) == number
+                np.subtract(by_model[models].min(0), by_model, out=lowered)
+                gains[is_member] = weights[is_member] @ np.maximum(lowered, 0, out=lowered).T
+        picked = find_largest(gains, pool, ranks)
+        chosen[:, position] = np.where(pool.any(1), picked, chosen[:, position - 1])
+        is_left[np.arange(len(weights)), chosen[:, position]] = False
+    return chosen
 
 
 def rank_models(is_candidate: np.ndarray, *keys: np.ndarray) -> np.ndarray:
@@ -170,8 +190,8 @@ def choose_width(
     tasks = np.flatnonzero(is_known.any(1))
     if len(errors) < 2 or not len(tasks):
         return math.inf
-    if (most := PAIRS // len(errors)) < len(tasks):
-        tasks = tasks[np.linspace(0, len(tasks) - 1, most).astype(int)]
+    if (left_out := MAX_PAIRS // len(errors)) < len(tasks):
+        tasks = tasks[np.linspace(0, len(tasks) - 1, left_out).astype(int)]
     filled, effects = fill_errors(errors) if fill is None else fill
     apart = between.astype(np.float64)
     np.fill_diagonal(apart, np.inf)
@@ -180,40 +200,14 @@ def choose_width(
     beyond[np.arange(len(tasks)), tasks] = 0  # has no weight
     weights = np.exp(-beyond / widths[:, None, None])
     weights[:, np.arange(len(tasks)), tasks] = 0
-    ranks = np.argsort(np.lexsort((effects,)))
     is_candidate = np.tile(is_known[tasks], (len(widths), 1))
-    chosen = order_many(filled, ranks, weights.reshape(-1, len(errors)), is_candidate, count=DEPTH)
+    chosen = order_portfolios(filled, weights.reshape(-1, len(errors)), is_candidate, (effects,), count=DEPTH)
     chosen = chosen.reshape(len(widths), len(tasks), DEPTH)
     # Where a task has fewer models, the last of them is repeated, and does not count.
     measured = np.minimum.accumulate(errors[tasks[:, None], chosen], axis=2)
     is_counted = np.arange(DEPTH) < is_known[tasks].sum(1)[:, None]
     losses = (measured.mean(2, where=is_counted)).sum(1)
     return float(widths[np.argmax(losses <= losses.min() + TIE * len(tasks))])
-
-
-def order_many(
-    filled: np.ndarray, ranks: np.ndarray, weights: np.ndarray, is_candidate: np.ndarray, *, count: int
-) -> np.ndarray:
-    """(R, count) portfolios by R rows of (R, T) weights and (R, M) candidates, as `order_portfolio` makes each.
-
-    Rows with the same models so far share the gains by task. Where candidates run out, the last one is repeated.
-    """
-    is_left, rows = is_candidate.copy(), np.arange(len(weights))
-    chosen = np.zeros((len(weights), count), dtype=int)
-    by_model = np.ascontiguousarray(filled.T)
-    gains, table = weights @ (1 - filled), np.empty_like(by_model)
-    for position in range(count):
-        if position:
-            sets, members = np.unique(np.sort(chosen[:, :position], axis=1), axis=0, return_inverse=True)
-            members = members.reshape(-1)
-            for number, models in enumerate(sets):
-                is_member = members == number
-                np.subtract(by_model[models].min(0), by_model, out=table)
-                gains[is_member] = weights[is_member] @ np.maximum(table, 0, out=table).T
-        picked = find_largest(gains, is_left, ranks)
-        chosen[:, position] = np.where(is_left.any(1), picked, chosen[:, position - 1])
-        is_left[rows, chosen[:, position]] = False
-    return chosen
 
 
 # --- all candidates ---------------------------------------------------------------------------------------------------
@@ -239,15 +233,9 @@ def order_candidates(
     others = [(number, describe_facts(candidates[number])) for number in rank_by_accuracy(candidates, unknown)]
     proposals: list[Proposal] = []
     for is_here in (True, False):
-        first, second = (
-            [pair for pair in pairs if candidates[pair[0]].is_here == is_here] for pairs in (known, others)
-        )
-        shorter = min(len(first), len(second))
-        alternating = [pair for pairs in zip(first, second, strict=False) for pair in pairs]
-        proposals += [
-            Proposal(candidates[number].name, reason)
-            for number, reason in [*alternating, *first[shorter:], *second[shorter:]]
-        ]
+        lists = ([pair for pair in pairs if candidates[pair[0]].is_here == is_here] for pairs in (known, others))
+        alternating = (pair for pairs in zip_longest(*lists) for pair in pairs if pair is not None)
+        proposals += [Proposal(candidates[number].name, reason) for number, reason in alternating]
     return tuple(proposals)
 
 
@@ -258,16 +246,11 @@ def match_models(candidates: Sequence[Candidate], view: View, query: Query | Non
     """
     counts = np.isfinite(find_known_errors(view)).sum(0)
     is_telling = (counts > 0) | np.isfinite(find_distances(view, query)[1])
-    keys = {
-        int(column): identify(view.models[column].name, view.models[column].location)
-        for column in np.argsort(-counts, kind="stable")
-        if is_telling[column]
-    }
-    first = {key: column for column, key in reversed([*keys.items()])}
-    matched = {
-        number: first.get(identify(candidate.name, candidate.location)) for number, candidate in enumerate(candidates)
-    }
-    return {number: column for number, column in matched.items() if column is not None}
+    columns: dict[tuple[str, str], int] = {}
+    for column in rank_models(is_telling, -counts).tolist():
+        columns.setdefault(identify(view.models[column].name, view.models[column].location), column)
+    keys = [identify(candidate.name, candidate.location) for candidate in candidates]
+    return {number: columns[key] for number, key in enumerate(keys) if key in columns}
 
 
 def identify(name: str, location: str | None) -> tuple[str, str]:
@@ -281,11 +264,6 @@ def identify(name: str, location: str | None) -> tuple[str, str]:
         return "name", name
     known = find_model(location)
     return "location", location if known is None or known.location is None else known.location
-
-
-def find_known_errors(view: View) -> np.ndarray:
-    """(T, M) errors that can be learned from; NaN where none is known, or where the model has seen the task."""
-    return np.where(view.is_candidate, view.mean, np.nan)
 
 
 def find_distances(view: View, query: Query | None) -> tuple[np.ndarray | None, np.ndarray]:
@@ -314,21 +292,15 @@ def order_by_errors(
     if distances is not None:
         width = choose_width(errors, view.between(SYMMETRIC), fill=(filled, effects))
     weights = np.ones(len(errors)) if distances is None else weigh_tasks(distances, width)
-    order = order_portfolio(
-        filled, effects, weights, is_candidate,
-        count=len(by_column), nearest=to_sources, is_here=is_here, costs=costs,
-    )  # fmt: skip
-    reasons = explain_order(
-        order,
-        errors,
-        weights=weights,
-        best=np.where(is_candidate & np.isfinite(errors), errors, np.inf).min(1),
-        to_sources=to_sources,
-        tasks=[
-            task.name + ("" if distances is None else f" ({distances[row]:.2f})") for row, task in enumerate(view.tasks)
-        ],
-        similar="similar" if math.isfinite(width) else "known",
-    )
+    keys = (effects, to_sources, costs)
+    order = order_portfolios(
+        filled, weights[None], is_candidate[None], keys, count=len(by_column), nearest=to_sources, is_here=is_here
+    )[0]
+    tasks = [task.name for task in view.tasks]
+    if distances is not None:
+        tasks = [f"{name} ({distance:.2f})" for name, distance in zip(tasks, distances, strict=True)]
+    similar = "similar" if math.isfinite(width) else "known"
+    reasons = explain_order(order, errors, weights=weights, to_sources=to_sources, tasks=tasks, similar=similar)
     pairs = [(by_column[column], reason) for column, reason in zip(order.tolist(), reasons, strict=True)]
     repeated = [(number, f"the same model as {candidates[by_column[column]].name}")
                 for number, column in columns.items() if by_column[column] != number]  # fmt: skip
@@ -340,7 +312,6 @@ def explain_order(
     errors: np.ndarray,
     *,
     weights: np.ndarray,
-    best: np.ndarray,
     to_sources: np.ndarray,
     tasks: Sequence[str],
     similar: str,
@@ -351,22 +322,23 @@ def explain_order(
         order: numbers of models.
         errors: (T, M); NaN where not known.
         weights: (T) of the known tasks.
-        best: (T) the smallest error of a candidate.
         to_sources: (M) distances from the models' source tasks; NaN where not known.
         tasks: (T) the known tasks as a reason names them.
         similar: what they are called.
     """
     errors = np.where(np.isfinite(errors), errors, np.inf)
-    smallest, reasons = np.ones(len(errors)), []
+    best = errors[:, order].min(1)
+    smallest = np.ones(len(errors))
+    reasons = []
 
     def name_tasks(scores: np.ndarray) -> str:
-        best_rows = map(int, np.argsort(-scores, kind="stable")[:EXAMPLES])
+        best_rows = map(int, np.argsort(-scores, kind="stable")[:MAX_EXAMPLES])
         return ", ".join(tasks[row] for row in best_rows if scores[row] > 0)
 
     for position, model in enumerate(order.tolist()):
         is_measured = np.isfinite(errors[:, model])
-        is_best = is_measured & (errors[:, model] <= best) & (weights >= SIMILAR)
-        gains = np.where(position < LONGEST, weights * np.maximum(smallest - errors[:, model], 0), 0)
+        is_best = is_measured & (errors[:, model] <= best) & (weights >= MIN_SIMILAR_WEIGHT)
+        gains = np.where(position < MAX_PORTFOLIO, weights * np.maximum(smallest - errors[:, model], 0), 0)
         if position % CYCLE == CYCLE - 1 and np.isfinite(to_sources[model]):
             reason = f"nearest expert ({to_sources[model]:.2f})"
         elif position == 0 and is_best.any():

@@ -1,4 +1,4 @@
-"""Strategies of model selection: each is fitted on the errors of known tasks and predicts for a new one.
+"""Strategies of model selection: each is fitted on the errors of known tasks and ranks the models for a new one.
 
 A strategy's `fit` takes the `View` of a meta-task and returns a function from a `Query` to a `Prediction`. The model
 space is in `model_space`; `STRATEGIES`, all of them by name, in `evaluate`.
@@ -17,13 +17,8 @@ from task2vec.metatask.table import average_known
 from task2vec.metatask.view import DOMAIN, SYMMETRIC, TAXONOMIC, Query, View
 from task2vec.select.candidates import find_model
 
-# Weights of the source task's complexity in the asymmetric distance that are tried; the paper's is 0.15.
-ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
-# Kernel widths that are tried, in parts of the median distance.
-WIDTHS = tuple(2.0**power for power in range(-6, 3))
-AVERAGE_BEST, DATASET = "average_best", "dataset"
-_TO_SOURCES = "a task and the source task of a model"
-# The names of `task2vec.select.SCORES`, which itself imports torch.
+AVERAGE_BEST = "average_best"
+# The names of `task2vec.select.SCORES`, in its order.
 SCORE_NAMES = ("knn", "logme", "leep", "h_score_shrunk")
 
 
@@ -32,7 +27,7 @@ class Prediction:
     """How a strategy ranks the M models for a task.
 
     Attributes:
-        loss: (M) smaller for better models; NaN for those that it knows nothing of, which come last.
+        loss: (M) smaller for better models; NaN for models that the strategy knows nothing of, which come last.
         fallback: (M) smaller for better models: orders those that `loss` does not.
     """
 
@@ -61,14 +56,12 @@ class Strategy:
     Attributes:
         name: as tables show it.
         fit: learns from known tasks; raises `UndefinedScoreError` where the meta-task lacks what it needs.
-        measures: how many models it measures on the task itself, at most; it is judged on other images than these.
-        uses_scores: whether it uses transferability scores, which `evaluate` hides from others: it is judged on the
-            split only whose test images the scores have not seen.
+        uses_scores: whether it uses transferability scores, which `evaluate` hides from others. It is judged only on
+            the split whose test images the scores have not seen.
     """
 
     name: str
     fit: Callable[[View], Predict]
-    measures: float = 0
     uses_scores: bool = False
 
 
@@ -93,30 +86,10 @@ class Effects:
     models: np.ndarray
     rest: np.ndarray
 
-    def leave_one_out(self) -> np.ndarray:
-        """(T, M) the models' effects as they would be without the errors on one task; NaN where nothing is left.
 
-        Effects of tasks are held fixed, so nothing is fitted again.
-        """
-        own = np.isfinite(self.rest)
-        values = np.where(own, self.rest + self.models, 0)
-        counts = own.sum(0) - own
-        return np.divide(values.sum(0) - values, counts, out=np.full(own.shape, np.nan), where=counts > 0)
-
-
-def find_errors(view: View) -> np.ndarray:
-    """(T, M) errors that can be learned from: mean over seeds, NaN where the model has seen the task.
-
-    Raises:
-        UndefinedScoreError: There is none.
-    """
-    errors = np.where(view.is_candidate, view.mean, np.nan)
-    if not np.isfinite(errors).any():
-        raise UndefinedScoreError(
-            f"no error is known for {len(view.models)} models on {len(view.tasks)} tasks that they have not "
-            "seen, so there is nothing to learn from. Measure some: task2vec error-matrix"
-        )
-    return errors
+def find_known_errors(view: View) -> np.ndarray:
+    """(T, M) errors that can be learned from: means over seeds, NaN where unknown or the model has seen the task."""
+    return np.where(view.is_candidate, view.mean, np.nan)
 
 
 def fit_effects(errors: np.ndarray) -> Effects:
@@ -127,7 +100,7 @@ def fit_effects(errors: np.ndarray) -> Effects:
         array([-0.1,  0.1])
     """
     is_wide = errors.shape[0] <= errors.shape[1]
-    table = errors.T if is_wide else errors  # of which there are fewer columns than rows
+    table = errors.T if is_wide else errors  # with fewer columns than rows
     known = np.isfinite(table)
     # The normal equations of the columns, up to a constant, after the effects of the rows are taken out.
     centred = np.where(known, table - average_known(table, 1)[:, None], 0)
@@ -137,15 +110,14 @@ def fit_effects(errors: np.ndarray) -> Effects:
     rows = average_known(table - columns, 1)
     tasks, models = (columns, rows) if is_wide else (rows, columns)
     shift = np.nanmean(models) if known.any() else 0.0
-    tasks, models = tasks + shift, models - shift
-    return Effects(tasks, models, errors - tasks[:, None] - models)
+    return Effects(tasks + shift, models - shift, errors - tasks[:, None] - models)
 
 
 def find_comparable(known: np.ndarray) -> np.ndarray:
     """(M) whether a model can be compared with most: they share tasks, or others link them.
 
-    Effects of models that nothing links cannot be compared, for which of their tasks are harder is not known. Of
-    several such groups, the one with the most errors counts.
+    Effects of models that nothing links cannot be compared, because it is not known whose tasks are harder. Of several
+    such groups, the one with the most errors counts.
 
     Example:
         >>> find_comparable(np.array([[True, True, False], [True, True, False], [False, False, True]]))
@@ -156,13 +128,39 @@ def find_comparable(known: np.ndarray) -> np.ndarray:
     return models == np.bincount(models, known.sum(0)).argmax()
 
 
+def order_on_average(view: View) -> np.ndarray:
+    """(M) effects of the models on the error; NaN where none is known, or where nothing links it with the others."""
+    errors = find_known_errors(view)
+    return np.where(find_comparable(np.isfinite(errors)), fit_effects(errors).models, np.nan)
+
+
 # --- baselines that ignore the task ----------------------------------------------------------------------------------
 
 
 def fit_chance(view: View) -> Predict:
-    """Any candidate: all are equal, so that what is measured is the expectation and not a draw."""
+    """Any candidate: all are equal, so what is measured is the expectation and not a draw."""
     prediction = Prediction(np.zeros(len(view.models)))
     return lambda query: prediction
+
+
+def fit_average_best(view: View) -> Predict:
+    """The model that is best on average over the known tasks: the baseline that everything else has to beat.
+
+    Errors are compared with how hard each task is (see `Effects`), so missing cells favour no model. Cells whose model
+    has seen the task do not count, nor do models that nothing links with the others.
+    """
+    check_errors(view)
+    prediction = Prediction(order_on_average(view))
+    return lambda query: prediction
+
+
+def check_errors(view: View) -> None:
+    """Refuse a meta-task without any error that can be learned from."""
+    if not np.isfinite(find_known_errors(view)).any():
+        raise UndefinedScoreError(
+            f"no error is known for {len(view.models)} models on {len(view.tasks)} tasks that they have not "
+            "seen, so there is nothing to learn from. Measure some: task2vec error-matrix"
+        )
 
 
 def fit_generic(view: View) -> Predict:
@@ -170,16 +168,6 @@ def fit_generic(view: View) -> Predict:
     numbers = np.arange(len(view.models))
     loss = np.where(numbers == view.generic, 0, 1 if view.generic is not None else np.nan)
     return _rank_always(view, loss, "none is the generic one: give one the kind 'generic'")
-
-
-def fit_average_best(view: View) -> Predict:
-    """The model that is best on average over the known tasks: the baseline that everything else has to beat.
-
-    Errors are compared with how hard each task is (see `Effects`), so that missing cells favour no model; cells whose
-    model has seen the task do not count, nor do models that nothing links with the others.
-    """
-    prediction = Prediction(_average_linked(find_errors(view)))
-    return lambda query: prediction
 
 
 def fit_size(view: View) -> Predict:
@@ -196,22 +184,13 @@ def fit_imagenet(view: View) -> Predict:
 
 
 def _rank_always(view: View, loss: np.ndarray, lacking: str) -> Predict:
-    """Models by what is known of them, whatever the task is; refuses models of which nothing is known."""
+    """Ranks models by what is known of them, whatever the task is; refuses models of which nothing is known."""
     if not np.isfinite(loss).any():
         raise UndefinedScoreError(
             f"this strategy cannot rank the {len(view.models)} models, because {lacking}, or leave it out."
         )
     prediction = Prediction(loss, fallback=order_on_average(view))
     return lambda query: prediction
-
-
-def order_on_average(view: View) -> np.ndarray:
-    """(M) effects of the models, to order those that a strategy does not; NaN where no error is known."""
-    return _average_linked(np.where(view.is_candidate, view.mean, np.nan))
-
-
-def _average_linked(errors: np.ndarray) -> np.ndarray:
-    return np.where(find_comparable(np.isfinite(errors)), fit_effects(errors).models, np.nan)
 
 
 # --- distance from the source task -----------------------------------------------------------------------------------
@@ -223,7 +202,7 @@ def fit_nearest(view: View, kind: str = SYMMETRIC, *, bonus: np.ndarray | None =
     Models of unknown source task come last, in the order of their mean errors on other tasks, which also orders those
     at the same distance.
     """
-    check_kind(view, kind, _TO_SOURCES, view.to_sources)
+    check_sources(view, kind)
     on_average = order_on_average(view)
     bonus = np.zeros(len(view.models)) if bonus is None else bonus
 
@@ -234,162 +213,47 @@ def fit_nearest(view: View, kind: str = SYMMETRIC, *, bonus: np.ndarray | None =
     return predict
 
 
-def fit_asymmetric(view: View, alpha: float | None = ALPHA) -> Predict:
-    """The paper's choice: d_sym(source, task) - alpha d_sym(source, trivial), so that complex source tasks come nearer.
+def fit_asymmetric(view: View, alpha: float = ALPHA) -> Predict:
+    """The paper's choice: d_sym(source, task) - alpha d_sym(source, trivial), which favours complex source tasks."""
+    return fit_nearest(view, bonus=alpha * find_simplicity(view))
 
-    Without an `alpha` it is chosen on the known tasks, among `ALPHAS`: the one whose choices have the smallest mean
-    error there, and of equals the nearest to the paper's 0.15.
-    """
-    check_kind(view, SYMMETRIC, _TO_SOURCES, view.to_sources)
+
+def find_simplicity(view: View) -> np.ndarray:
+    """(M) symmetric distances of the models' source tasks from their trivial embeddings; NaN where not known."""
+    check_sources(view, SYMMETRIC)
     if view.trivial_distances is None:
         raise UndefinedScoreError(
             "the distances of source tasks from the trivial task are not known, so neither is their complexity. Give "
             "embeddings, or use the symmetric distance."
         )
-    simplicity = view.pick_sources(view.trivial_distances)
-    alpha = _choose_alpha(view, simplicity) if alpha is None else alpha
-    return fit_nearest(view, bonus=alpha * simplicity)
+    return view.pick_sources(view.trivial_distances)
 
 
-def _choose_alpha(view: View, simplicity: np.ndarray) -> float:
-    """The best for the known tasks: distances know nothing of errors, so none has to be left out for that."""
-    errors, distances = find_errors(view), view.to_sources(SYMMETRIC)
-    effects = fit_effects(errors)
-    known = np.isfinite(errors) & np.isfinite(distances - simplicity)
-    rows = np.flatnonzero(known.any(1))
-    if not len(rows):  # no known task has a candidate of known source task
-        return ALPHA
-    losses = []
-    for alpha in ALPHAS:
-        loss = np.where(known, distances - alpha * simplicity, np.inf)
-        losses.append(float(np.mean((errors - effects.tasks[:, None])[rows, loss[rows].argmin(1)])))
-    near = np.flatnonzero(np.array(losses) <= min(losses) + 1e-12)
-    return min((ALPHAS[place] for place in near), key=lambda alpha: abs(alpha - ALPHA))
-
-
-def fit_adjusted(view: View, kind: str = SYMMETRIC) -> Predict:
-    """The average error corrected by the distance from the source task: error_ij = task_i + model_j + weight * d_ij.
-
-    The asymmetric distance takes an amount from the distance that belongs to the model, alpha times the complexity of
-    its source task. So does this, with an amount that was measured (the model's own effect) in place of one that is
-    guessed. The weight is by least squares on the known tasks; distances are freed of both effects first (Frisch and
-    Waugh), so a model of unknown source task keeps its average. A weight below zero is noise, and set to zero.
-    """
-    check_kind(view, kind, _TO_SOURCES, view.to_sources)
-    errors = find_errors(view)
-    effects, weight, centres = fit_effects(errors), 0.0, np.full(len(view.models), np.nan)
-    distances = np.where(np.isfinite(errors), view.to_sources(kind), np.nan)
-    if np.isfinite(distances).any():
-        shape = fit_effects(distances)
-        size, centres = float(np.nansum(np.square(shape.rest))), shape.models
-        weight = max(0.0, float(np.nansum(shape.rest * effects.rest)) / size) if size > 1e-12 else 0.0
-
-    def predict(query: Query) -> Prediction:
-        gaps = query.to_sources.get(kind, np.full(len(centres), np.nan)) - centres
-        counted = np.isfinite(gaps) & query.is_candidate
-        gaps = np.nan_to_num(gaps - gaps[counted].mean()) if counted.any() else np.zeros(len(gaps))
-        return Prediction(effects.models + weight * gaps)
-
-    return predict
-
-
-def check_kind(view: View, kind: str, what: str, read: Callable[[str], np.ndarray]) -> None:
-    """Refuses a meta-task without any distance of this kind that `read` finds, which is between `what`."""
-    if kind not in view.distances or not np.isfinite(read(kind)).any():
+def check_sources(view: View, kind: str) -> None:
+    """Refuse a meta-task without any distance of this kind between a task and the source task of a model."""
+    if kind not in view.distances or not np.isfinite(view.to_sources(kind)).any():
         needed = {DOMAIN: "domain embeddings", TAXONOMIC: "a taxonomy of their classes"}.get(kind, "embeddings")
         others = "" if kind in view.distances else f" (known kinds: {', '.join(view.distances) or 'none'})"
         raise UndefinedScoreError(
-            f"no {kind} distance between {what} is known{others}. "
+            f"no {kind} distance between a task and the source task of a model is known{others}. "
             f"Give {needed} of tasks and source tasks, or leave this strategy out."
         )
 
 
-def check_score(view: View, score: str) -> None:
-    """Refuses a meta-task without a transferability score."""
+# --- transferability scores ------------------------------------------------------------------------------------------
+
+
+def fit_score(view: View, score: str) -> Predict:
+    """The model with the highest transferability score, which every candidate gets on the task's own images."""
     if not np.isfinite(view.scores.get(score, np.nan)).any():
         raise UndefinedScoreError(
             f"the score '{score}' of these tasks and models is not known (known: "
             f"{', '.join(view.scores) or 'none'}). Compute it with score_features, or leave this strategy out."
         )
-
-
-# --- errors of similar tasks -----------------------------------------------------------------------------------------
-
-
-def fit_kernel(view: View, kind: str = SYMMETRIC, *, width: float | None = None) -> Predict:
-    """Errors of similar tasks over the average: model_j + sum_k w_k rest_kj / sum_k w_k, w = exp(-distance / width).
-
-    The simplest way to learn from similar tasks. Nothing holds it back where none is known: the nearest count, however
-    far they are. Of the kind "dataset", tasks of the same dataset count alike and others not at all. Without a `width`
-    it is chosen on the known tasks, each predicted from the others, by the mean square of what is left.
-    """
-    effects = fit_effects(find_errors(view))
-    if kind != DATASET:
-        check_kind(view, kind, "tasks", view.between)
-        width = _choose_width(effects, view.between(kind)) if width is None else width
-
-    def predict(query: Query) -> Prediction:
-        distances = query.distances.get(kind, np.full(len(view.tasks), np.nan))
-        if kind == DATASET:
-            distances = np.where(np.array(view.datasets) == query.dataset, 0.0, np.nan)
-        near = _average_near(distances[None], width or 1.0, effects.rest, np.zeros((1, len(effects.models))))
-        return Prediction(effects.models + near[0])
-
-    return predict
-
-
-def _average_near(distances: np.ndarray, width: float, values: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """(rows, M) means of (T, M) values weighted by exp(-distance / width), `otherwise` where nothing has a weight."""
-    distances = np.where(np.isnan(distances), np.inf, distances)
-    # Up to a factor for each row: the nearest has 1.
-    nearest = distances.min(1, keepdims=True, initial=np.inf)
-    weights = np.exp(-(distances - np.where(np.isfinite(nearest), nearest, 0)) / width)
-    known = np.isfinite(values)
-    sums, totals = weights @ np.where(known, values, 0), weights @ known
-    return np.divide(sums, totals, out=otherwise.copy(), where=totals > 1e-300)
-
-
-def _choose_width(effects: Effects, distances: np.ndarray) -> float:
-    """The width that predicts each known task best from the others; of equals the widest."""
-    apart = distances + np.where(np.eye(len(distances), dtype=bool), np.inf, 0)
-    finite = apart[np.isfinite(apart)]
-    median = float(np.median(finite)) if finite.size and np.median(finite) > 0 else 1.0
-    models, own = effects.leave_one_out(), effects.rest + effects.models
-    losses = {}
-    for width in sorted((part * median for part in WIDTHS), reverse=True):
-        left = own - _average_near(apart, width, own, models)
-        left = left[np.isfinite(left)]
-        losses[width] = float(np.square(left).mean()) if left.size else 0.0
-    return min(losses, key=lambda width: losses[width])
-
-
-def fit_score(view: View, score: str) -> Predict:
-    """The model with the highest transferability score, which every candidate gets on the task's own images."""
-    check_score(view, score)
     on_average = order_on_average(view)
 
     def predict(query: Query) -> Prediction:
         scores = query.scores.get(score, np.full(len(on_average), np.nan))
         return Prediction(-scores, fallback=on_average)
-
-    return predict
-
-
-# --- errors measured on the task itself ------------------------------------------------------------------------------
-
-
-def fit_measured(view: View) -> Predict:
-    """The model with the smallest error, once all candidates were measured on the task itself."""
-    names = [model.name for model in view.models]
-
-    def predict(query: Query) -> Prediction:
-        measured = np.full(len(names), np.nan) if query.measured is None else query.measured
-        if len(lacking := np.flatnonzero(query.is_candidate & np.isnan(measured))):
-            raise UndefinedScoreError(
-                f"the errors of '{names[lacking[0]]}' on two halves of the test images of '{query.name}' are not "
-                "known, so it cannot be measured on one and evaluated on the other. Measure them (`halves`), or leave "
-                "this strategy out."
-            )
-        return Prediction(np.where(query.is_candidate, measured, np.nan))
 
     return predict
