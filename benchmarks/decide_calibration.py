@@ -153,10 +153,9 @@ def judge_half(dataset: Dataset, is_train: np.ndarray) -> tuple[list[dict], dict
     targets, groups, classes = dataset.choose(is_train)
     folds = Folds(targets, groups, classes=classes)
     names = tuple(dataset.features)
-    losses = np.stack([folds.judge(torch.from_numpy(dataset.features[name][is_train]))[1] for name in names], axis=1)
+    losses = np.stack([folds.judge(torch.from_numpy(dataset.features[name][is_train])) for name in names], axis=1)
     truth = np.stack([find_truth(dataset, name, is_train) for name in names], axis=1)
-    count, nothing = len(losses), ((0.0,) * len(names), (), (), False)
-    measured = Measurements(np.arange(count), targets, groups, names, losses, losses, *nothing, count)
+    measured = Measurements(np.arange(len(losses)), groups, names, losses, len(losses))
     decision, rows, is_judged = decide(measured, {}), [], measured.is_judged
     for column, name in enumerate(names):
         error, low, high = find_interval(losses[is_judged, column], groups[is_judged])

@@ -11,16 +11,17 @@ import pytest
 import task2vec as t2v
 from task2vec.errors import DataError, ProbeMismatchError, UsageError, WeightsNotFoundError
 from task2vec.library import Expert, Library
-from task2vec.metatask import bundled_metatask, choose_shots
+from task2vec.metatask import bundled_metatask
 from task2vec.select import Candidate, evidence
 from task2vec.select import recommend as room
-from task2vec.select.evidence import choose_space, gather_evidence
+from task2vec.select.evidence import find_errors, find_task
 from task2vec.select.history import PROTOCOL, find_measurements, pack, unpack
 from task2vec.select.recommend import recommend
 from tests.cli.material import paint
 from tests.tiny_probe import make_tiny
 
 NAMES = ("first", "second", "third")
+SPACE = "tf_efficientnet_lite0 robust"
 
 
 @pytest.fixture
@@ -123,26 +124,23 @@ def test_a_task_whose_images_are_gone_has_what_was_measured_before(folder, candi
 
 
 def test_errors_of_a_library_are_evidence_for_other_tasks_only(folder, candidates, tmp_path):
-    like = choose_space()
     bundle = bundled_metatask()
-    plain = gather_evidence(None, like, (), task=None)
-    assert plain.models == bundle.select(choose_shots((), bundle.protocols)).models
-    known = [
-        replace(each, task=f"known {number}")
-        for number, each in enumerate(bundle.embeddings["tf_efficientnet_lite0 robust"][:1])
-    ]
+    plain = find_errors(None, SPACE, ())
+    assert plain.models == bundle.select("half").models
+    known = bundle.embeddings[SPACE][0]
     with Library.open(tmp_path / "library") as library:
         recommend(folder, library=library)
         task = t2v.to_task(folder)
-        provenance = known[0].provenance | {"task_fingerprint": task.fingerprint}
+        provenance = known.provenance | {"task_fingerprint": task.fingerprint}
         provenance |= {"classes": list(task.classes), "counts": {"images": 20, "classes": 2, "per_class": [10, 10]}}
-        library.add(replace(known[0], task="photos", provenance=provenance | {"is_multilabel": False}))
-        whole = gather_evidence(library, like, candidates.known, task=None)
-        mine = gather_evidence(library, like, candidates.known, task=task.fingerprint)
+        library.add(replace(known, task="photos", provenance=provenance | {"is_multilabel": False}))
+        whole = find_errors(library, SPACE, candidates.known)
+        evidence_of_task = evidence.gather_evidence(find_task(task, library), candidates.known, library)
     assert len(whole.tasks) == len(plain.tasks) + 1 and whole.tasks[-1].fingerprint == task.fingerprint
     assert {model.name for model in whole.models} >= set(NAMES)
     assert np.isfinite(whole.mean[-1]).sum() == 3
-    assert [one.name for one in mine.tasks] == [one.name for one in plain.tasks]
+    assert [known.name for known in evidence_of_task.view.tasks] == [known.name for known in plain.tasks]
+    assert evidence_of_task.neighbours[0] == (plain.tasks[0].name, pytest.approx(0, abs=1e-6))
 
 
 def test_weights_that_are_missing_are_counted_in_a_note_and_failures_are_rows(folder, candidates):
@@ -169,7 +167,7 @@ def test_models_that_were_trained_on_the_task_are_left_out(folder, candidates):
 
 
 def test_an_embedding_gets_proposals_and_no_number_of_an_error(candidates):
-    known = bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][3]
+    known = bundled_metatask().embeddings[SPACE][3]
     advice = recommend(known)
     assert candidates.loaded == [] and advice.choice is None and advice.strategy == "proposals"
     assert set(advice) == set(NAMES) and all(row.reason for row in advice.rows) and len(advice.neighbours) == 3
@@ -188,10 +186,11 @@ def test_an_embedding_gets_proposals_and_no_number_of_an_error(candidates):
 
 
 def test_strategies_of_the_paper_select_by_name():
-    known = bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][3]
+    known = bundled_metatask().embeddings[SPACE][3]
     lite = ["tf_efficientnet_lite0.in1k", "tf_efficientnet_lite1.in1k", "resnet50.tv_in1k"]
     advice = recommend(known, models=lite, strategy="average_best")
-    view = gather_evidence(None, choose_space(), (), task=known.provenance["task_fingerprint"])
+    view = find_errors(None, SPACE, ())
+    view = view.only(row for row, task in enumerate(view.tasks) if task.name != known.task)
     means = dict(zip([model.name for model in view.models], view.mean.mean(0), strict=True))
     best = min(("tf_efficientnet_lite0", "tf_efficientnet_lite1"), key=means.__getitem__)
     assert advice.rows[0].model == f"{best}.in1k" and advice.rows[0].reason == "average_best: 1 of 2"
@@ -210,7 +209,7 @@ def test_the_task_is_embedded_only_if_time_is_short_and_that_can_change_the_orde
 
     def embed(task, like, library, **_):
         calls.append(task.name)
-        return bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][3]
+        return bundled_metatask().embeddings[SPACE][3]
 
     monkeypatch.setattr(evidence, "embed_like", embed)
     recommend(folder, budget=0.5)
@@ -231,7 +230,7 @@ def test_an_interrupt_keeps_what_was_measured(folder, candidates, monkeypatch, t
             raise KeyboardInterrupt
         return load(candidate, **options)
 
-    order = [row.model for row in recommend(bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][3]).rows]
+    order = [row.model for row in recommend(bundled_metatask().embeddings[SPACE][3]).rows]
     interrupted = order[2]
     monkeypatch.setattr(room, "load_candidate", stop)
     with Library.open(tmp_path / "library") as library:
@@ -252,13 +251,10 @@ def test_a_sample_is_noted_and_not_kept(candidates, tmp_path, monkeypatch):
     task = t2v.sample_tasks(images_per_task=60)[2]
     real = room.measure
 
-    def measure_few(given, waiting, proposals, **options):
-        found = real(given, waiting, proposals, **options)
-        count = 30
-        parts = {
-            name: getattr(found, name)[:count] for name in ("images", "targets", "groups", "probability", "losses")
-        }
-        return replace(found, features=tuple(each[:count] for each in found.features), **parts)
+    def measure_few(*arguments, **options):
+        measured = real(*arguments, **options)
+        arrays = {name: getattr(measured, name)[:30] for name in ("images", "groups", "losses")}
+        return replace(measured, features=tuple(features[:30] for features in measured.features), **arrays)
 
     monkeypatch.setattr(room, "measure", measure_few)
     with Library.open(tmp_path / "library") as library:
@@ -308,7 +304,7 @@ def test_networks_in_memory_are_measured_and_not_confused_later(folder, tmp_path
         assert (
             len(advice.measured) == 2 and library.errors() == []
         )  # nothing could tell later which networks these were
-    assert find_measurements(None, "x", ()) == {} and repr(advice).endswith("2 of 2 models measured)")
+    assert find_measurements(None, "x", ()) is None and repr(advice).endswith("2 of 2 models measured)")
 
 
 def test_records_of_another_number_of_images_are_left_out(folder, candidates, tmp_path):
