@@ -187,7 +187,8 @@ def measure_models(
     torch_device = choose_device(device)
     threads = 1 if torch_device.type == "cpu" else torch.get_num_threads()
     with show_progress(progress, pause=PROGRESS_PAUSE) as report, use_threads(threads) as workers:
-        return _Run(task.canonical(), tuple(candidates), load, budget, torch_device, workers, report).measure()
+        seconds = math.inf if budget is None else budget
+        return _Run(task.canonical(), candidates, load, seconds, torch_device, workers, report).measure()
 
 
 class _TooSlowError(Exception):
@@ -198,6 +199,7 @@ class _TooSlowError(Exception):
         self.seconds = seconds
 
 
+@dataclass
 class _Run:
     """Candidates while they are measured.
 
@@ -211,28 +213,25 @@ class _Run:
         failures: by model.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        candidates: "tuple[Candidate, ...]",
-        load: Callable[[Any], Probe],
-        budget: float | None,
-        device: torch.device,
-        workers: int,
-        report: Report,
-    ):
-        self.task, self.candidates, self.load, self.report = task, candidates, load, report
-        self.device, self.workers = device, workers
-        self.images = DecodedImages(task.images)
+    task: Task
+    candidates: "Sequence[Candidate]"
+    load: Callable[[Any], Probe]
+    budget: float
+    device: torch.device
+    workers: int
+    report: Report
+    loading: dict[str, Future[Probe]] = field(default_factory=dict)
+    features: dict[str, tuple[np.ndarray, Tensor]] = field(default_factory=dict)
+    speeds: dict[str, float] = field(default_factory=dict)
+    overheads: list[float] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+
+    def __post_init__(self):
+        """Starts the clock."""
+        self.images = DecodedImages(self.task.images)
         self.start = clock()
-        self.budget = math.inf if budget is None else budget
         self.deadline = self.start + self.budget
-        self.loading: dict[str, Future[Probe]] = {}
-        self.features: dict[str, tuple[np.ndarray, Tensor]] = {}
-        self.speeds: dict[str, float] = {}
-        self.overheads: list[float] = []
-        self.seconds: dict[str, float] = {}
-        self.failures: dict[str, Failure] = {}
 
     # --- rounds -----------------------------------------------------------------------------------------------------
 
@@ -257,9 +256,8 @@ class _Run:
 
     def sample(self, count: int) -> np.ndarray:
         """The numbers of a stratified sample of so many images, in the order of the task."""
-        return (
-            np.arange(len(self.task)) if count >= len(self.task) else np.flatnonzero(choose_sample(self.task, count, 0))
-        )
+        is_chosen = np.ones(len(self.task)) if count >= len(self.task) else choose_sample(self.task, count, 0)
+        return np.flatnonzero(is_chosen)
 
     def plan_round(self, last: Measurements) -> "tuple[np.ndarray, list[Candidate]] | None":
         """The images and models of the next round; None if there is nothing to gain, or no time."""

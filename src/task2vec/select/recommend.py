@@ -14,7 +14,6 @@ from task2vec.progress import show_progress
 from task2vec.select.candidates import TIMM, Candidate, count_download, list_candidates, load_candidate, read_seconds
 from task2vec.select.evidence import PROPOSALS, Evidence, KnownTask, find_seen, find_task, gather_evidence
 from task2vec.select.history import find_curve, find_measurements, keep_curve, keep_measurements
-from task2vec.select.propose import Proposal
 from task2vec.select.recommendation import Recommendation, list_names, list_rows, write_verdict
 from task2vec.tasks import Task
 from task2vec.text import pluralize
@@ -100,6 +99,7 @@ def recommend(
             evidence = gather_evidence(subject, candidates, library, strategy=strategy or PROPOSALS, **options)
             return recommend_unmeasured(subject, candidates, evidence, strategy=strategy or PROPOSALS, notes=notes)
         from task2vec.select.decide import decide
+        from task2vec.select.measure import measure_models
 
         known = () if stored is None else stored.models
         if subject.data is None:
@@ -112,8 +112,12 @@ def recommend(
             limit, is_short = plan_time(subject.data, waiting, seconds, device)
             evidence = gather_evidence(subject, waiting, library, embeds=is_short, **options)
             proposals = evidence.order(waiting)
+            by_name = {model.name: model for model in waiting}
+            ordered = [by_name[proposal.name] for proposal in proposals]
             left = max(limit - is_short * (time.perf_counter() - start), 1.0)
-            new = measure(subject.data, waiting, proposals, budget=left, download=download, **options)
+            with show_progress(progress, pause=PROGRESS_PAUSE) as report:  # of downloads and of images
+                load = partial(load_candidate, download=download, progress=report)
+                new = measure_models(subject.data, ordered, load=load, budget=left, device=device, progress=report)
         measurements = stored if new is None else new.add(stored)
         assert measurements is not None, "without measurements models are proposed"
         decision = decide(measurements, {model.name: model.cost for model in candidates}, prefer=prefer)
@@ -221,26 +225,6 @@ def plan_time(
     limit = BUDGETS[kind] if seconds is None else seconds
     gmacs = len(task) * sum(model.gmacs or UNKNOWN_GMACS for model in candidates)
     return limit, gmacs * SECONDS_PER_GMAC[kind] > limit
-
-
-def measure(
-    task: Task,
-    candidates: Sequence[Candidate],
-    proposals: Sequence[Proposal],
-    *,
-    budget: float,
-    download: bool,
-    device: str | None,
-    progress: bool,
-) -> "Measurements":
-    """The candidates on the images of the task, in the order of the proposals."""
-    from task2vec.select.measure import measure_models
-
-    by_name = {model.name: model for model in candidates}
-    ordered = [by_name[proposal.name] for proposal in proposals]
-    with show_progress(progress, pause=PROGRESS_PAUSE) as report:  # of downloads and of images
-        load = partial(load_candidate, download=download, progress=report)
-        return measure_models(task, ordered, load=load, budget=budget, device=device, progress=report)
 
 
 def find_or_measure_curve(
