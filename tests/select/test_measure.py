@@ -35,6 +35,15 @@ def task():
 
 
 @pytest.fixture(scope="module")
+def usual(task):
+    """What is measured on the task, and how often progress was reported."""
+    done = []
+    measured = measure_models(task, name_models("a", "b"), load=load_tiny, progress=lambda stage, total: done.append)
+    assert sum(done) == 90
+    return measured
+
+
+@pytest.fixture(scope="module")
 def many():
     """150 images of two classes, one of which is a little brighter; a sample has 50."""
     return draw_task(150, contrast=20)
@@ -109,17 +118,17 @@ def test_multilabel_tasks_are_measured(task):
     assert np.isfinite(measured.losses).all() and 0 < measured.errors["a"] < 0.7
 
 
-def test_results_are_the_same_in_any_order_and_from_a_folder(task, tmp_path):
+def test_results_are_the_same_in_any_order_and_from_a_folder(task, usual, tmp_path):
     for row in range(len(task)):
         place = tmp_path / task.classes[task.targets[row]]
         place.mkdir(exist_ok=True)
         task.images.load(row).save(place / f"{row}.png")
     folder = read_folder(tmp_path)
     shuffled = task.subset(np.random.default_rng(0).permutation(len(task)))
-    results = [measure_models(each, name_models("a", "b"), load=load_tiny) for each in (task, folder, shuffled)]
-    for other in results[1:]:
+    for same in (folder, shuffled):
+        measured = measure_models(same, name_models("a", "b"), load=load_tiny)
         for name in ("images", "groups", "losses"):
-            np.testing.assert_array_equal(getattr(results[0], name), getattr(other, name))
+            np.testing.assert_array_equal(getattr(usual, name), getattr(measured, name))
 
 
 def test_copies_are_in_one_fold(monkeypatch):
@@ -155,31 +164,29 @@ def spoil(probe):
     return replace(probe, network=network, _prepared={})
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (RuntimeError("broken"), "RuntimeError: broken"),
-        (MemoryError(), "Memory ran out: MemoryError"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "Memory ran out: "),
-        (ResourceError("the GPU does not have enough"), "Memory ran out: the GPU"),
-        (WeightsNotFoundError("a gated repository. Ask"), "a gated repository. Ask"),
-        (None, "not finite"),
-    ],
-)
-def test_a_model_that_fails_is_a_row_and_not_the_end(task, error, message):
+FAILURES = {
+    "broken": (RuntimeError("broken"), "RuntimeError: broken"),
+    "memory": (MemoryError(), "Memory ran out: MemoryError"),
+    "allocator": (RuntimeError("[enforce fail] can't allocate memory: you tried"), "Memory ran out: "),
+    "GPU": (ResourceError("the GPU does not have enough"), "Memory ran out: the GPU"),
+    "gated": (WeightsNotFoundError("a gated repository. Ask"), "a gated repository. Ask"),
+    "spoilt": (None, "not finite"),
+}
+
+
+def test_a_model_that_fails_is_a_row_and_not_the_end(task, usual):
     def load(candidate):
-        if candidate.name != "bad":
+        if candidate.name not in FAILURES:
             return load_tiny(candidate)
-        if error is not None:
+        if (error := FAILURES[candidate.name][0]) is not None:
             raise error
         return spoil(load_tiny(candidate))
 
-    measured = measure_models(task, name_models("first", "bad", "last"), load=load)
-    assert measured.models == ("first", "last") and not measured.is_interrupted
-    (failure,) = measured.failures
-    assert (failure.model, failure.was_tried) == ("bad", True) and message in failure.message
-    alone = measure_models(task, name_models("first", "last"), load=load)
-    np.testing.assert_array_equal(alone.losses, measured.losses)
+    measured = measure_models(task, name_models("a", *FAILURES, "b"), load=load)
+    assert measured.models == ("a", "b") and not measured.is_interrupted
+    for failure, (name, (_, message)) in zip(measured.failures, FAILURES.items(), strict=True):
+        assert (failure.model, failure.was_tried) == (name, True) and message in failure.message
+    np.testing.assert_array_equal(usual.losses, measured.losses)
 
 
 def test_images_that_change_end_the_run(task):
@@ -188,15 +195,6 @@ def test_images_that_change_end_the_run(task):
 
     with pytest.raises(DataChangedError):
         measure_models(task, name_models("a"), load=load)
-
-
-def test_nothing_measured_is_a_result(task):
-    def load(candidate):
-        raise RuntimeError("no")
-
-    measured = measure_models(task, name_models("a", "b"), load=load)
-    assert measured.models == () and measured.losses.shape == (45, 0) and measured.errors == {}
-    assert [failure.model for failure in measured.failures] == ["a", "b"]
 
 
 @pytest.mark.parametrize("end", ["load", "pass"])
@@ -329,7 +327,7 @@ def test_of_a_large_pool_the_first_round_takes_half_of_the_time(many, clock):
 
 def test_a_second_that_is_not_enough_ends_without_a_model_or_with_one(many):
     measured = measure_models(many, name_models("a", "b", "c"), load=load_tiny, budget=1e-3)
-    assert len(measured.models) + len(measured.failures) == 3
+    assert measured.losses.shape[1] == len(measured.models) == len(measured.errors) == 3 - len(measured.failures)
     assert not any(failure.was_tried for failure in measured.failures)
 
 
@@ -356,12 +354,11 @@ class Counting:
 
 
 @pytest.mark.parametrize(("room", "expected"), [(1 << 30, 45), (0, 90)])
-def test_images_are_decoded_once_where_memory_allows(task, monkeypatch, room, expected):
+def test_images_are_decoded_once_where_memory_allows(task, usual, monkeypatch, room, expected):
     counting = Counting(task.images)
     monkeypatch.setattr(measure, "DecodedImages", lambda images: DecodedImages(images, room=room))
     measured = measure_models(replace(task, images=counting), name_models("a", "b"), load=load_tiny)
     assert counting.count == expected
-    usual = measure_models(task, name_models("a", "b"), load=load_tiny)
     np.testing.assert_array_equal(measured.losses, usual.losses)
 
 
@@ -375,17 +372,11 @@ def test_lines_of_progress_come_every_ten_seconds_without_a_terminal(task, monke
     assert len(starts) >= 3 and set(np.diff(starts)) == {12} and "measuring" in lines[0] and "of 45" in lines[0]
 
 
-def test_progress_may_be_a_function(task):
-    done = []
-    measure_models(task, name_models("a", "b"), load=load_tiny, progress=lambda stage, total: done.append)
-    assert sum(done) == 90
-
-
-def test_threads_of_torch_are_given_back(task):
+def test_threads_of_torch_are_given_back(task, usual):
     torch.set_num_threads(2)
     try:
         measured = measure_models(task, name_models("a"), load=load_tiny)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
-    np.testing.assert_array_equal(measured.losses, measure_models(task, name_models("a"), load=load_tiny).losses)
+    np.testing.assert_array_equal(measured.losses[:, 0], usual.losses[:, 0])

@@ -14,7 +14,7 @@ from task2vec.library import EmbeddingEntry, Expert, Library, MeasuredError, Tas
 from task2vec.metatask.info import ModelInfo, TaskInfo, deduplicate_names, find_free_name
 from task2vec.metatask.metatask import RUN, SEEN, MetaTask, build_metatask, find_shots, hide_test
 from task2vec.metatask.spaces import find_method, is_comparable
-from task2vec.metatask.view import View, measure_all, measure_rows
+from task2vec.metatask.view import SYMMETRIC, View, measure_all, measure_rows
 
 # Classifier and measure of the errors that are comparable.
 _USUAL = "logistic, usual"
@@ -243,13 +243,17 @@ def add_library(
     tasks = [*metatask.tasks, *(task for task in added.tasks if task.fingerprint not in fingerprints)]
     sources = [*metatask.source_tasks, *(task for task in added.source_tasks if task.fingerprint not in fingerprints)]
     embeddings: dict[str, Embedding] = {}
-    for table, rows in ((added, next(iter(added.embeddings.values()), ())), (metatask, metatask.embeddings[space])):
+    for table, of_rows in ((added, next(iter(added.embeddings.values()), ())), (metatask, metatask.embeddings[space])):
         keys = [task.fingerprint for task in (*table.tasks, *table.source_tasks)]
-        embeddings |= dict(zip(keys, rows, strict=True))
-    merged = [error for error in metatask.list_errors() if error.protocol == protocol]
+        embeddings |= dict(zip(keys, of_rows, strict=True))
+    merged = metatask.list_errors(protocol)
     for error in added.list_errors():
         if error.task not in fingerprints:
             merged.append(replace(error, expert=names[error.expert], protocol=protocol))
+    rows = [embeddings[task.fingerprint] for task in (*tasks, *sources)]
+    count, new_rows = len(metatask.tasks), rows[len(metatask.tasks) :]
+    known, gaps = metatask.view(0, space).between(SYMMETRIC), measure_all(new_rows, rows[:count])
+    distances = np.block([[known, gaps.T], [gaps, measure_all(new_rows, new_rows)]])
     unique = deduplicate_names([task.name for task in tasks])
     return build_metatask(
         f"{metatask.name} and {added.name}",
@@ -260,5 +264,6 @@ def add_library(
         errors=merged,
         has_seen=metatask.list_seen() | {(task, names[model]) for task, model in added.list_seen()},
         source_tasks=tuple(sources),
-        embeddings={space: [embeddings[task.fingerprint] for task in (*tasks, *sources)]},
+        embeddings={space: rows},
+        distances={space: distances},
     ).view(0, space)

@@ -94,15 +94,16 @@ class MetaTask(Table):
         """(T, M, P) errors, averaged over the seeds that were measured; NaN where none was."""
         return average_known(self.errors, 3)
 
-    def list_errors(self) -> list[MeasuredError]:
-        """All errors, one by one."""
+    def list_errors(self, protocol: str | None = None) -> list[MeasuredError]:
+        """All errors, or those by one protocol, one by one."""
+        is_wanted = np.array([protocol in (None, key) for key in self.protocols])
         errors = []
-        for cell in np.argwhere(~np.isnan(self.errors)):
-            task, model, protocol, seed = cell
+        for cell in np.argwhere(~np.isnan(self.errors) & is_wanted[:, None]):
+            task, model, number, seed = cell
             error, low, high = (float(values[*cell]) for values in (self.errors, self.low, self.high))
             key = (self.tasks[task].fingerprint, self.models[model].name)
             interval = (None if np.isnan(low) else low, None if np.isnan(high) else high)
-            errors.append(MeasuredError(*key, error, self.protocols[protocol], self.seeds[seed], *interval))
+            errors.append(MeasuredError(*key, error, self.protocols[number], self.seeds[seed], *interval))
         return errors
 
     def to_csv(self, path: str | Path) -> Path:
@@ -188,9 +189,11 @@ class MetaTask(Table):
         """What a view has of a space, as fields: stored when the meta-task was made, or from its embeddings now."""
         embeddings, distances = self.embeddings.get(space, ()), dict[str, np.ndarray]()
         rows = measure_rows(embeddings)
+        rows |= {
+            name: stored[space] for name in ("trivial_distances", "norms") if space in (stored := getattr(self, name))
+        }
         if space in self.distances:
             distances[SYMMETRIC] = self.distances[space]
-            rows |= {"trivial_distances": self.trivial_distances[space], "norms": self.norms[space]}
         elif len(embeddings):
             distances[SYMMETRIC] = measure_all(embeddings, embeddings)
         if (means := self.domains.get(space.rpartition(" ")[0])) is not None:

@@ -27,6 +27,7 @@ from task2vec.metatask import (
     add_library,
     bundled_metatask,
     find_embedding,
+    find_protocol,
     find_space,
     format_space,
     image_size,
@@ -227,9 +228,8 @@ def find_errors(library: Library | None, space: str, candidates: Sequence[Candid
     """
     bundle = replace(bundled_metatask(), domains={})
     probe, _, method = space.rpartition(" ")
-    view = bundle.select(probe=probe, method=method)
     if library is None:
-        return view
+        return bundle.select(probe=probe, method=method)
     errors = library.errors(PROTOCOL)
     measured = {error.task for error in errors}
     errors += [error for error in list_library_errors(library, "half") if error.task not in measured]
@@ -247,8 +247,9 @@ def find_errors(library: Library | None, space: str, candidates: Sequence[Candid
         if model.source_fingerprint and model.location not in known
     ]
     if not errors and not experts:
-        return view
-    return add_library(bundle, library, errors, protocol=view.protocol, space=space, models=experts)
+        return bundle.select(probe=probe, method=method)
+    protocol = bundle.protocols[find_protocol(bundle.protocols, None, of="the bundle")]
+    return add_library(bundle, library, errors, protocol=protocol, space=space, models=experts)
 
 
 def order_by_strategy(name: str, candidates: Sequence[Candidate], view: View, query: Query) -> tuple[Proposal, ...]:
