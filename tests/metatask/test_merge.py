@@ -136,7 +136,7 @@ def test_a_library_beside_a_meta_task_keeps_errors_and_measures_distances(librar
     library.add(MeasuredError(fingerprint(2), "model 0", 0.4, "another protocol", 0))
     bundle, space = make_world(), "net robust"
     bundle = replace(bundle, tasks=(replace(bundle.tasks[0], fingerprint="x" * 64), *bundle.tasks[1:]))
-    expert = ModelInfo("expert", "expert", source_fingerprint=fingerprint(1), location="expert.safetensors")
+    expert = ModelInfo("model 0", "expert", source_fingerprint=fingerprint(1), location="expert.safetensors")
     view = add_library(bundle, library, library.errors(), protocol=HALF, space=space, models=[expert])
     known, own = bundle.view(1, space), metatask_from_library(library).select(HALF)
     assert [task.name for task in view.tasks[12:]] == ["task 0 (2)"]  # the others are tasks of the bundle

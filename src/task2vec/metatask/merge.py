@@ -82,6 +82,8 @@ def _read_library(
     known = [describe_entry(expert, entries) for expert in experts if expert.name in measured]
     generic = next((model for model in known if "generic" in model.name.lower()), None)
     models = [*(replace(model, kind="generic") if model is generic else model for model in known), *models]
+    model_names = deduplicate_names([model.name for model in models])
+    models = [replace(model, name=name) for model, name in zip(models, model_names, strict=True)]
     has_errors = {error.task for error in errors}
     is_source = {model.source_fingerprint for model in models} - has_errors
     embeddings = {

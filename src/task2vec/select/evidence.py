@@ -234,22 +234,15 @@ def find_errors(library: Library | None, space: str, candidates: Sequence[Candid
     measured = {error.task for error in errors}
     errors += [error for error in list_library_errors(library, "half") if error.task not in measured]
     known = {expert.location for expert in library.experts() if expert.name in {error.expert for error in errors}}
-    experts = [
-        ModelInfo(
-            model.name,
-            "expert",
-            source_task=model.source_task,
-            source_fingerprint=model.source_fingerprint,
-            location=model.location,
-            size=model.size,
-        )
-        for model in candidates
-        if model.source_fingerprint and model.location not in known
-    ]
+    experts = [model for model in candidates if model.source_fingerprint and model.location not in known]
     if not errors and not experts:
         return bundle.select(probe=probe, method=method)
     protocol = bundle.protocols[find_protocol(bundle.protocols, None, of="the bundle")]
-    return add_library(bundle, library, errors, protocol=protocol, space=space, models=experts)
+    infos = []
+    for model in experts:
+        source = (model.source_task, model.source_fingerprint)
+        infos.append(ModelInfo(model.name, "expert", None, *source, location=model.location, size=model.size))
+    return add_library(bundle, library, errors, protocol=protocol, space=space, models=infos)
 
 
 def order_by_strategy(name: str, candidates: Sequence[Candidate], view: View, query: Query) -> tuple[Proposal, ...]:

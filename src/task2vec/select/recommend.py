@@ -123,9 +123,8 @@ def recommend(
         decision = decide(measurements, {model.name: model.cost for model in candidates}, prefer=prefer)
         if library is not None and new is not None and subject.data is not None:
             keep_measurements(library, subject.data, waiting, new, decision)
-        curves = [
-            find_or_measure_curve(subject, model, new, library) for model in candidates if model.name == decision.choice
-        ]
+        choice = next((model for model in candidates if model.name == decision.choice), None)
+        curve = None if choice is None else find_or_measure_curve(subject, choice, new, library)
     rows = tuple(list_rows(candidates, proposals, measurements, decision))
     compared = len(measurements.images)
     needed = decision.images_needed
@@ -140,7 +139,7 @@ def recommend(
         classes=subject.classes,
         measured_images=compared if measurements.models else None,
         images_needed=needed,
-        learning_curve=curves[0] if curves else None,
+        learning_curve=curve,
         prefer=prefer,
         neighbours=() if evidence is None else evidence.neighbours,
         budget=limit,
