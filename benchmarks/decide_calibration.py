@@ -96,8 +96,8 @@ def read_datasets(shared: Path, cache: Path) -> Iterator[Dataset]:
     """The datasets with their features, computed if they are not in the cache."""
     data, probes = shared / "data", {}
     folders = [path for kind in ("domains", "public") for path in sorted((data / kind).iterdir()) if path.is_dir()]
-    places = {path.name: path for path in folders} | {name: data / name / "images" for name in SIX}
-    for name, folder in places.items():
+    named = {path.name: path for path in folders} | {name: data / name / "images" for name in SIX}
+    for name, folder in named.items():
         file = cache / f"{name}.safetensors"
         if not file.exists():
             probes = probes or load_networks(shared / "weights")
@@ -153,16 +153,15 @@ def judge_half(dataset: Dataset, is_train: np.ndarray) -> tuple[list[dict], dict
     targets, groups, classes = dataset.choose(is_train)
     folds = Folds(targets, groups, classes=classes)
     names = tuple(dataset.features)
-    losses = np.stack([folds.judge(torch.from_numpy(dataset.features[name][is_train]))[1] for name in names], axis=1)
+    losses = np.stack([folds.judge(torch.from_numpy(dataset.features[name][is_train])) for name in names], axis=1)
     truth = np.stack([find_truth(dataset, name, is_train) for name in names], axis=1)
-    count, nothing = len(losses), ((0.0,) * len(names), (), (), False)
-    measured = Measurements(np.arange(count), targets, groups, names, losses, losses, *nothing, count)
+    measured = Measurements(np.arange(len(losses)), groups, names, losses, len(losses))
     decision, rows, is_judged = decide(measured, {}), [], measured.is_judged
     for column, name in enumerate(names):
         error, low, high = find_interval(losses[is_judged, column], groups[is_judged])
         true = truth[:, column].mean()
-        own = 1.96 * math.sqrt(max(true * (1 - true), 1e-3) / count_images(dataset.groups[~is_train]))
-        reach = math.hypot(own, high - error if true > error else error - low)
+        noise = 1.96 * math.sqrt(max(true * (1 - true), 1e-3) / count_images(dataset.groups[~is_train]))
+        reach = math.hypot(noise, high - error if true > error else error - low)
         case = {"dataset": dataset.name, "model": name, "error": error, "true": true}
         rows.append(case | {"holds": bool(abs(true - error) <= reach), "literal": bool(low <= true <= high)})
     means = truth.mean(0)
@@ -188,22 +187,22 @@ def compare_penalties(dataset: Dataset, share: float) -> list[list[tuple[float, 
     """For three networks, the held-out error and loss by penalty, on a share of the images."""
     is_chosen = (np.random.default_rng(0).random(dataset.groups.max() + 1) < share)[dataset.groups]
     targets, groups, classes = dataset.choose(is_chosen)
-    labels, found = torch.from_numpy(targets), []
+    labels, rows = torch.from_numpy(targets), []
     for name in list(dataset.features)[::2]:
         features, row = torch.from_numpy(dataset.features[name][is_chosen]), []
         for penalty in PENALTIES:
-            how = {"classes": classes, "penalty": penalty, "balance": False, "groups": torch.from_numpy(groups)}
-            p, votes, is_judged = predict_held_out(features, labels, **how)
+            options = {"classes": classes, "penalty": penalty, "balance": False, "groups": torch.from_numpy(groups)}
+            p, votes, is_judged = predict_held_out(features, labels, **options)
             true, right = (a.gather(1, labels[:, None])[is_judged, 0] for a in (p, votes))
             row.append((1 - float(right.mean()), -float(true.clamp_min(1e-6).log().mean())))
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def summarise(cases: list[dict], ties: list[dict], curves: list[dict], penalties: dict[float, list]) -> dict:
     """The figures that count."""
-    numbers = [each for each in curves if each["has_number"]]
-    ratios = np.array([each["predicted"] / max(each["true"], 1e-9) for each in numbers])
+    numbers = [curve for curve in curves if curve["has_number"]]
+    ratios = np.array([curve["predicted"] / max(curve["true"], 1e-9) for curve in numbers])
     by_penalty = {}
     for share, rows in penalties.items():
         errors, losses = np.moveaxis(np.array(rows), -1, 0)
@@ -211,15 +210,15 @@ def summarise(cases: list[dict], ties: list[dict], curves: list[dict], penalties
         means = {str(penalty): round(mean, 4) for penalty, mean in zip(PENALTIES, errors.mean(0).tolist(), strict=True)}
         by_penalty[str(share)] = means | {"chosen by held-out loss": round(float(chosen), 4)}
     return {
-        "datasets": len({each["dataset"] for each in cases}),
+        "datasets": len({case["dataset"] for case in cases}),
         "cases": len(cases),
-        "interval holds": round(float(np.mean([each["holds"] for each in cases])), 3),
-        "interval holds, literally": round(float(np.mean([each["literal"] for each in cases])), 3),
-        "measured above true": round(float(np.mean([each["error"] - each["true"] for each in cases])), 4),
+        "interval holds": round(float(np.mean([case["holds"] for case in cases])), 3),
+        "interval holds, literally": round(float(np.mean([case["literal"] for case in cases])), 3),
+        "measured above true": round(float(np.mean([case["error"] - case["true"] for case in cases])), 4),
         "ties": len(ties),
-        "tie has the best": round(float(np.mean([each["has_best"] for each in ties])), 3),
-        "models in a tie": round(float(np.mean([each["size"] for each in ties])), 2),
-        "regret of the lowest error": round(float(np.mean([each["regret"] for each in ties])), 4),
+        "tie has the best": round(float(np.mean([tie["has_best"] for tie in ties])), 3),
+        "models in a tie": round(float(np.mean([tie["size"] for tie in ties])), 2),
+        "regret of the lowest error": round(float(np.mean([tie["regret"] for tie in ties])), 4),
         "curves": len(curves),
         "curves with a number": round(len(numbers) / len(curves), 3),
         "number within a factor of two": round(float(np.mean((ratios >= 0.5) & (ratios <= 2))), 3),
@@ -248,13 +247,13 @@ def main(arguments: argparse.Namespace) -> None:
                 print(f"{dataset.name}: {error}")
                 continue
             cases, ties = cases + rows, [*ties, tie]
-        for share, found in penalties.items():
-            found += compare_penalties(dataset, share)
-        print(dataset.name, f"{np.mean([each['holds'] for each in cases]):.3f} of intervals hold so far", flush=True)
-    found = summarise(cases, ties, curves, penalties)
-    for name, value in found.items():
+        for share, rows_of_share in penalties.items():
+            rows_of_share += compare_penalties(dataset, share)
+        print(dataset.name, f"{np.mean([case['holds'] for case in cases]):.3f} of intervals hold so far", flush=True)
+    summary = summarise(cases, ties, curves, penalties)
+    for name, value in summary.items():
         print(f"{name}: {value}")
-    write_json(arguments.json, found)
+    write_json(arguments.json, summary)
 
 
 if __name__ == "__main__":

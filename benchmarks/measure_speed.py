@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import ROOT, Verdict, describe_machine, make_parser, ratio, write_json
@@ -40,22 +39,15 @@ for name in sys.argv[2:]:
 """
 
 
-@dataclass(frozen=True)
-class Network:
-    """A candidate."""
-
-    name: str
-    gmacs: float | None = None
-
-
 def run_ours(folder: Path) -> None:
     """What the plain script does, and folds, heads, intervals and the choice."""
     import task2vec as t2v
     from task2vec.errors import WeightsNotFoundError
+    from task2vec.select import Candidate
     from task2vec.select.decide import decide
     from task2vec.select.measure import measure_models
 
-    def load(candidate: Network) -> t2v.Probe:
+    def load(candidate: Candidate) -> t2v.Probe:
         try:
             return t2v.load_probe(candidate.name)
         except WeightsNotFoundError:
@@ -63,11 +55,10 @@ def run_ours(folder: Path) -> None:
 
             return t2v.load_probe(timm.create_model(candidate.name).eval())
 
-    candidates = [Network(name) for name in NETWORKS]
-    measured = measure_models(t2v.to_task(folder), candidates, load=load)
-    decision = decide(measured, {name: place for place, name in enumerate(NETWORKS)})
-    for each in decision.judgements:
-        print(f"{each.name}: {each.error:.3f} ({each.low:.3f} to {each.high:.3f})")
+    measured = measure_models(t2v.to_task(folder), [Candidate(name) for name in NETWORKS], load=load)
+    decision = decide(measured, {name: rank for rank, name in enumerate(NETWORKS)})
+    for model in decision.judgements:
+        print(f"{model.name}: {model.error:.3f} ({model.low:.3f} to {model.high:.3f})")
     assert len(decision.judgements) == len(NETWORKS), measured.failures
 
 

@@ -9,8 +9,7 @@ from task2vec.distance import symmetric
 from task2vec.embedding import trivial
 from task2vec.errors import NotInLibraryError, UsageError
 from task2vec.library import Expert, MeasuredError
-from task2vec.metatask import DOMAIN, SYMMETRIC, TAXONOMIC, choose_shots, metatask_from_library
-from task2vec.metatask.merge import merge
+from task2vec.metatask import DOMAIN, SYMMETRIC, TAXONOMIC, ModelInfo, add_library, metatask_from_library
 from tests.failures import refuse
 from tests.oracles.selection import slow_symmetric
 from tests.select.material import FIVE, HALF, embed, fingerprint, make_whole, make_world
@@ -81,9 +80,8 @@ def test_a_new_task_is_asked_for_as_a_known_one_would_be():
     np.testing.assert_allclose(asked.distances[SYMMETRIC], query.distances[SYMMETRIC], atol=1e-6)
     np.testing.assert_allclose(asked.to_sources[SYMMETRIC], query.to_sources[SYMMETRIC], atol=1e-6)
     assert np.array_equal(asked.vector, query.vector) and asked.is_candidate.all() and asked.measured is None
-    few = replace(view, embeddings=()).ask(view.embeddings[1], is_candidate=view.is_candidate[1])
+    few = replace(view, embeddings=()).ask(view.embeddings[1])
     assert np.isnan(few.distances[SYMMETRIC]).all() and np.isnan(few.to_sources[SYMMETRIC]).all()
-    assert np.array_equal(few.is_candidate, view.is_candidate[1]) and not few.is_candidate.all()
 
 
 # --- a library -------------------------------------------------------------------------------------------------------
@@ -127,35 +125,34 @@ def test_a_library_is_a_meta_task_and_tasks_of_other_spaces_are_at_no_known_dist
     with pytest.raises(NotInLibraryError, match=r"'vgg'.*embedded by: net robust; other robust"):
         metatask_from_library(library, probe="vgg")
     like = metatask_from_library(library, like=embed("", 9))
-    assert len(like.tasks) == 3 and like.info["other_spaces"] == 2
+    assert len(like.tasks) == 3
 
 
 # --- merging ---------------------------------------------------------------------------------------------------------
 
 
-def test_merged_meta_tasks_keep_what_is_theirs_and_measure_the_rest(library):
+def test_a_library_beside_a_meta_task_keeps_errors_and_measures_distances(library):
     fill(library)
-    one, other = make_world().select("half"), metatask_from_library(library).select()
-    found = merge(one, other)
-    assert len(found.tasks) == 15 and len(found.models) == 9
-    assert np.array_equal(found.mean[:12, :6], one.mean) and np.array_equal(found.mean[12:, 6:], other.mean)
-    assert np.isnan(found.mean[:12, 6:]).all() and np.isnan(found.mean[12:, :6]).all()
-    assert found.tasks[12].name == "task 0 (2)"
-    every = found.embeddings
-    for row, column in ((0, 13), (14, 2), (12, 13)):
-        assert found.between(SYMMETRIC)[row, column] == pytest.approx(symmetric(every[row], every[column]), abs=1e-6)
-    assert np.array_equal(found.is_candidate[12:, 6:], other.is_candidate)
+    library.add(MeasuredError(fingerprint(2), "model 0", 0.4, "another protocol", 0))
+    bundle, space = make_world(), "net robust"
+    bundle = replace(bundle, tasks=(replace(bundle.tasks[0], fingerprint="x" * 64), *bundle.tasks[1:]))
+    expert = ModelInfo("model 0", "expert", source_fingerprint=fingerprint(1), location="expert.safetensors")
+    view = add_library(bundle, library, library.errors(), protocol=HALF, space=space, models=[expert])
+    known, own = bundle.view(1, space), metatask_from_library(library).select(HALF)
+    assert [task.name for task in view.tasks[12:]] == ["task 0 (2)"]  # the others are tasks of the bundle
+    assert np.array_equal(view.mean[:12, :7], known.mean) and np.array_equal(view.mean[12, 7:10], own.mean[0])
+    assert np.isnan(view.mean[:12, 7:]).all() and np.isnan(view.mean[12, :7]).all() and np.isnan(view.mean[:, 10]).all()
+    for row, column in ((0, 12), (3, 12), (1, 2)):
+        expected = symmetric(view.embeddings[row], view.embeddings[column])
+        assert view.between(SYMMETRIC)[row, column] == pytest.approx(expected, abs=1e-6)
+    assert view.source_rows[9:].tolist() == [1, 1] and not view.is_candidate[1, 9] and view.is_candidate[:, 10].all()
 
 
-def test_shots_go_by_the_median_class_among_several_sizes():
-    sizes = ("2", "5", "10", "20", "half")
-    keys = [f"linear-2, train {size}, logistic, usual" for size in sizes]
-    wanted = {1: "2", 3: "2", 4: "2", 9: "2", 10: "5", 11: "half", 40: "half"}  # half of the class is for testing
-    for median, shots in wanted.items():
-        assert choose_shots([1, median, 500], keys) == shots == choose_shots([1, median, 500], keys[::-1])
-    assert choose_shots([], keys) == "half" == choose_shots([], [])
-    assert choose_shots([4], keys[1:]) == "5" and choose_shots([4], keys[4:]) == "half"  # the fewest, or all there is
-    assert choose_shots([40], keys[:3]) == "10" and choose_shots([7], keys[3:4]) == "20"
-    for size in sizes:
-        assert choose_shots([3], keys, size) == size
-    refuse(UsageError, r"shots=7 .* Choose one of: 2, 5, 10, 20, half", choose_shots, [3], keys, 7)
+def test_the_same_network_of_a_library_and_a_meta_task_is_one_model(library):
+    fill(library)
+    library.add(Expert("lite", "timm", "tf_efficientnet_lite0", input_size=112))
+    library.add(embed("new", 20), MeasuredError(fingerprint(20), "lite", 0.2, HALF, 0))
+    view = add_library(make_world(), library, library.errors(), protocol=HALF, space="net robust")
+    assert (
+        view.tasks[-1].name == "new" and view.mean[-1, 1] == 0.2 and "lite" not in {model.name for model in view.models}
+    )

@@ -9,7 +9,7 @@ import pytest
 from experiments.metatask.plan import LOCATIONS, ORIGINS
 from task2vec.embedding.embedding import pack_arrays, unpack_arrays
 from task2vec.errors import DataError, UsageError
-from task2vec.metatask import bundled_metatask, has_weights, load_metatask
+from task2vec.metatask import bundled_metatask, load_metatask
 from task2vec.metatask import metatask as module
 from task2vec.probe import FilterLayer
 from tests.failures import refuse
@@ -55,29 +55,7 @@ def test_no_file_says_that_its_resnet34_is_that_of_a_library():
             assert bool(model.recipe) == (model.source_task is not None)
         assert {model.recipe for model in found.models} == recipes
         generic = found.models[found.generic]
-        assert generic.load == f"no library has its weights: {ORIGINS['resnet34']}" and not generic.is_loadable
-        experts = [one for one in found.models if one.source_task]
-        assert {one.load for one in experts} <= {"train it: task2vec train-expert FOLDER"}
-
-
-def test_weights_of_torchvision_are_here_if_the_file_of_their_tag_is(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    folder = tmp_path / "hub" / "checkpoints"
-    folder.mkdir(parents=True)
-
-    def find_local(*names):
-        return [name for name in names if has_weights(f"torchvision:{name}")]
-
-    names = [f"resnet50{tag}" for tag in ("", ".IMAGENET1K_V1", ".IMAGENET1K_V2", ".IMAGENET1K_V3")]
-    assert find_local(*names) == []
-    (folder / "resnet50-11ad3fa6.pth").touch()  # the second weights, which are the default
-    assert find_local(*names, "resnet18", "resnet999") == ["resnet50", "resnet50.IMAGENET1K_V2"]
-    (folder / "resnet50-11ad3fa6.pth").rename(folder / "resnet50-0676ba61.pth")
-    assert find_local(*names) == ["resnet50.IMAGENET1K_V1"]
-    (folder / "shufflenetv2_x0.5-f707e7126e.pth").touch()  # not every file begins with the name of its network
-    (folder / "vit_b_16_swag-9ac1b537.pth").touch()
-    tags = [f"vit_b_16{tag}" for tag in ("", ".IMAGENET1K_SWAG_E2E_V1")]
-    assert find_local("shufflenet_v2_x0_5", *tags) == ["shufflenet_v2_x0_5", tags[1]]
+        assert generic.location is None and generic.weights_origin == ORIGINS["resnet34"]
 
 
 def test_a_meta_task_comes_back_from_disk(metatask, tmp_path):

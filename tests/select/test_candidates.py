@@ -66,7 +66,7 @@ def test_the_table_agrees_with_the_installed_timm():
             assert find_model(network).name == f"{network}.{get_pretrained_cfg(network).tag}"
     for name in listed & models.keys():
         config = get_pretrained_cfg(name)
-        assert room._own_size(models[name]) == config.input_size[-1], name
+        assert room._find_size(models[name]) == config.input_size[-1], name
         assert (room._read_rows()[name]["file"] or f"timm/{name}") == config.hf_hub_id
         vague = (None, "other", "custom", "dinov3")  # of older versions
         assert config.license in (*vague, models[name].license), name
@@ -116,11 +116,11 @@ def test_a_wrong_name_is_refused_without_torch_and_soon():
     program = f"""
 import json, sys, time
 from task2vec.errors import UsageError
-from task2vec.select.candidates import list_candidates
+from task2vec.select.recommend import recommend
 texts = []
 for name in {names}:
     try:
-        list_candidates([name])
+        recommend("nowhere", models=[name])
     except UsageError as error:
         texts.append(str(error))
 print(json.dumps([texts, time.process_time(), sorted({{"torch", "timm", "torchvision"}} & sys.modules.keys())]))

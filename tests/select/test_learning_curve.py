@@ -27,16 +27,17 @@ def curve_slowly(features, targets, classes):
         ranks[targets == kind] = np.arange((targets == kind).sum())
     errors = []
     for parts in (4, 2, 1):
-        wrong = []
-        for part in range(parts):
-            own = ranks % parts == part
-            scale = np.sqrt(np.square(x[own] - x[own].mean(0)).sum(1).mean())
+        is_wrong = []
+        for turn in range(parts):
+            is_in = ranks % parts == turn
+            scale = np.sqrt(np.square(x[is_in] - x[is_in].mean(0)).sum(1).mean())
             for fold in folds:
                 for number in range(5):
-                    train, held = own & (fold != number), fold == number
+                    train, held = is_in & (fold != number), fold == number
                     head = LogisticRegression(C=1 / (PENALTY * train.sum()), tol=1e-7, max_iter=20000)
-                    wrong += list(head.fit(x[train] / scale, targets[train]).predict(x[held] / scale) != targets[held])
-        errors.append(np.mean(wrong))
+                    predicted = head.fit(x[train] / scale, targets[train]).predict(x[held] / scale)
+                    is_wrong += list(predicted != targets[held])
+        errors.append(np.mean(is_wrong))
     return errors
 
 
@@ -52,7 +53,7 @@ def test_the_last_error_is_the_measured_one():
     features, targets = draw(200, classes=4)
     folds = Folds(targets, np.arange(200), classes=4)
     curve = measure_learning_curve(features, targets, classes=4)
-    assert curve.errors[-1] == pytest.approx(np.nanmean(folds.judge(features)[1]), abs=0.01)
+    assert curve.errors[-1] == pytest.approx(np.nanmean(folds.judge(features)), abs=0.01)
 
 
 def test_copies_stay_together():

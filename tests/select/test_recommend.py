@@ -1,8 +1,6 @@
 """What is measured, kept, found again and recommended; small networks stand for those of the table of candidates."""
 
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,17 +8,18 @@ import pytest
 
 import task2vec as t2v
 from task2vec.errors import DataError, ProbeMismatchError, UsageError, WeightsNotFoundError
-from task2vec.library import Expert, Library
-from task2vec.metatask import bundled_metatask, choose_shots
-from task2vec.select import Candidate, evidence
+from task2vec.library import Library
+from task2vec.metatask import bundled_metatask
+from task2vec.select import Candidate, evidence, measure
 from task2vec.select import recommend as room
-from task2vec.select.evidence import choose_space, gather_evidence
-from task2vec.select.history import PROTOCOL, find_measurements, pack, unpack
+from task2vec.select.evidence import find_errors, find_task
+from task2vec.select.history import PROTOCOL, find_measurements, pack
 from task2vec.select.recommend import recommend
 from tests.cli.material import paint
 from tests.tiny_probe import make_tiny
 
 NAMES = ("first", "second", "third")
+SPACE = "tf_efficientnet_lite0 robust"
 
 
 @pytest.fixture
@@ -79,14 +78,13 @@ def test_every_candidate_is_measured_and_one_of_the_tie_is_chosen(folder, candid
 
 
 def test_a_folder_its_task_and_a_task_of_the_library_have_the_same_results(folder, candidates, tmp_path):
-    of_folder, of_task = recommend(folder), recommend(t2v.to_task(folder))
+    of_folder = errors_of(recommend(folder))
     shuffled = t2v.to_task(folder).subset(np.random.default_rng(0).permutation(20))
     with Library.open(tmp_path / "library") as library:
         library.add(t2v.to_task(folder))
         of_name = recommend("photos", library=library)
         of_entry = recommend(library.task("photos"), library=library)
-    assert errors_of(of_folder) == errors_of(of_task) == errors_of(recommend(shuffled)) == errors_of(of_name)
-    assert errors_of(of_entry) == errors_of(of_name)
+    assert of_folder == errors_of(recommend(shuffled)) == errors_of(of_name) == errors_of(of_entry)
 
 
 def test_what_a_library_has_is_not_measured_again(folder, candidates, tmp_path):
@@ -123,26 +121,23 @@ def test_a_task_whose_images_are_gone_has_what_was_measured_before(folder, candi
 
 
 def test_errors_of_a_library_are_evidence_for_other_tasks_only(folder, candidates, tmp_path):
-    like = choose_space()
     bundle = bundled_metatask()
-    plain = gather_evidence(None, like, (), task=None)
-    assert plain.models == bundle.select(choose_shots((), bundle.protocols)).models
-    known = [
-        replace(each, task=f"known {number}")
-        for number, each in enumerate(bundle.embeddings["tf_efficientnet_lite0 robust"][:1])
-    ]
+    plain = find_errors(None, SPACE, ())
+    assert plain.models == bundle.select("half").models
+    known = bundle.embeddings[SPACE][0]
     with Library.open(tmp_path / "library") as library:
         recommend(folder, library=library)
         task = t2v.to_task(folder)
-        provenance = known[0].provenance | {"task_fingerprint": task.fingerprint}
+        provenance = known.provenance | {"task_fingerprint": task.fingerprint}
         provenance |= {"classes": list(task.classes), "counts": {"images": 20, "classes": 2, "per_class": [10, 10]}}
-        library.add(replace(known[0], task="photos", provenance=provenance | {"is_multilabel": False}))
-        whole = gather_evidence(library, like, candidates.known, task=None)
-        mine = gather_evidence(library, like, candidates.known, task=task.fingerprint)
+        library.add(replace(known, task="photos", provenance=provenance | {"is_multilabel": False}))
+        whole = find_errors(library, SPACE, candidates.known)
+        evidence_of_task = evidence.gather_evidence(find_task(task, library), candidates.known, library)
     assert len(whole.tasks) == len(plain.tasks) + 1 and whole.tasks[-1].fingerprint == task.fingerprint
     assert {model.name for model in whole.models} >= set(NAMES)
     assert np.isfinite(whole.mean[-1]).sum() == 3
-    assert [one.name for one in mine.tasks] == [one.name for one in plain.tasks]
+    assert [known.name for known in evidence_of_task.view.tasks] == [known.name for known in plain.tasks]
+    assert evidence_of_task.neighbours[0] == (plain.tasks[0].name, pytest.approx(0, abs=1e-6))
 
 
 def test_weights_that_are_missing_are_counted_in_a_note_and_failures_are_rows(folder, candidates):
@@ -169,7 +164,7 @@ def test_models_that_were_trained_on_the_task_are_left_out(folder, candidates):
 
 
 def test_an_embedding_gets_proposals_and_no_number_of_an_error(candidates):
-    known = bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][3]
+    known = bundled_metatask().embeddings[SPACE][3]
     advice = recommend(known)
     assert candidates.loaded == [] and advice.choice is None and advice.strategy == "proposals"
     assert set(advice) == set(NAMES) and all(row.reason for row in advice.rows) and len(advice.neighbours) == 3
@@ -188,10 +183,11 @@ def test_an_embedding_gets_proposals_and_no_number_of_an_error(candidates):
 
 
 def test_strategies_of_the_paper_select_by_name():
-    known = bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][3]
+    known = bundled_metatask().embeddings[SPACE][3]
     lite = ["tf_efficientnet_lite0.in1k", "tf_efficientnet_lite1.in1k", "resnet50.tv_in1k"]
     advice = recommend(known, models=lite, strategy="average_best")
-    view = gather_evidence(None, choose_space(), (), task=known.provenance["task_fingerprint"])
+    view = find_errors(None, SPACE, ())
+    view = view.only(row for row, task in enumerate(view.tasks) if task.name != known.task)
     means = dict(zip([model.name for model in view.models], view.mean.mean(0), strict=True))
     best = min(("tf_efficientnet_lite0", "tf_efficientnet_lite1"), key=means.__getitem__)
     assert advice.rows[0].model == f"{best}.in1k" and advice.rows[0].reason == "average_best: 1 of 2"
@@ -210,7 +206,7 @@ def test_the_task_is_embedded_only_if_time_is_short_and_that_can_change_the_orde
 
     def embed(task, like, library, **_):
         calls.append(task.name)
-        return bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][3]
+        return bundled_metatask().embeddings[SPACE][3]
 
     monkeypatch.setattr(evidence, "embed_like", embed)
     recommend(folder, budget=0.5)
@@ -231,7 +227,7 @@ def test_an_interrupt_keeps_what_was_measured(folder, candidates, monkeypatch, t
             raise KeyboardInterrupt
         return load(candidate, **options)
 
-    order = [row.model for row in recommend(bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][3]).rows]
+    order = [row.model for row in recommend(bundled_metatask().embeddings[SPACE][3]).rows]
     interrupted = order[2]
     monkeypatch.setattr(room, "load_candidate", stop)
     with Library.open(tmp_path / "library") as library:
@@ -250,25 +246,22 @@ def test_an_interrupt_keeps_what_was_measured(folder, candidates, monkeypatch, t
 
 def test_a_sample_is_noted_and_not_kept(candidates, tmp_path, monkeypatch):
     task = t2v.sample_tasks(images_per_task=60)[2]
-    real = room.measure
+    real = measure.measure_models
 
-    def measure_few(given, waiting, proposals, **options):
-        found = real(given, waiting, proposals, **options)
-        count = 30
-        parts = {
-            name: getattr(found, name)[:count] for name in ("images", "targets", "groups", "probability", "losses")
-        }
-        return replace(found, features=tuple(each[:count] for each in found.features), **parts)
+    def measure_few(*arguments, **options):
+        measured = real(*arguments, **options)
+        arrays = {name: getattr(measured, name)[:30] for name in ("images", "groups", "losses")}
+        return replace(measured, features=tuple(features[:30] for features in measured.features), **arrays)
 
-    monkeypatch.setattr(room, "measure", measure_few)
+    monkeypatch.setattr(measure, "measure_models", measure_few)
     with Library.open(tmp_path / "library") as library:
         advice = recommend(task, library=library)
         assert (
             advice.measured_images == 30 and "sample of 30 of 60 images" in advice.notes[-1] and library.errors() == []
         )
-        monkeypatch.setattr(room, "measure", real)
+        monkeypatch.setattr(measure, "measure_models", real)
         recommend(task, library=library, models=NAMES[:2])
-        monkeypatch.setattr(room, "measure", measure_few)
+        monkeypatch.setattr(measure, "measure_models", measure_few)
         mixed = recommend(task, library=library)
     assert {row.model for row in mixed.measured} == set(NAMES[:2])  # of all images; the third is of another set
     assert mixed["third"].error is None
@@ -291,16 +284,6 @@ def test_mistakes_are_refused_before_images_are_read(options, words, tmp_path):
         recommend(tmp_path / "nothing", **options)
 
 
-def test_a_wrong_name_is_refused_without_torch(tmp_path):
-    code = (
-        "import sys\nfrom task2vec.select.recommend import recommend\n"
-        "try: recommend('nowhere', models=['resnet5O'])\nexcept ValueError as error: print(error)\n"
-        "print([name for name in ('torch', 'timm') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert "Did you mean" in done.stdout and done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
-
-
 def test_networks_in_memory_are_measured_and_not_confused_later(folder, tmp_path):
     probes = [replace(make_tiny(seed), name=f"net {seed}") for seed in range(2)]
     with Library.open(tmp_path / "library") as library:
@@ -308,35 +291,19 @@ def test_networks_in_memory_are_measured_and_not_confused_later(folder, tmp_path
         assert (
             len(advice.measured) == 2 and library.errors() == []
         )  # nothing could tell later which networks these were
-    assert find_measurements(None, "x", ()) == {} and repr(advice).endswith("2 of 2 models measured)")
+    assert find_measurements(None, "x", ()) is None and repr(advice).endswith("2 of 2 models measured)")
 
 
-def test_records_of_another_number_of_images_are_left_out(folder, candidates, tmp_path):
+def test_records_that_are_not_of_this_task_are_left_out(folder, candidates, tmp_path):
     with Library.open(tmp_path / "library") as library:
-        first = recommend(folder, library=library, models=NAMES[:2])
+        first = recommend(folder, library=library)
         names = {"task": first.data.fingerprint, "protocol": PROTOCOL, "expert": library.experts()[0].name}
-        wrong = {"groups": pack(np.arange(5), "<i4"), "losses": pack(np.zeros(5), "<f4")}
-        with library.record("recommend", names | wrong):
-            pass
-        again = recommend(folder, library=library, models=NAMES[:2])
-    assert [(row.model, row.error) for row in again.rows] == [(row.model, row.error) for row in first.rows]
-
-
-def test_numbers_are_packed_exactly():
-    losses = np.array([0.0, 1.0, 0.2, np.nan], dtype=np.float32)
-    assert np.array_equal(unpack(pack(losses, "<f4"), "<f4"), losses, equal_nan=True)
-    assert len(pack(np.zeros(5000), "<f4")) < 100
-
-
-def test_a_library_with_another_version_of_the_log_is_read(folder, candidates, tmp_path):
-    with Library.open(tmp_path / "library") as library:
-        recommend(folder, library=library)
-        for details in ({"groups": "x", "losses": "?"}, {"groups": 3}, {}):
-            named = {"task": t2v.to_task(folder).fingerprint, "expert": "first", "protocol": PROTOCOL}
-            with library.record("recommend", named | details):
+        of_five_images = {"groups": pack(np.arange(5), "<i4"), "losses": pack(np.zeros(5), "<f4")}
+        for details in (of_five_images, {"groups": "x", "losses": "?"}, {"groups": 3}, {}):
+            with library.record("recommend", names | details):
                 pass
-        assert len(recommend(folder, library=library).measured) == 3
-        assert not any(isinstance(each, Expert) and each.task for each in library.experts())
+        again = recommend(folder, library=library)
+    assert errors_of(again) == errors_of(first) and len(again.measured) == 3
 
 
 def test_the_learning_curve_of_the_choice_is_measured_kept_and_found_again(candidates, tmp_path):

@@ -19,6 +19,7 @@ from tests.probe.conftest import random_timm
 from tests.tiny_probe import make_tiny
 
 LITE = Row(1, "lite", 0.1, 0.05, 0.2, is_choice=True, location="timm:tf_efficientnet_lite0")
+SMALL = Row(1, "small", location="timm:test_resnet.r160_in1k", is_choice=True)
 MOST_LINES = 90
 
 
@@ -28,6 +29,14 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("images") / 'it\'s "art"'
     write(t2v.sample_tasks(images_per_task=40)[2], root)
     return root
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A file with random weights of a small network."""
+    file = tmp_path_factory.mktemp("weights") / "small.safetensors"
+    save_file(timm.create_model("test_resnet").state_dict(), file)
+    return file
 
 
 def write(task, root):
@@ -92,23 +101,21 @@ def test_weights_are_fetched_by_the_recommendation_and_by_its_program(folder, tm
 
 
 @pytest.mark.long
-def test_all_weights_are_trained_and_the_split_of_the_user_is_kept(folder, tmp_path):
+def test_all_weights_are_trained_and_the_split_of_the_user_is_kept(folder, weights, tmp_path):
     task = t2v.to_task(folder)
     train, held_out = task.split(test=0.3)
     for part, name in ((train, "train"), (held_out, "val")):
         write(part, tmp_path / "images" / name)
-    row = Row(1, "small", location="timm:test_resnet.r160_in1k", is_choice=True)
-    save_file(timm.create_model("test_resnet").state_dict(), tmp_path / "small.safetensors")
-    advice = advise(t2v.read_folder(tmp_path / "images", split="train"), row)
+    advice = advise(t2v.read_folder(tmp_path / "images", split="train"), SMALL)
     for whole in (False, True):
         program = advice.script(tmp_path / "train.py", whole_network=whole)
-        output = run(program, "--weights", tmp_path / "small.safetensors", cwd=tmp_path)
+        output = run(program, "--weights", weights, cwd=tmp_path)
         assert f"({len(held_out)} images)" in output and ("whole network" in output) == whole
         assert read_error(output) <= 100
 
 
 @pytest.mark.long
-def test_a_table_is_read_by_its_own_columns(folder, tmp_path):
+def test_a_table_is_read_by_its_own_columns(folder, weights, tmp_path):
     task = t2v.to_task(folder)
     rows = ["kind;photo;note;split"]
     for number, target in enumerate(task.targets.tolist()):
@@ -116,35 +123,28 @@ def test_a_table_is_read_by_its_own_columns(folder, tmp_path):
         rows.append(f"{task.classes[target]};{place};x{number % 3};{'test' if number % 4 == 0 else 'train'}")
     table = tmp_path / "photos.csv"
     table.write_text("\n".join(rows))
-    row = Row(1, "small", location="timm:test_resnet.r160_in1k", is_choice=True)
-    save_file(timm.create_model("test_resnet").state_dict(), tmp_path / "small.safetensors")
     read = t2v.read_table(table, root=folder, path_column="photo", label_columns="kind")
-    output = run(
-        advise(read, row).script(tmp_path / "train.py"), "--weights", tmp_path / "small.safetensors", cwd=tmp_path
-    )
+    output = run(advise(read, SMALL).script(tmp_path / "train.py"), "--weights", weights, cwd=tmp_path)
     assert "(10 images)" in output
     without = t2v.read_table(table, root=folder, path_column="photo", label_columns="note")
-    assert 'row["note"]' in advise(without, row).script(tmp_path / "train.py").read_text()
+    assert 'row["note"]' in advise(without, SMALL).script(tmp_path / "train.py").read_text()
 
 
 @pytest.mark.long
-def test_attributes_of_a_table_have_answers_each(folder, tmp_path):
+def test_attributes_of_a_table_have_answers_each(folder, weights, tmp_path):
     files = sorted(folder.rglob("*.png"))
     lines = ["image,is_even,is_early"] + [f"{file},{at % 2},{int(at < 15)}" for at, file in enumerate(files)]
     (tmp_path / "attributes.csv").write_text("\n".join(lines))
     task = t2v.read_table(tmp_path / "attributes.csv", root="/")
     assert task.is_multilabel
-    row = Row(1, "small", location="timm:test_resnet.r160_in1k", is_choice=True)
-    save_file(timm.create_model("test_resnet").state_dict(), tmp_path / "small.safetensors")
     for whole in (False, True):
-        program = advise(task, row).script(tmp_path / "train.py", whole_network=whole)
-        assert read_error(run(program, "--weights", tmp_path / "small.safetensors", cwd=tmp_path)) < 100
+        program = advise(task, SMALL).script(tmp_path / "train.py", whole_network=whole)
+        assert read_error(run(program, "--weights", weights, cwd=tmp_path)) < 100
 
 
-def test_an_expert_is_loaded_from_its_file(folder, tmp_path):
+def test_an_expert_is_loaded_from_its_file(folder, weights, tmp_path):
     task = t2v.to_task(folder)
-    save_file(timm.create_model("test_resnet").state_dict(), tmp_path / "small.safetensors")
-    base = t2v.load_probe("test_resnet.r160_in1k", weights=tmp_path / "small.safetensors", size=64)
+    base = t2v.load_probe("test_resnet.r160_in1k", weights=weights, size=64)
     recipe = t2v.Recipe("quick", epochs=1, draws=8, batch=4)
     trained = t2v.train_expert(task, base, recipe=recipe, out=tmp_path / "art.expert.safetensors")
     program = advise(task, Row(1, "art", location=str(trained.path), is_choice=True)).script(tmp_path / "train.py")

@@ -10,10 +10,9 @@ from task2vec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from task2vec.metatask.bundled import bundled_metatask, list_bundled
-    from task2vec.metatask.info import CellFailure, ModelInfo, TaskInfo, find_free_name, has_weights
+    from task2vec.metatask.info import CellFailure, ModelInfo, TaskInfo, find_free_name
     from task2vec.metatask.merge import (
-        add_models,
-        choose_library_space,
+        add_library,
         describe_entry,
         find_embedding,
         list_library_errors,
@@ -22,19 +21,12 @@ if TYPE_CHECKING:
     from task2vec.metatask.metatask import (
         MetaTask,
         build_metatask,
-        choose_shots,
+        find_protocol,
         find_shots,
         hide_test,
         load_metatask,
     )
-    from task2vec.metatask.spaces import (
-        find_method,
-        find_space,
-        format_embed_command,
-        format_space,
-        image_size,
-        is_comparable,
-    )
+    from task2vec.metatask.spaces import find_method, find_space, format_space, image_size, is_comparable
     from task2vec.metatask.view import DOMAIN, SYMMETRIC, TAXONOMIC, Query, View, measure_all
 
 __getattr__ = lazy_names(__name__)

@@ -24,7 +24,7 @@ def bundled_metatask() -> MetaTask:
 def list_bundled(like: Embedding) -> list[Embedding]:
     """The bundled tasks in the space of an embedding, made by the same recipe; none if there are none."""
     bundle, recipe = bundled_metatask(), like.provenance.get("recipe")
-    for name, one in bundle.spaces.items():
-        if is_comparable(one, like) and one.provenance.get("recipe") == recipe:
+    for name, example in bundle.spaces.items():
+        if is_comparable(example, like) and example.provenance.get("recipe") == recipe:
             return list(bundle.embeddings[name][: len(bundle.tasks)])
     return []

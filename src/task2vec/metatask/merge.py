@@ -1,4 +1,4 @@
-"""Meta-tasks from several sources: the errors of a library, and views merged into one."""
+"""The errors of a library as a meta-task, alone or beside those of another one."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +18,6 @@ from task2vec.metatask.view import SYMMETRIC, View, measure_all, measure_rows
 
 # Classifier and measure of the errors that are comparable.
 _USUAL = "logistic, usual"
-
-# --- a library -------------------------------------------------------------------------------------------------------
 
 
 def metatask_from_library(
@@ -41,7 +39,7 @@ def metatask_from_library(
         errors: some of its errors; all by default. Tasks and models without any are left out.
         probe: that tasks were embedded with; by default the one that most tasks with errors were.
         method: by which they were embedded.
-        like: an embedding of the space to take; tasks that have none there are left out, and counted in `info`.
+        like: an embedding of the space to take; tasks that have none there are left out.
 
     Raises:
         NotInLibraryError: It has no errors, or no embedding by that probe and method.
@@ -61,32 +59,55 @@ def metatask_from_library(
             "the library has no measured errors, so there is nothing to select models by. Measure some: task2vec "
             "error-matrix PATH --expert MODEL"
         )
+    tasks = [task for task in library.tasks() if task.fingerprint in {error.task for error in errors}]
+    space = like or _choose_space(library, tasks, probe, method)
+    return _read_library(library, errors, space, is_complete=like is not None)
+
+
+def _read_library(
+    library: Library,
+    errors: Sequence[MeasuredError],
+    like: Embedding | None,
+    *,
+    models: Sequence[ModelInfo] = (),
+    is_complete: bool,
+) -> MetaTask:
+    """Errors of a library, and other models beside those that it has errors of.
+
+    If it `is_complete`, tasks that are not embedded in the space of `like` are left out.
+    """
     errors = _share_protocols(errors)
-    having, measured = {error.task for error in errors}, {error.expert for error in errors}
     entries, experts = {task.fingerprint: task for task in library.tasks()}, library.experts()
-    tasks = [task for own, task in entries.items() if own in having]
-    space = like or choose_library_space(library, tasks, probe, method)
+    measured = {error.expert for error in errors}
+    known = [describe_entry(expert, entries) for expert in experts if expert.name in measured]
+    generic = next((model for model in known if "generic" in model.name.lower()), None)
+    models = [*(replace(model, kind="generic") if model is generic else model for model in known), *models]
+    model_names = deduplicate_names([model.name for model in models])
+    models = [replace(model, name=name) for model, name in zip(models, model_names, strict=True)]
+    has_errors = {error.task for error in errors}
+    is_source = {model.source_fingerprint for model in models} - has_errors
+    embeddings = {
+        fingerprint: like and find_embedding(library, task, like)
+        for fingerprint, task in entries.items()
+        if fingerprint in has_errors | is_source
+    }
+    is_embedded = {fingerprint for fingerprint, embedding in embeddings.items() if embedding is not None}
+    rows = [task for key, task in entries.items() if key in has_errors and (key in is_embedded or not is_complete)]
+    sources = [task for key, task in entries.items() if key in is_source & is_embedded]
+    names = deduplicate_names([task.name for task in rows])
     seen = {(expert.task, expert.name) for expert in experts if expert.task is not None}
     for run in library.runs():
         seen |= {(pair[0], pair[1]) for pair in run.details.get(SEEN, ())} if run.what == RUN else set()
-    models = mark_generic([describe_entry(one, entries) for one in experts if one.name in measured])
-    wanted = {model.source_fingerprint for model in models} - having
-    every = [task for own, task in entries.items() if own in having | wanted]
-    found = {task.fingerprint: space and find_embedding(library, task, space) for task in every}
-    kept = [task for task in tasks if like is None or found[task.fingerprint] is not None]
-    sources = [task for task in every if task.fingerprint in wanted and found[task.fingerprint] is not None]
-    names = deduplicate_names([task.name for task in kept])
     return build_metatask(
         "your library",
-        [_describe_task(task, name) for task, name in zip(kept, names, strict=True)],
+        [_describe_task(task, name) for task, name in zip(rows, names, strict=True)],
         models,
         sorted({error.protocol for error in errors}),
         sorted({error.seed for error in errors}),
         errors=errors,
         has_seen=seen,
         source_tasks=tuple(_describe_task(task, task.name) for task in sources),
-        info={"other_spaces": len(tasks) - len(kept)},
-        **_describe_space([found[task.fingerprint] for task in (*kept, *sources)]),
+        **_describe_space([embeddings[task.fingerprint] for task in (*rows, *sources)]),
     )
 
 
@@ -108,12 +129,6 @@ def _describe_task(task: TaskEntry, name: str) -> TaskInfo:
     return TaskInfo(name, "", task.source or task.name, task.fingerprint, task.images, len(task.classes))
 
 
-def mark_generic(models: Sequence[ModelInfo]) -> list[ModelInfo]:
-    """The models, of which the first with "generic" in its name is of that kind."""
-    generic = next((model for model in models if "generic" in model.name.lower()), None)
-    return [replace(model, kind="generic") if model is generic else model for model in models]
-
-
 def describe_entry(expert: Expert, tasks: Mapping[str, TaskEntry] | None = None) -> ModelInfo:
     """The model of a library's entry; `tasks` are those of the library by fingerprint."""
     location: str | None = expert.location
@@ -121,9 +136,9 @@ def describe_entry(expert: Expert, tasks: Mapping[str, TaskEntry] | None = None)
         location = f"timm:{location.split('/')[-1]}"
     elif location.startswith("module "):  # kept for its errors: a custom network
         location = None
-    entry = (tasks or {}).get(expert.task or "")
-    named = expert.recipe.get("task")
-    source = entry.name if entry is not None else named if isinstance(named, str) else expert.task
+    task = (tasks or {}).get(expert.task or "")
+    task_name = expert.recipe.get("task")
+    source = task.name if task is not None else task_name if isinstance(task_name, str) else expert.task
     return ModelInfo(
         expert.name,
         "expert" if expert.task else "network",
@@ -134,29 +149,28 @@ def describe_entry(expert: Expert, tasks: Mapping[str, TaskEntry] | None = None)
         gmacs=expert.cost,
         location=location,
         size=expert.input_size,
-        source_dataset=(entry.source or entry.name) if entry is not None else source,
-        entry=expert,
+        source_dataset=source if task is None else task.source or task.name,
     )
 
 
-def choose_library_space(
-    library: Library, tasks: Sequence[TaskEntry], probe: str | None = None, method: str | None = None
+def _choose_space(
+    library: Library, tasks: Sequence[TaskEntry], probe: str | None, method: str | None
 ) -> Embedding | None:
     """One embedding by the probe and method that most of the tasks have, among those that are wanted."""
 
     def name(entry: EmbeddingEntry) -> tuple[str, str]:
         return entry.probe, str(entry.settings.get("method", ""))
 
-    every = [entry for task in tasks for entry in task.embeddings]
-    fit = [one for one in every if probe in (None, name(one)[0]) and method in (None, name(one)[1])]
+    entries = [entry for task in tasks for entry in task.embeddings]
+    fit = [entry for entry in entries if probe in (None, name(entry)[0]) and method in (None, name(entry)[1])]
     if not fit and (probe or method):
-        known = "; ".join(dict.fromkeys(" ".join(name(entry)) for entry in every)) or "none"
+        known = "; ".join(dict.fromkeys(" ".join(name(entry)) for entry in entries)) or "none"
         raise NotInLibraryError(
             f"no task with errors was embedded by the probe '{probe or 'any'}' and the method '{method or 'any'}', so "
             f"no distances are known; they were embedded by: {known}. Embed them: task2vec embed --probe PROBE FOLDER"
         )
     counts = Counter((entry.probe_fingerprint, name(entry)) for entry in fit)
-    return library.get(max(fit, key=lambda one: counts[one.probe_fingerprint, name(one)]).key) if fit else None
+    return library.get(max(fit, key=lambda entry: counts[entry.probe_fingerprint, name(entry)]).key) if fit else None
 
 
 def _describe_space(rows: Sequence[Embedding | None]) -> dict[str, Any]:
@@ -183,105 +197,75 @@ def find_embedding(library: Library, task: TaskEntry, like: Embedding) -> Embedd
     for entry in reversed(task.embeddings):
         if entry.probe_fingerprint == like.probe_fingerprint:
             with suppress(LibraryError):  # damaged: `library verify` names it
-                found = library.get(entry.key)
-                if is_comparable(found, like):
-                    return found
+                embedding = library.get(entry.key)
+                if is_comparable(embedding, like):
+                    return embedding
     return None
 
 
 def list_library_errors(library: Library, shots: str) -> list[MeasuredError]:
     """The errors of a library by so many shots; of several protocols the one that most are of."""
-    found = [error for error in library.errors() if find_shots(error.protocol) == shots]
-    found = [error for error in found if error.protocol.endswith(_USUAL)]
-    counts = Counter(error.protocol for error in found)
-    return [error for error in found if error.protocol == counts.most_common(1)[0][0]]
+    errors = [error for error in library.errors() if find_shots(error.protocol) == shots]
+    errors = [error for error in errors if error.protocol.endswith(_USUAL)]
+    counts = Counter(error.protocol for error in errors)
+    return [error for error in errors if error.protocol == counts.most_common(1)[0][0]]
 
 
-# --- merging ---------------------------------------------------------------------------------------------------------
+def add_library(
+    metatask: MetaTask,
+    library: Library,
+    errors: Sequence[MeasuredError],
+    *,
+    protocol: str,
+    space: str,
+    models: Sequence[ModelInfo] = (),
+) -> View:
+    """A meta-task by one protocol and in one space, with errors of a library on other tasks, whatever their protocol.
 
+    Models that are the same network at the same size become one; errors of the tasks of one on the models of the other
+    are unknown. Tasks of the library that are not embedded in that space are left out.
 
-def merge(first: View, second: View) -> View:
-    """Two views in one space as one. Models that are the same network at the same size become one.
-
-    Errors of the tasks of one on the models of the other are unknown; symmetric distances are measured, other kinds,
-    scores and errors on halves are dropped. `second` may have models and source tasks only.
+    Args:
+        metatask: with embeddings in that space.
+        library: has the tasks and their embeddings.
+        errors: of the library.
+        protocol: of the errors of the meta-task.
+        space: its name.
+        models: others, whose errors are not known but their source tasks may be.
     """
-    keys = {model.key: number for number, model in enumerate(first.models) if model.key is not None}
-    models, columns = list(first.models), []
-    for model in second.models:
-        column = len(models) if model.key is None else keys.setdefault(model.key, len(models))
-        columns.append(column)
-        if column == len(models):
-            name = find_free_name(model.name, [known.name for known in models], size=model.size)
-            models.append(replace(model, name=name))
-    tasks, count = (*first.tasks, *second.tasks), len(first.tasks)
-    seeds = max(first.seeds, second.seeds, key=len)
-
-    def join(name: str, blank: float, *more: int) -> np.ndarray:
-        values, others = np.asarray(getattr(first, name)), np.asarray(getattr(second, name))
-        whole = np.full((len(tasks), len(models), *more), blank, dtype=values.dtype)
-        whole[(slice(count), slice(len(first.models)), *map(slice, values.shape[2:]))] = values
-        for number, column in enumerate(columns):
-            whole[(slice(count, None), column, *map(slice, others.shape[2:]))] = others[:, number]
-        return whole
-
+    added = _read_library(library, errors, metatask.embeddings[space][0], models=models, is_complete=True)
+    infos = {model.name: model for model in metatask.models}
+    known = {model.key: model.name for model in metatask.models if model.key is not None}
+    names = {}
+    for model in added.models:
+        names[model.name] = (model.key and known.get(model.key)) or find_free_name(model.name, infos, size=model.size)
+        infos.setdefault(names[model.name], replace(model, name=names[model.name]))
+        known |= {} if model.key is None else {model.key: names[model.name]}
+    fingerprints = {task.fingerprint for task in metatask.tasks}
+    tasks = [*metatask.tasks, *(task for task in added.tasks if task.fingerprint not in fingerprints)]
+    sources = [*metatask.source_tasks, *(task for task in added.source_tasks if task.fingerprint not in fingerprints)]
+    embeddings: dict[str, Embedding] = {}
+    for table, of_rows in ((added, next(iter(added.embeddings.values()), ())), (metatask, metatask.embeddings[space])):
+        keys = [task.fingerprint for task in (*table.tasks, *table.source_tasks)]
+        embeddings |= dict(zip(keys, of_rows, strict=True))
+    merged = metatask.list_errors(protocol)
+    for error in added.list_errors():
+        if error.task not in fingerprints:
+            merged.append(replace(error, expert=names[error.expert], protocol=protocol))
+    rows = [embeddings[task.fingerprint] for task in (*tasks, *sources)]
+    count, new_rows = len(metatask.tasks), rows[len(metatask.tasks) :]
+    known, gaps = metatask.view(0, space).between(SYMMETRIC), measure_all(new_rows, rows[:count])
+    distances = np.block([[known, gaps.T], [gaps, measure_all(new_rows, new_rows)]])
     unique = deduplicate_names([task.name for task in tasks])
-    return View(
-        " and ".join(dict.fromkeys(filter(None, (first.name, second.name)))),
-        tuple(replace(task, name=name) for task, name in zip(tasks, unique, strict=True)),
-        tuple(models),
-        first.protocol,
-        seeds,
-        join("errors", np.nan, len(seeds)),
-        shares_images=join("shares_images", 0),
-        shares_labels=join("shares_labels", 0),
-        source_tasks=(*first.source_tasks, *second.source_tasks),
-        space=first.space,
-        **_join_rows(first, second),
-    )
-
-
-def _join_rows(first: View, second: View) -> dict[str, Any]:
-    """Distances and embeddings, as fields of a view: tasks of both, then source tasks of both."""
-    views = (first, second)
-    counts = [len(view.tasks) + len(view.source_tasks) for view in views]
-    whole = np.full((sum(counts), sum(counts)), np.nan)
-    for start, view in zip((0, counts[0]), views, strict=True):
-        if SYMMETRIC in view.distances:
-            end = start + len(view.distances[SYMMETRIC])
-            whole[start:end, start:end] = view.distances[SYMMETRIC]
-    is_complete = all(len(view.embeddings) == count for view, count in zip(views, counts, strict=True))
-    if is_complete:
-        cross = measure_all(first.embeddings, second.embeddings)
-        whole[: counts[0], counts[0] :], whole[counts[0] :, : counts[0]] = cross, cross.T
-    is_source = [row >= len(view.tasks) for view, count in zip(views, counts, strict=True) for row in range(count)]
-    order = np.argsort(is_source, kind="stable")
-    embeddings = [*first.embeddings, *second.embeddings] if is_complete else []
-    rows = measure_rows([embeddings[row] for row in order] if is_complete else [])
-    return rows | {"distances": {SYMMETRIC: whole[np.ix_(order, order)]}}
-
-
-def add_models(view: View, models: Sequence[ModelInfo], library: Library | None, like: Embedding) -> View:
-    """The view and models whose errors are unknown, with those source tasks that the library has embedded."""
-    if not models:
-        return view
-    wanted, sources = {model.source_fingerprint for model in models}, dict[TaskInfo, Embedding]()
-    for task in [] if library is None else library.tasks():
-        embedding = find_embedding(library, task, like) if library and task.fingerprint in wanted else None
-        sources |= {} if embedding is None else {_describe_task(task, task.name): embedding}
-    embeddings, shape = list(sources.values()), (0, len(models))
-    added = View(
-        "",
-        (),
-        tuple(models),
-        view.protocol,
-        view.seeds,
-        np.empty((*shape, len(view.seeds))),
-        shares_images=np.empty(shape),
-        shares_labels=np.empty(shape, dtype=bool),
+    return build_metatask(
+        f"{metatask.name} and {added.name}",
+        [replace(task, name=name) for task, name in zip(tasks, unique, strict=True)],
+        [*infos.values()],
+        [protocol],
+        sorted({error.seed for error in merged}),
+        errors=merged,
+        has_seen=metatask.list_seen() | {(task, names[model]) for task, model in added.list_seen()},
         source_tasks=tuple(sources),
-        space=view.space,
-        distances={SYMMETRIC: measure_all(embeddings, embeddings)},
-        **measure_rows(embeddings),
-    )
-    return merge(view, added)
+        embeddings={space: rows},
+        distances={space: distances},
+    ).view(0, space)

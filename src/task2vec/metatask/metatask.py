@@ -19,7 +19,7 @@ from task2vec.embedding.embedding import pack_arrays, unpack_arrays
 from task2vec.errors import DataError, UsageError
 from task2vec.library import MeasuredError
 from task2vec.metatask.info import CellFailure, ModelInfo, TaskInfo
-from task2vec.metatask.table import Table, array_field, gather_fields
+from task2vec.metatask.table import Table, array_field, average_known, gather_fields
 from task2vec.metatask.view import DOMAIN, SYMMETRIC, TAXONOMIC, View, measure_all, measure_rows, measure_taxa
 from task2vec.probe import FilterLayer
 from task2vec.storage import write_file, write_rows
@@ -29,14 +29,11 @@ SCHEMA = 2
 RUN, SEEN = "error-matrix", "trivial"
 # Ends the key of a protocol where each task comes with test images of its own.
 OWN_TEST = "own test set"
-# With so many images per class or fewer, errors by few shots are the better prediction: between the 5 of the bundle's
-# few-shot errors and the 20 or so that half of a class has there, in the middle of the logarithms.
-FEW = 10
-HALF = "half"
-_LARGEST = 1 << 28
+MAX_BYTES = 1 << 28
 _TEST = re.compile(r", test [0-9a-f]{16}$")
-# Provenance of embeddings in the file: common to those of a space, and their own.
-_SHARED, _OWN = ("settings", "recipe", "probe_fingerprint", "image_size"), ("task_fingerprint", "counts", "head")
+# Provenance of embeddings in the file: what those of a space share, and what each task has.
+_OF_SPACE = ("settings", "recipe", "probe_fingerprint", "image_size")
+_OF_TASK = ("task_fingerprint", "counts", "head")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,36 +92,36 @@ class MetaTask(Table):
 
     def mean_errors(self) -> np.ndarray:
         """(T, M, P) errors, averaged over the seeds that were measured; NaN where none was."""
-        counts = (~np.isnan(self.errors)).sum(3)
-        return np.divide(np.nansum(self.errors, 3), counts, out=np.full(counts.shape, np.nan), where=counts > 0)
+        return average_known(self.errors, 3)
 
-    def list_errors(self) -> list[MeasuredError]:
-        """All errors, one by one."""
-        found = []
-        for place in np.argwhere(~np.isnan(self.errors)):
-            task, model, protocol, seed = place
-            error, low, high = (float(each[*place]) for each in (self.errors, self.low, self.high))
-            names = (self.tasks[task].fingerprint, self.models[model].name)
-            ends = (None if np.isnan(low) else low, None if np.isnan(high) else high)
-            found.append(MeasuredError(*names, error, self.protocols[protocol], self.seeds[seed], *ends))
-        return found
+    def list_errors(self, protocol: str | None = None) -> list[MeasuredError]:
+        """All errors, or those by one protocol, one by one."""
+        is_wanted = np.array([protocol in (None, key) for key in self.protocols])
+        errors = []
+        for cell in np.argwhere(~np.isnan(self.errors) & is_wanted[:, None]):
+            task, model, number, seed = cell
+            error, low, high = (float(values[*cell]) for values in (self.errors, self.low, self.high))
+            key = (self.tasks[task].fingerprint, self.models[model].name)
+            interval = (None if np.isnan(low) else low, None if np.isnan(high) else high)
+            errors.append(MeasuredError(*key, error, self.protocols[number], self.seeds[seed], *interval))
+        return errors
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes one row for every measured error, and returns the path."""
-        table: list[Sequence[Any]] = [
+        rows: list[Sequence[Any]] = [
             ("task", "fingerprint", "model", "size", "protocol", "seed", "error", "low", "high", "has_seen")
         ]
-        for one, (task, model, _, _) in zip(self.list_errors(), np.argwhere(~np.isnan(self.errors)), strict=True):
-            names = (self.tasks[task].name, one.task, one.expert, self.models[model].size, one.protocol)
-            table.append((*names, one.seed, one.error, one.low, one.high, int(self.has_seen[task, model])))
-        return write_rows(path, table)
+        for error, (task, model, _, _) in zip(self.list_errors(), np.argwhere(~np.isnan(self.errors)), strict=True):
+            key = (self.tasks[task].name, error.task, error.expert, self.models[model].size, error.protocol, error.seed)
+            rows.append((*key, error.error, error.low, error.high, int(self.has_seen[task, model])))
+        return write_rows(path, rows)
 
     # --- one protocol, one space, some of the tasks ----------------------------------------------------------------
 
     @property
     def spaces(self) -> dict[str, Embedding]:
         """One embedding of every space that the tasks are embedded in, the default probe's first."""
-        firsts = {name: each[0] for name, each in self.embeddings.items() if len(each)}
+        firsts = {name: embeddings[0] for name, embeddings in self.embeddings.items() if len(embeddings)}
         return dict(sorted(firsts.items(), key=lambda item: ("lite0" not in item[0], not item[0].endswith(" robust"))))
 
     def select(
@@ -154,23 +151,27 @@ class MetaTask(Table):
             >>> bundled_metatask().select("half", family="labels")
             View(pretrained networks on many sources, 22 tasks, 7 models, 5 seeds, tf_efficientnet_lite0 robust)
         """
-        number = find_protocol(self.protocols, shots, of=f"'{self.name}'")
-        view = View(
+        protocol = find_protocol(self.protocols, shots, of=f"'{self.name}'")
+        view = self.view(protocol, self._find_space(probe, method)).subset(family=family)
+        known = np.isfinite(view.mean)
+        return view.only(np.flatnonzero(known.any(1)), np.flatnonzero(known.any(0)))
+
+    def view(self, protocol: int, space: str) -> View:
+        """The view of all tasks and models by the protocol of this number, in the space of this name."""
+        return View(
             self.name,
             self.tasks,
             self.models,
-            self.protocols[number],
+            self.protocols[protocol],
             self.seeds,
-            self.errors[:, :, number],
-            scores={name: each[:, :, number] for name, each in self.scores.items()},
-            halves=None if self.halves is None else self.halves[:, :, number],
+            self.errors[:, :, protocol],
+            scores={name: scores[:, :, protocol] for name, scores in self.scores.items()},
+            halves=None if self.halves is None else self.halves[:, :, protocol],
             shares_images=self.shares_images,
             shares_labels=self.shares_labels,
             source_tasks=self.source_tasks,
-            **self._measure_space(self._find_space(probe, method)),
-        ).subset(family=family)
-        known = np.isfinite(view.mean)
-        return view.only(np.flatnonzero(known.any(1)), np.flatnonzero(known.any(0)))
+            **self._measure_space(space),
+        )
 
     def _find_space(self, probe: str | None, method: str | None) -> str:
         """The name of the first space by this probe and method; empty if there is none and none was asked for."""
@@ -188,9 +189,11 @@ class MetaTask(Table):
         """What a view has of a space, as fields: stored when the meta-task was made, or from its embeddings now."""
         embeddings, distances = self.embeddings.get(space, ()), dict[str, np.ndarray]()
         rows = measure_rows(embeddings)
+        rows |= {
+            name: stored[space] for name in ("trivial_distances", "norms") if space in (stored := getattr(self, name))
+        }
         if space in self.distances:
             distances[SYMMETRIC] = self.distances[space]
-            rows |= {"trivial_distances": self.trivial_distances[space], "norms": self.norms[space]}
         elif len(embeddings):
             distances[SYMMETRIC] = measure_all(embeddings, embeddings)
         if (means := self.domains.get(space.rpartition(" ")[0])) is not None:
@@ -211,12 +214,12 @@ class MetaTask(Table):
                 name = array.name if key is None else f"{array.name}.{key}"
                 arrays[name] = values.astype(array.metadata["file_type"], order="C")
         header: dict[str, Any] = {name: getattr(self, name) for name in ("name", "protocols", "seeds", "info")}
-        for name in ("tasks", "models", "source_tasks"):  # the entry of a model is its library's
-            header[name] = [vars(one) | ({"entry": None} if name == "models" else {}) for one in getattr(self, name)]
+        for name in ("tasks", "models", "source_tasks"):
+            header[name] = [vars(info) for info in getattr(self, name)]
         header |= {"schema": SCHEMA, "embeddings": {}}
-        for name, each in self.embeddings.items():
-            own, header["embeddings"][name] = _pack_embeddings(each)
-            arrays |= {f"embeddings.{name}.{part}": values for part, values in own.items()}
+        for name, embeddings in self.embeddings.items():
+            packed, header["embeddings"][name] = _pack_embeddings(embeddings)
+            arrays |= {f"embeddings.{name}.{key}": values for key, values in packed.items()}
         return write_file(Path(path), pack_arrays(header, arrays))
 
 
@@ -224,7 +227,7 @@ def load_metatask(path: str | Path) -> MetaTask:
     """The meta-task in a file that `MetaTask.save` wrote, after checking that nothing has changed since."""
     path = Path(path)
     try:
-        if path.stat().st_size > _LARGEST:
+        if path.stat().st_size > MAX_BYTES:
             raise ValueError(f"{path.stat().st_size} bytes")
         return _decode(path.read_bytes())
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -238,50 +241,51 @@ def _decode(content: bytes) -> MetaTask:
     header, arrays = unpack_arrays(content)
     if header["schema"] != SCHEMA:
         raise ValueError(f"schema {header['schema']}")
-    named = []
+    fields = []
     for name, values in arrays.items():
         kind, _, key = name.partition(".")
         if kind != "embeddings":
-            named.append((kind, key or None, values.astype(bool if kind == "shares_labels" else np.float64)))
+            fields.append((kind, key or None, values.astype(bool if kind == "shares_labels" else np.float64)))
+    models = [{name: value for name, value in model.items() if name != "entry"} for model in header["models"]]
     return MetaTask(
         header["name"],
-        tuple(TaskInfo(**one) for one in header["tasks"]),
-        tuple(ModelInfo(**one) for one in header["models"]),
+        tuple(TaskInfo(**task) for task in header["tasks"]),
+        tuple(ModelInfo(**model) for model in models),  # older files have their entry, which is always None
         tuple(header["protocols"]),
         tuple(header["seeds"]),
-        source_tasks=tuple(TaskInfo(**one) for one in header["source_tasks"]),
+        source_tasks=tuple(TaskInfo(**task) for task in header["source_tasks"]),
         embeddings={name: _unpack_embeddings(name, about, arrays) for name, about in header["embeddings"].items()},
         info=header["info"],
-        **gather_fields(named),
+        **gather_fields(fields),
     )
 
 
 def _pack_embeddings(embeddings: Sequence[Embedding]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Fishers as logarithms in half precision (dead filters are minus infinity), a prior per layer, and the rest."""
     with np.errstate(divide="ignore"):
-        fisher = np.log2(np.stack([one.fisher for one in embeddings])).astype(np.float16)
-    prior = [[one.prior[part][0] for part in one.layer_slices().values()] for one in embeddings]
+        fisher = np.log2(np.stack([embedding.fisher for embedding in embeddings])).astype(np.float16)
     first = embeddings[0]
+    starts = [layer.start for layer in first.layer_slices().values()]
     header = {
         "probe": first.probe,
         "layers": [list(asdict(layer).values()) for layer in first.layers],
-        "shared": {key: first.provenance.get(key) for key in _SHARED},
-        "own": [{key: one.provenance.get(key) for key in _OWN} for one in embeddings],
-        "tasks": [one.task for one in embeddings],
+        "shared": {key: first.provenance.get(key) for key in _OF_SPACE},
+        "own": [{key: embedding.provenance.get(key) for key in _OF_TASK} for embedding in embeddings],
+        "tasks": [embedding.task for embedding in embeddings],
     }
-    return {"fisher": fisher, "prior": np.array(prior)}, header
+    return {"fisher": fisher, "prior": np.array([embedding.prior[starts] for embedding in embeddings])}, header
 
 
 def _unpack_embeddings(name: str, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Embedding]:
     """The embeddings that `_pack_embeddings` was given; their standard errors are not known, for none is kept."""
-    layers = tuple(FilterLayer(*each) for each in header["layers"])
+    layers = tuple(FilterLayer(*layer) for layer in header["layers"])
     fishers = np.exp2(arrays[f"embeddings.{name}.fisher"], dtype=np.float64)
     priors = np.repeat(arrays[f"embeddings.{name}.prior"], [layer.filters for layer in layers], axis=1)
-    stderr, found = np.full(fishers.shape[1], np.nan), []
-    for task, own, fisher, prior in zip(header["tasks"], header["own"], fishers, priors, strict=True):
-        parts = (fisher, stderr, prior, layers, {**header["shared"], **own})
-        found.append(Embedding(task, header["probe"], *parts))
-    return found
+    stderr = np.full(fishers.shape[1], np.nan)
+    return [
+        Embedding(task, header["probe"], fisher, stderr, prior, layers, {**header["shared"], **provenance})
+        for task, provenance, fisher, prior in zip(header["tasks"], header["own"], fishers, priors, strict=True)
+    ]
 
 
 # --- building one ----------------------------------------------------------------------------------------------------
@@ -310,14 +314,14 @@ def build_metatask(
         has_seen: fingerprints of tasks and names of models that were trained on them.
         more: other fields of the meta-task.
     """
-    axes = ([one.fingerprint for one in tasks], [one.name for one in models], protocols, seeds)
+    axes = ([task.fingerprint for task in tasks], [model.name for model in models], protocols, seeds)
     numbers = [{key: number for number, key in enumerate(axis)} for axis in axes]
     values = np.full((3, *map(len, axes)), np.nan)
     for error in errors:
         keys = (error.task, error.expert, error.protocol, error.seed)
-        place = [known.get(key) for key, known in zip(keys, numbers, strict=True)]
-        if None not in place:
-            values[:, *place] = np.array([error.error, error.low, error.high], dtype=float)  # None is NaN
+        cell = [known.get(key) for key, known in zip(keys, numbers, strict=True)]
+        if None not in cell:
+            values[:, *cell] = np.array([error.error, error.low, error.high], dtype=float)  # None is NaN
     pairs = set(has_seen)
     seen = np.array([(task, model) in pairs for task in axes[0] for model in axes[1]], dtype=bool)
     seen = seen.reshape(len(tasks), len(models))
@@ -331,14 +335,14 @@ def find_protocol(protocols: Sequence[str], shots: str | int | None, *, of: str)
     if shots is None and len(protocols) == 1:
         return 0
     wanted = "half" if shots is None else str(shots)
-    found = [number for number, key in enumerate(protocols) if wanted in (key, find_shots(key))]
-    if len(found) != 1:
+    matches = [number for number, key in enumerate(protocols) if wanted in (key, find_shots(key))]
+    if len(matches) != 1:
         raise UsageError(
-            f"shots={shots!r} matches {'more than one' if found else 'none'} of the {len(protocols)} protocols that "
+            f"shots={shots!r} matches {'more than one' if matches else 'none'} of the {len(protocols)} protocols that "
             f"{of} was measured with, and errors of different protocols must not be mixed. Choose one of: "
             f"{'; '.join(protocols) or 'none'}."
         )
-    return found[0]
+    return matches[0]
 
 
 def find_shots(key: str) -> str:
@@ -361,36 +365,3 @@ def hide_test(key: str) -> str:
         'linear-2, train half, logistic, usual'
     """
     return _TEST.sub(f", {OWN_TEST}", key)
-
-
-def choose_shots(per_class: Sequence[int], protocols: Iterable[str], shots: str | int | None = None) -> str:
-    """What the classifiers of the errors should be trained on: "half" of the images, or so many per class.
-
-    Without `shots` the median class decides: up to ten images, the most shots that are known and leave half of it for
-    testing, or the fewest; else half. Errors that a library has of test images of their own do not count.
-
-    Args:
-        per_class: images of each class; may be empty where that is not known.
-        protocols: keys of the protocols that errors are known by.
-        shots: "half", or a number of images per class; None chooses.
-
-    Example:
-        >>> keys = ["linear-2, train 5, logistic, usual", "linear-2, train half, logistic, usual"]
-        >>> choose_shots([4, 6, 90], keys), choose_shots([40, 60], keys), choose_shots([40, 60], keys, 5)
-        ('5', 'half', '5')
-        >>> choose_shots([4, 6, 90], ["linear-2, train 5, logistic, usual, test 0123456789abcdef", keys[1]])
-        'half'
-    """
-    known = list(dict.fromkeys(find_shots(key) for key in protocols if key == hide_test(key)))
-    if shots is not None:
-        if str(shots) not in known:
-            raise UsageError(
-                f"no error is known for classifiers trained on shots={shots} (--shots). Errors of others would be "
-                f"misleading. Choose one of: {', '.join(known) or 'none'}"
-            )
-        return str(shots)
-    numbers = sorted((one for one in known if one.isdigit()), key=int)
-    median = float(np.median(per_class)) if len(per_class) > 0 else np.inf
-    if numbers and median <= FEW:
-        return max((one for one in numbers if int(one) <= median / 2), key=int, default=numbers[0])
-    return HALF if HALF in known or not known else known[-1]

@@ -14,14 +14,18 @@ def find_space(embedding: Embedding, spaces: Mapping[str, Embedding]) -> str:
         ProbeMismatchError: It is by a probe, or of images of a size, that nothing is known for.
         SettingsMismatchError: It is by other settings.
     """
-    for name, one in spaces.items():
-        if is_comparable(embedding, one):
+    for name, example in spaces.items():
+        if is_comparable(embedding, example):
             return name
-    for one in spaces.values():
-        if one.probe_fingerprint == embedding.probe_fingerprint:
-            check_comparable(one, embedding)  # raises: some setting differs
+    for example in spaces.values():
+        if example.probe_fingerprint == embedding.probe_fingerprint:
+            check_comparable(example, embedding)  # raises: a setting differs
     known = "; ".join(dict.fromkeys(map(format_space, spaces.values()))) or "none"
-    command = format_embed_command(next(iter(spaces.values()))) if spaces else "task2vec embed FOLDER"
+    command = "task2vec embed FOLDER"
+    for example in [*spaces.values()][:1]:
+        size, method = image_size(example), find_method(example)
+        command += f" --probe {example.probe}" + (f" --size {size}" if size else "")
+        command += f" --method {method}" if method not in (None, "robust") else ""
     raise ProbeMismatchError(
         f"'{embedding.task}' was embedded by {format_space(embedding)}, but errors are known for tasks embedded by: "
         f"{known}. Distances between embeddings of different probes mean nothing. Embed it again: {command}; or pass "
@@ -29,10 +33,10 @@ def find_space(embedding: Embedding, spaces: Mapping[str, Embedding]) -> str:
     )
 
 
-def is_comparable(one: Embedding, other: Embedding) -> bool:
+def is_comparable(first: Embedding, second: Embedding) -> bool:
     """Whether two embeddings are in one space."""
     try:
-        check_comparable(one, other)
+        check_comparable(first, second)
     except (ProbeMismatchError, SettingsMismatchError):
         return False
     return True
@@ -48,13 +52,6 @@ def format_space(embedding: Embedding) -> str:
     """
     size, method = image_size(embedding), find_method(embedding)
     return embedding.probe + (f" at {size} pixels" if size else "") + (f" ({method})" if method else "")
-
-
-def format_embed_command(like: Embedding) -> str:
-    """The command that embeds a folder in the same space."""
-    size, method = image_size(like), find_method(like)
-    command = f"task2vec embed FOLDER --probe {like.probe}" + (f" --size {size}" if size else "")
-    return command + (f" --method {method}" if method not in (None, "robust") else "")
 
 
 def image_size(embedding: Embedding) -> int | None:

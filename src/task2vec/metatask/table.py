@@ -47,18 +47,18 @@ class Table:
         axes = {"T": self.tasks, "M": self.models, "N": (*self.tasks, *self.source_tasks), "H": "ab"}
         axes |= {"P": getattr(self, "protocols", ()), "S": getattr(self, "seeds", ())}
         for array, key, values in self.list_arrays():
-            given = values.shape if isinstance(values, np.ndarray) else (len(values),)
-            wanted = tuple(
-                len(axes[axis]) if axis in axes else size
-                for axis, size in zip(array.metadata["axes"], given, strict=False)
+            names = array.metadata["axes"]
+            shape = values.shape if isinstance(values, np.ndarray) else (len(values),)
+            expected = tuple(
+                len(axes[axis]) if axis in axes else size for axis, size in zip(names, shape, strict=False)
             )
-            if given != wanted or len(given) != len(array.metadata["axes"]):
+            if shape != expected or len(shape) != len(names):
                 raise DataError(
-                    f"'{array.name}{f' {key}' if key else ''}' of the meta-task '{self.name}' has the shape {given}, "
-                    f"but its tasks and models need {wanted}: rows would be mixed up. Check its tables."
+                    f"'{array.name}{f' {key}' if key else ''}' of the meta-task '{self.name}' has the shape {shape}, "
+                    f"but its tasks and models need {expected}: rows would be mixed up. Check its tables."
                 )
-        for kind, named in (("task", self.tasks), ("model", self.models)):
-            for name, count in Counter(info.name for info in named).most_common(1):
+        for kind, infos in (("task", self.tasks), ("model", self.models)):
+            for name, count in Counter(info.name for info in infos).most_common(1):
                 if count > 1:
                     raise DataError(
                         f"the {kind} '{name}' occurs {count} times in the meta-task '{self.name}', so its errors are "
@@ -66,25 +66,26 @@ class Table:
                     )
 
     def list_arrays(self) -> Iterator[tuple[Field, str | None, Any]]:
-        """Every array with its field and, where that holds several, its name there."""
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if "axes" in each.metadata and value is not None:
+        """Every array with its field and, if that field holds several, its name there."""
+        for array in fields(self):
+            value = getattr(self, array.name)
+            if "axes" in array.metadata and value is not None:
                 for key, values in value.items() if isinstance(value, Mapping) else [(None, value)]:
                     if len(values) or isinstance(values, np.ndarray):
-                        yield each, key, values
+                        yield array, key, values
 
     def take(self, **numbers: Sequence[int]) -> dict[str, Any]:
         """All arrays at some numbers along their axes, as fields."""
-        taken = []
+        arrays = []
         for array, key, values in self.list_arrays():
             if isinstance(values, np.ndarray):
-                for number, axis in enumerate(array.metadata["axes"]):
-                    values = values.take(np.asarray(numbers[axis], dtype=int), number) if axis in numbers else values
-            else:
-                values = [values[row] for row in numbers.get("N", range(len(values)))]
-            taken.append((array.name, key, values))
-        return gather_fields(taken)
+                for position, axis in enumerate(array.metadata["axes"]):
+                    if axis in numbers:
+                        values = values.take(np.asarray(numbers[axis], dtype=int), position)
+            elif "N" in numbers:
+                values = [values[row] for row in numbers["N"]]
+            arrays.append((array.name, key, values))
+        return gather_fields(arrays)
 
     # --- who may be selected -------------------------------------------------------------------------------------
 
@@ -92,6 +93,11 @@ class Table:
     def has_seen(self) -> np.ndarray:
         """(T, M) whether a model was trained on images or labels of the task."""
         return (self.shares_images > 0) | self.shares_labels
+
+    def list_seen(self) -> set[tuple[str, str]]:
+        """Fingerprints of tasks, and names of models that were trained on their images or labels."""
+        pairs = np.argwhere(self.has_seen)
+        return {(self.tasks[row].fingerprint, self.models[column].name) for row, column in pairs}
 
     @cached_property
     def is_candidate(self) -> np.ndarray:
@@ -144,15 +150,14 @@ class Table:
         columns = list(range(len(self.models)) if models is None else map(int, models))
         if rows == list(range(len(self.tasks))) and columns == list(range(len(self.models))):
             return self
-        used = set(self.source_rows[columns].tolist()) - set(rows)
-        others = range(len(self.tasks), len(self.tasks) + len(self.source_tasks))
-        order = [*rows, *others, *(row for row in range(len(self.tasks)) if row in used)]
-        everything = (*self.tasks, *self.source_tasks)
+        tasks = (*self.tasks, *self.source_tasks)
+        kept = {*range(len(self.tasks), len(tasks)), *self.source_rows[columns].tolist()} - {-1, *rows}
+        order = [*rows, *sorted(kept)]
         return replace(
             self,
-            tasks=tuple(everything[row] for row in rows),
+            tasks=tuple(tasks[row] for row in rows),
             models=tuple(self.models[column] for column in columns),
-            source_tasks=tuple(everything[row] for row in order[len(rows) :]),
+            source_tasks=tuple(tasks[row] for row in order[len(rows) :]),
             **self.take(T=rows, M=columns, N=order),
         )
 
@@ -164,14 +169,14 @@ class Table:
             >>> bundled_metatask().subset(family="taxa")
             MetaTask(...)
         """
-        pairs = [(row, task) for row, task in enumerate(self.tasks) if family in (None, task.family)]
-        if not pairs:
+        tasks = {row: task for row, task in enumerate(self.tasks) if family in (None, task.family)}
+        if not tasks:
             known = ", ".join(dict.fromkeys(task.family for task in self.tasks))
             raise UsageError(
                 f"the meta-task '{self.name}' has no tasks of the kind '{family}' (--kind). Choose one of: {known}"
             )
         columns = [column for column, model in enumerate(self.models) if repeats or not model.is_repeat]
-        return self.only([row for row, task in pairs if task.dataset != without], columns)
+        return self.only([row for row, task in tasks.items() if task.dataset != without], columns)
 
 
 def gather_fields(arrays: Iterable[tuple[str, str | None, Any]]) -> dict[str, Any]:

@@ -98,20 +98,20 @@ class View(Table):
             self.tasks[row].name,
             self.is_candidate[row],
             dataset=self.tasks[row].dataset,
-            distances={kind: each[row, known] for kind, each in self.distances.items()},
-            to_sources={kind: self.pick_sources(each[row]) for kind, each in self.distances.items()},
-            scores={name: each[row] for name, each in self.scores.items()},
+            distances={kind: matrix[row, known] for kind, matrix in self.distances.items()},
+            to_sources={kind: self.pick_sources(matrix[row]) for kind, matrix in self.distances.items()},
+            scores={name: scores[row] for name, scores in self.scores.items()},
             vector=None if self.vectors is None else self.vectors[row],
             measured=None if half is None or self.halves is None else _average_half(self.halves[row], half),
         )
 
-    def ask(self, embedding: Embedding, is_candidate: np.ndarray | None = None) -> Query:
+    def ask(self, embedding: Embedding) -> Query:
         """A new task, by its embedding in the space of the view."""
         distances = measure_all([embedding], self.embeddings)[0]
         distances = distances if len(distances) else np.full(len(self.tasks) + len(self.source_tasks), np.nan)
         return Query(
             embedding.task,
-            np.ones(len(self.models), dtype=bool) if is_candidate is None else is_candidate,
+            np.ones(len(self.models), dtype=bool),
             distances={SYMMETRIC: distances[: len(self.tasks)]},
             to_sources={SYMMETRIC: self.pick_sources(distances)},
             vector=embedding.vector,
@@ -129,19 +129,20 @@ def measure_all(rows: Sequence[Embedding], columns: Sequence[Embedding]) -> np.n
     """(rows, columns) symmetric distances, without torch; symmetric and 0 on the diagonal where both are the same."""
     from task2vec.distance import make_row, symmetric, symmetric_to_rows
 
-    found = np.empty((len(rows), len(columns)))
-    others = [make_row(one) for one in columns]
-    stacked = np.array([other for other in others if other is not None])
-    for number, one in enumerate(rows):
-        row = make_row(one)
-        if row is None or len(stacked) < len(columns):  # beyond float32
-            found[number] = [symmetric(one, other) for other in columns]
+    distances = np.empty((len(rows), len(columns)))
+    known = [make_row(embedding) for embedding in columns]
+    is_stackable = all(row is not None for row in known)  # none is beyond float32
+    stacked = np.array(known) if is_stackable else np.empty(0)
+    for number, embedding in enumerate(rows):
+        row = make_row(embedding)
+        if row is None or not is_stackable:
+            distances[number] = [symmetric(embedding, column) for column in columns]
         elif len(columns):
-            found[number] = symmetric_to_rows(row, stacked)
+            distances[number] = symmetric_to_rows(row, stacked)
     if rows is columns:
-        found = (found + found.T) / 2
-        np.fill_diagonal(found, 0)
-    return found
+        distances = (distances + distances.T) / 2
+        np.fill_diagonal(distances, 0)
+    return distances
 
 
 def measure_rows(embeddings: Sequence[Embedding]) -> dict[str, Any]:
@@ -150,13 +151,14 @@ def measure_rows(embeddings: Sequence[Embedding]) -> dict[str, Any]:
 
     if not len(embeddings):
         return {}
-    fishers, priors = (np.stack([getattr(each, name) for each in embeddings]) for name in ("fisher", "prior"))
+    fishers = np.stack([embedding.fisher for embedding in embeddings])
+    priors = np.stack([embedding.prior for embedding in embeddings])
     return {
         "embeddings": embeddings,
         "vectors": np.add(fishers, priors, out=fishers),
         "trivial_vectors": priors,
-        "trivial_distances": np.array([symmetric(each, trivial(each)) for each in embeddings]),
-        "norms": np.array([each.norm() for each in embeddings]),
+        "trivial_distances": np.array([symmetric(embedding, trivial(embedding)) for embedding in embeddings]),
+        "norms": np.array([embedding.norm() for embedding in embeddings]),
     }
 
 
@@ -183,9 +185,9 @@ def measure_taxa(tasks: Sequence[TaskInfo]) -> np.ndarray | None:
         taxon = task.name.removeprefix(_TAXA_PREFIX)
         species = [name for name, taxa in lineages.items() if taxon in taxa or task.name == _TAXA_DATASET]
         classes.append(species if task.dataset == _TAXA_DATASET and len(species) == task.classes else [])
-    known = np.flatnonzero([bool(each) for each in classes])
+    known = np.flatnonzero([bool(species) for species in classes])
     if not len(known):
         return None
-    found = np.full((len(tasks), len(tasks)), np.nan)
-    found[np.ix_(known, known)] = taxonomic_matrix([classes[row] for row in known], Taxonomy(_RANKS, lineages))
-    return found
+    edges = np.full((len(tasks), len(tasks)), np.nan)
+    edges[np.ix_(known, known)] = taxonomic_matrix([classes[row] for row in known], Taxonomy(_RANKS, lineages))
+    return edges

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING
 from task2vec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from task2vec.select.candidates import (
-        PERMISSIVE,
-        Candidate,
-        find_model,
-        list_candidates,
-        load_candidate,
-        read_models,
-    )
-    from task2vec.select.decide import Decision, Judgement
+    from task2vec.select.candidates import Candidate, read_models
     from task2vec.select.evaluate import (
         ALL,
         COUNTS,
@@ -35,12 +27,9 @@ if TYPE_CHECKING:
         find_strategy,
         unbiased_optimum,
     )
-    from task2vec.select.learning_curve import LearningCurve
-    from task2vec.select.measure import Measurements, measure_models
     from task2vec.select.model_space import fit_model_space
-    from task2vec.select.propose import Proposal, order_candidates
-    from task2vec.select.recommendation import Recommendation, Row
+    from task2vec.select.recommendation import Recommendation
     from task2vec.select.scores import SCORES, SOURCE_SCORES, score_features
-    from task2vec.select.strategies import SCORE_NAMES, Prediction, Strategy, fit_effects
+    from task2vec.select.strategies import SCORE_NAMES, Prediction, Strategy
 
 __getattr__ = lazy_names(__name__)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from task2vec.errors import UsageError
 from task2vec.library import Expert, Library
+from task2vec.metatask.info import deduplicate_names
 from task2vec.progress import Report, silent
 
 if TYPE_CHECKING:
@@ -128,12 +129,12 @@ def list_candidates(
         UsageError: a name that does not exist, with the nearest ones, or nothing is left.
 
     Example:
-        >>> [one.name for one in list_candidates(max_params="5M", license="permissive")][:2]
+        >>> [model.name for model in list_candidates(max_params="5M", license="permissive")][:2]
         ['tf_efficientnet_lite0.in1k', 'tf_efficientnet_lite1.in1k']
     """
     experts = {} if library is None else {expert.name: expert for expert in library.experts()}
     if models is None:
-        files = (describe_expert(expert) for expert in experts.values() if expert.source == "file")
+        files = [describe_expert(expert) for expert in experts.values() if expert.source == "file"]
         listed = [*_read_defaults(), *(expert for expert in files if expert.is_here)]
     elif models == TIMM:
         listed = [model for name, model in read_models().items() if name.partition(".")[0] in _scan_library(TIMM)]
@@ -143,14 +144,18 @@ def list_candidates(
     most = math.inf if max_params is None else read_count(max_params)
     kept = [model for model in listed if (model.params or 0) <= most and (allowed is None or model.license in allowed)]
     if not kept:
-        asked = [f"at most {most:,.0f} parameters"] * (max_params is not None)
-        asked += [f"the licence {', '.join(sorted(allowed or ()))}"] * (allowed is not None)
+        limits = [f"at most {most:,.0f} parameters"] * (max_params is not None)
+        limits += [f"the licence {', '.join(sorted(allowed or ()))}"] * (allowed is not None)
         raise UsageError(
-            f"none of {len(listed)} models has {' and '.join(asked) or 'a name'}, so there is nothing to choose from. "
+            f"none of {len(listed)} models has {' and '.join(limits) or 'a name'}, so there is nothing to choose from. "
             "Allow more (--max-params, --license), or name models: --model NAME"
         )
-    distinct = {(model.location or id(model.model), model.size): model for model in reversed(kept)}
-    return _tell_apart([replace(model, is_here=_is_here(model)) for model in reversed(distinct.values())])
+    distinct = [*{(model.location or id(model.model), model.size): model for model in reversed(kept)}.values()][::-1]
+    names = deduplicate_names(model.name for model in distinct)
+    return tuple(
+        replace(model, name=name, is_here=model.is_here or (model.is_named and has_weights(str(model.location))))
+        for model, name in zip(distinct, names, strict=True)
+    )
 
 
 def load_candidate(candidate: Candidate, *, download: bool = False, progress: bool | Report = silent) -> "Probe":
@@ -164,13 +169,10 @@ def load_candidate(candidate: Candidate, *, download: bool = False, progress: bo
     if isinstance(candidate.model, Probe):
         return candidate.model
     if candidate.is_named:
-        assert candidate.location is not None
-        return load_probe(candidate.location, size=candidate.size, download=download, progress=progress)
+        return load_probe(str(candidate.location), size=candidate.size, download=download, progress=progress)
     from task2vec.experts.checkpoint import load_expert
 
-    entry = candidate.model or candidate.location
-    assert entry is not None
-    return load_expert(entry, download=download)
+    return load_expert(candidate.model or str(candidate.location), download=download)
 
 
 def count_download(candidates: Iterable[Candidate]) -> float:
@@ -188,7 +190,7 @@ def describe_expert(expert: Expert) -> Candidate:
     if expert.source != "file":
         location = expert.location.removeprefix("timm/")
         known = find_model(location) or Candidate(expert.name, location if ":" in location else f"timm:{location}")
-        size = None if expert.input_size == _own_size(known) else expert.input_size
+        size = None if expert.input_size == _find_size(known) else expert.input_size
         gmacs = known.gmacs if size is None else expert.cost
         return replace(known, name=expert.name, size=size, gmacs=gmacs, model=expert)
     base = find_model(str(expert.recipe.get("architecture") or "")) or Candidate("")
@@ -231,11 +233,17 @@ def read_models() -> Mapping[str, Candidate]:
     """
     models = {}
     for name, row in _read_rows().items():
-        params, gmacs, imagenet = (float(row[key]) if row[key] else None for key in ("params", "gmacs", "imagenet"))
-        location = name if ":" in name else f"timm:{name}"
-        count, size = None if params is None else int(params), None if params is None else params * 4e-6
+        params = int(row["params"]) if row["params"] else None
+        gmacs, imagenet = (float(row[key]) if row[key] else None for key in ("gmacs", "imagenet"))
         models[name] = Candidate(
-            name, location, count, gmacs, row["license"], row["pretraining"], imagenet, megabytes=size
+            name,
+            name if ":" in name else f"timm:{name}",
+            params,
+            gmacs,
+            row["license"],
+            row["pretraining"],
+            imagenet,
+            megabytes=None if params is None else params * 4e-6,
         )
     return models
 
@@ -293,13 +301,13 @@ def _find_installed(name: str, experts: Mapping[str, Expert]) -> Candidate:
     """A network that is newer than the table; importing its library takes seconds, so its source is asked first."""
     library, _, short = name.rpartition(":")
     network, _, tag = short.partition(".")
-    for home in ("timm", "torchvision"):
-        known = _scan_library(home)
-        if library in ("", home) and network in known and (not tag or short in known or tag in known):
+    for package in ("timm", "torchvision"):
+        known = _scan_library(package)
+        if library in ("", package) and network in known and (not tag or short in known or tag in known):
             from task2vec.probe.load import is_timm_model, is_torchvision_model
 
-            if (is_timm_model if home == "timm" else is_torchvision_model)(short):
-                return Candidate(name, f"{home}:{short}")
+            if (is_timm_model if package == "timm" else is_torchvision_model)(short):
+                return Candidate(name, f"{package}:{short}")
     names = [*experts, *(_read_rows() if "." in short else _list_defaults())]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
@@ -332,34 +340,20 @@ def _describe_probe(model: "Probe | nn.Module") -> Candidate:
         return replace(describe_expert(probe.entry), is_here=True, model=probe)
     location = name_architecture(probe) if probe.source.startswith(("hub", "offline", "torch", "download")) else None
     known = (find_model(location) if location else None) or Candidate(probe.name)
-    size = None if location is None or probe.size[0] == _own_size(known) else probe.size[0]
+    size = None if location is None or probe.size[0] == _find_size(known) else probe.size[0]
     params, gmacs = count_parameters(probe.network), count_gmacs(probe.network, probe.size)
     return replace(
         known, name=probe.name, location=location, params=params, gmacs=gmacs, size=size, is_here=True, model=probe
     )
 
 
-def _own_size(model: Candidate) -> int | None:
+def _find_size(model: Candidate) -> int | None:
     """The side of the images of a network's own preprocessing, if it is in the table."""
     row = _read_rows().get(model.timm_name or model.location or "")
     return None if row is None else int(row["size"])
 
 
-def _tell_apart(models: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """The candidates under names of their own: the second "Net" is "Net (2)"."""
-    taken: dict[str, int] = {}
-    named = []
-    for model in models:
-        taken[model.name] = count = taken.get(model.name, 0) + 1
-        named.append(model if count == 1 else replace(model, name=f"{model.name} ({count})"))
-    return tuple(named)
-
-
 # --- what is on this machine -----------------------------------------------------------------------------------------
-
-
-def _is_here(model: Candidate) -> bool:
-    return has_weights(model.location) if model.is_named and not model.is_here else model.is_here  # type: ignore[arg-type]
 
 
 def has_weights(location: str) -> bool:
@@ -392,12 +386,12 @@ def read_licenses(license: str | Sequence[str]) -> frozenset[str]:
     texts = [license] if isinstance(license, str) else license
     names = [name.strip().lower() for text in texts for name in text.split(",")]
     known = {"permissive", UNKNOWN, *(row["license"] for row in _read_rows().values())}
-    if wrong := [name for name in names or [""] if name not in known]:
+    if unknown := [name for name in names or [""] if name not in known]:
         raise UsageError(
-            f"'{wrong[0]}' (--license) is not a licence of any model, so none would be left. Choose from: "
+            f"'{unknown[0]}' (--license) is not a licence of any model, so none would be left. Choose from: "
             f"{', '.join(sorted(known))}"
         )
-    return frozenset(each for name in names for each in (PERMISSIVE if name == "permissive" else (name,)))
+    return frozenset(names).union(PERMISSIVE if "permissive" in names else ()) - {"permissive"}
 
 
 def read_count(text: str | float) -> float:

@@ -19,18 +19,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from task2vec.errors import UsageError
 from task2vec.select.measure import Measurements
 
 CONFIDENCE = 0.95
 # Standard errors are multiplied by this for the training images that held-out heads share.
-_WIDER = 1.1
+SPREAD_FACTOR = 1.1
 # Beyond so many times the images nobody can say how many would separate two models.
-_MOST_TIMES = 100
+MAX_TIMES_IMAGES = 100
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,7 @@ class Decision:
     images_needed: int | None
 
 
-def decide(
-    measurements: Measurements, costs: Mapping[str, Any], *, prefer: Literal["cheapest", "error"] = "cheapest"
-) -> Decision:
+def decide(measurements: Measurements, costs: Mapping[str, Any], *, prefer: str = "cheapest") -> Decision:
     """The tie of the best models, and which of them to use.
 
     Args:
@@ -93,42 +90,38 @@ def decide(
     Example:
         >>> losses = np.array([[0, 0, 1], [0, 1, 1], [0, 0, 1], [1, 0, 1]] * 10, dtype=float)
         >>> images = np.arange(40)
-        >>> about = {"seconds": (1.0,) * 3, "features": (), "failures": (), "is_interrupted": False, "total_images": 40}
-        >>> measured = Measurements(images, images % 2, images, ("large", "small", "poor"), losses, losses, **about)
+        >>> measured = Measurements(images, images, ("large", "small", "poor"), losses, total_images=40)
         >>> decision = decide(measured, {"large": 4.0, "small": 0.5, "poor": 0.1})
         >>> decision.tie, decision.choice
         (('large', 'small'), 'small')
     """
-    if prefer not in ("cheapest", "error"):
-        raise UsageError(f"prefer={prefer!r} (--prefer) is unknown. Choose 'cheapest' of the tie, or 'error'.")
     if not measurements.models:
         return Decision((), None, (), None, None)
     rounds = [measurements]
     while (earlier := rounds[-1].earlier) is not None:
         rounds.append(earlier)
-    count = len({name for each in rounds for name in each.models})
+    count = len(set().union(*(measured.models for measured in rounds)))
     errors = measurements.errors
     best = min(errors, key=errors.__getitem__)  # the first of equals: the most promising
     judgements: dict[str, Judgement] = {}
-    for each in rounds:
-        new = {name: error for name, error in each.errors.items() if name not in judgements}
+    for measured in rounds:
+        new = {name: error for name, error in measured.errors.items() if name not in judgements}
         for name in sorted(new, key=lambda name: (new[name], name != best)):
-            judgements[name] = judge(each, name, best, count)
-    tie = tuple(name for name, each in judgements.items() if each.is_tied)
+            judgements[name] = judge(measured, name, best, count)
+    tie = tuple(name for name, judgement in judgements.items() if judgement.is_tied)
     eligible = [name for name in tie if name in errors]
-    is_costless = {name: name not in costs for name in eligible}
-    cheapest = min(eligible, key=lambda name: (is_costless[name], costs.get(name, 0), errors[name]))
+    cheapest = min(eligible, key=lambda name: (name not in costs, costs.get(name, 0), errors[name]))
     rows = tuple(judgements.values())
     return Decision(rows, best, tie, best if prefer == "error" else cheapest, count_needed(rows))
 
 
 def judge(measurements: Measurements, name: str, best: str, count: int) -> Judgement:
     """A model beside the best of `count` models, on the images of one round."""
-    is_judged, number = measurements.is_judged, measurements.models.index
-    own, other = (measurements.losses[is_judged, number(model)] for model in (name, best))
+    is_judged = measurements.is_judged
+    losses, best_losses = (measurements.losses[is_judged, measurements.models.index(model)] for model in (name, best))
     groups = measurements.groups[is_judged]
-    gap, reach = (0.0, 0.0) if name == best else compare(own, other, groups, count)
-    error, low, high = find_interval(own, groups)
+    gap, reach = (0.0, 0.0) if name == best else compare(losses, best_losses, groups, count)
+    error, low, high = find_interval(losses, groups)
     return Judgement(name, error, low, high, gap, gap - reach, gap + reach, gap <= reach, int(is_judged.sum()))
 
 
@@ -145,7 +138,7 @@ def find_interval(losses: np.ndarray, groups: np.ndarray) -> tuple[float, float,
     squares = float(np.square(np.bincount(groups, weights=losses - error)).sum())
     if 0 < error < 1 and squares > 0:
         images = min(images, error * (1 - error) * len(losses) ** 2 / squares)
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * _WIDER
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * SPREAD_FACTOR
     centre, wide = (error + z * z / 2 / images) / (1 + z * z / images), z / (1 + z * z / images)
     reach = wide * math.sqrt(error * (1 - error) / images + (z / images / 2) ** 2)
     return error, max(0.0, min(centre - reach, error)), min(1.0, max(centre + reach, error))
@@ -160,7 +153,7 @@ def compare(losses: np.ndarray, best: np.ndarray, groups: np.ndarray, count: int
         [0.1, 0.089]
     """
     z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / max(1, count - 1))
-    return float((losses - best).mean()), z * _WIDER * find_spread(losses - best, groups)
+    return float((losses - best).mean()), z * SPREAD_FACTOR * find_spread(losses - best, groups)
 
 
 def find_spread(values: np.ndarray, groups: np.ndarray) -> float:
@@ -187,4 +180,4 @@ def count_needed(judgements: tuple[Judgement, ...]) -> int | None:
         return None
     second = judgements[1]
     times = ((second.gap_high - second.gap) / second.gap) ** 2 if second.gap > 0 else math.inf
-    return None if times > _MOST_TIMES else math.ceil(round(times * second.images, 6))
+    return None if times > MAX_TIMES_IMAGES else math.ceil(round(times * second.images, 6))

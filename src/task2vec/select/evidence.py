@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,101 +18,120 @@ from task2vec.errors import (
     UndefinedScoreError,
     UsageError,
 )
-from task2vec.library import Library, MeasuredError, TaskEntry
+from task2vec.library import Library, TaskEntry
 from task2vec.metatask import (
     SYMMETRIC,
     ModelInfo,
     Query,
     View,
-    add_models,
+    add_library,
     bundled_metatask,
-    choose_shots,
     find_embedding,
+    find_protocol,
     find_space,
     format_space,
     image_size,
     list_library_errors,
-    metatask_from_library,
 )
-from task2vec.metatask.merge import merge
 from task2vec.metatask.metatask import RUN, SEEN
 from task2vec.select.candidates import Candidate
 from task2vec.select.history import PROTOCOL
 from task2vec.select.propose import Proposal, match_models, order_candidates
 from task2vec.tasks import Task, to_task
 
+# So many nearest tasks are named.
 NEIGHBOURS = 3
 PROPOSALS = "proposals"
-# Names and distances of tasks.
-Neighbours = tuple[tuple[str, float], ...]
-# What is known of a task: its images, its embedding, or what a library has of it.
-Given = Task | Embedding | TaskEntry
 
 
 # --- the task --------------------------------------------------------------------------------------------------------
 
 
-def find_task(given: Any, library: Library | None, *, measures: bool = True, progress: bool = False) -> Given:
-    """The images of a task; or its embedding, if that is what was given, or if no images are needed.
+@dataclass(frozen=True)
+class KnownTask:
+    """A task that a model is to be recommended for, with what is at hand of it.
+
+    Attributes:
+        name: of the task.
+        fingerprint: what identifies its images and labels; None if that is not known.
+        images: how many.
+        classes: how many.
+        data: its images and labels; None if there is only its embedding, or its entry in a library.
+        embedding: its embedding, if it was given instead of images.
+    """
+
+    name: str
+    fingerprint: str | None
+    images: int | None
+    classes: int | None
+    data: Task | None = None
+    embedding: Embedding | None = None
+
+
+def find_task(given: Any, library: Library | None, *, measures: bool = True, progress: bool = False) -> KnownTask:
+    """The task that is given by its images, its embedding, or its name in a library.
 
     The name of a task in the library stands for its images where they were read from, unless there is a path of that
-    name. If they are gone, what was measured on them before is still in the library, and its entry stands for it.
+    name; if no images are needed, for its embedding. If the images are gone, what was measured on them before is still
+    in the library.
 
     Raises:
         DataError: They are not there any more, or others are, and nothing was measured on them.
     """
-    if isinstance(given, Task | Embedding):
-        return given
     entry = given if isinstance(given, TaskEntry) else None
     if isinstance(given, str) and library is not None and not Path(given).exists():
         with suppress(NotInLibraryError):
             entry = library.task(given)
-    if entry is None or library is None:
-        return to_task(given, progress=progress)
-    known = None if measures else find_embedding(library, entry, choose_space())
-    if known is not None:
-        return known
-    try:
-        return _read_entry(entry, progress=progress)
-    except DataError:
-        if measures and any(error.task == entry.fingerprint for error in library.errors(PROTOCOL)):
-            return entry
-        raise
+    if entry is not None and library is not None:
+        like = next(iter(bundled_metatask().spaces.values()))
+        embedding = None if measures else find_embedding(library, entry, like)
+        try:
+            given = _read_entry(entry, progress=progress) if embedding is None else embedding
+        except DataError:
+            if not measures or all(error.task != entry.fingerprint for error in library.errors(PROTOCOL)):
+                raise
+            return KnownTask(entry.name, entry.fingerprint, entry.images, len(entry.classes))
+    if isinstance(given, Embedding):
+        counts = given.provenance.get("counts") or {}
+        about = (given.provenance.get("task_fingerprint"), counts.get("images"), counts.get("classes"))
+        return KnownTask(given.task, *about, embedding=given)
+    task = to_task(given, progress=progress)
+    return KnownTask(task.name, task.fingerprint, len(task), len(task.classes), data=task)
 
 
 def _read_entry(entry: TaskEntry, *, progress: bool) -> Task:
     """The images of a task of a library, if they are still where they were."""
-    why, advice = "", f"Name their folder or table instead of '{entry.name}'"
     if not entry.source or not Path(entry.source).exists():
-        why = f"were read from '{entry.source}', which does not exist here" if entry.source else "were read from memory"
+        reason = (
+            f"were read from '{entry.source}', which does not exist here" if entry.source else "were read from memory"
+        )
     else:
         try:
             task = to_task(entry.source, progress=progress)
             if task.fingerprint == entry.fingerprint:
                 return replace(task, name=entry.name)
-            why = f"are not those that '{entry.source}' has now: images or labels changed, or were chosen by options"
+            reason = f"are not those that '{entry.source}' has now: images or labels changed, or were chosen by options"
         except Task2VecError as error:
-            why = f"cannot be read from '{entry.source}' ({str(error).rstrip('.')})"
-    raise DataError(f"the images of '{entry.name}' {why}, so nothing can be measured on them. {advice}.")
+            reason = f"cannot be read from '{entry.source}' ({str(error).rstrip('.')})"
+    raise DataError(
+        f"the images of '{entry.name}' {reason}, so nothing can be measured on them. Name their folder or table "
+        f"instead of '{entry.name}'."
+    )
 
 
-def fingerprint_of(given: Given) -> str | None:
-    """What identifies the images and labels of a task; None if that is not known."""
-    return given.provenance.get("task_fingerprint") if isinstance(given, Embedding) else given.fingerprint
-
-
-def find_seen(library: Library, fingerprint: str) -> set[str]:
-    """Names of the models of a library that have seen images of a task in their training, as error matrices found."""
-    pairs = [pair for run in library.runs() if run.what == RUN for pair in run.details.get(SEEN, ())]
-    return {str(name) for task, name in pairs if task == fingerprint}
+def find_seen(task: KnownTask, candidates: Sequence[Candidate], library: Library | None) -> list[str]:
+    """Names of the candidates that were trained on the task, or on its images, as error matrices found."""
+    runs = [] if library is None else library.runs()
+    pairs = [pair for run in runs if run.what == RUN for pair in run.details.get(SEEN, ())]
+    names = {str(name) for fingerprint, name in pairs if fingerprint == task.fingerprint}
+    is_source = {model.name for model in candidates if model.source_fingerprint == task.fingerprint is not None}
+    return [model.name for model in candidates if model.name in names | is_source]
 
 
 def embed_like(
     task: Task, like: Embedding, library: Library | None, *, device: str | None, progress: bool
 ) -> Embedding:
-    """The embedding of a task in the space of another one: that of the library, or a new one, which it then has."""
-    if (known := find_known_embedding(task, like, library)) is not None:
-        return known
+    """A new embedding of a task in the space of another one, which the library then has, too."""
     from task2vec.embedding import EmbedSettings, embed
     from task2vec.probe import load_probe
 
@@ -123,76 +142,107 @@ def embed_like(
             "machine are different, so distances would mean nothing. Install the versions that were tested: pip "
             "install -c constraints.txt; or embed the task with the weights that were used."
         )
-    made = embed(task, probe, settings=EmbedSettings(), device=device, progress=progress)
+    embedding = embed(task, probe, settings=EmbedSettings(), device=device, progress=progress)
     if library is not None and not library.is_read_only:
-        library.add(made, source=task.source)
-    return made
-
-
-def find_known_embedding(task: Task, like: Embedding, library: Library | None) -> Embedding | None:
-    """The embedding of a task that the library has in the space of another one."""
-    entries = [] if library is None else [entry for entry in library.tasks() if entry.fingerprint == task.fingerprint]
-    return find_embedding(library, entries[0], like) if library is not None and entries else None
+        library.add(embedding, source=task.source)
+    return embedding
 
 
 # --- the evidence ----------------------------------------------------------------------------------------------------
 
 
-def choose_space(embedding: Embedding | None = None) -> Embedding:
-    """A bundled embedding in the space of a given one, or in the first that errors are known in."""
-    spaces = bundled_metatask().spaces
-    return next(iter(spaces.values())) if embedding is None else spaces[find_space(embedding, spaces)]
+@dataclass(frozen=True)
+class Evidence:
+    """Errors on other tasks, and how far the task is from them.
+
+    Attributes:
+        view: the errors that are known.
+        query: the task, if it is embedded.
+        notes: what else is to be known, a sentence each.
+    """
+
+    view: View
+    query: Query | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def neighbours(self) -> tuple[tuple[str, float], ...]:
+        """Names and distances of the nearest known tasks."""
+        if self.query is None:
+            return ()
+        distances = self.query.distances[SYMMETRIC]
+        nearest = np.argsort(distances, kind="stable")[:NEIGHBOURS].tolist()
+        return tuple(
+            (self.view.tasks[row].name, float(distances[row])) for row in nearest if np.isfinite(distances[row])
+        )
+
+    def order(self, candidates: Sequence[Candidate], strategy: str = PROPOSALS) -> tuple[Proposal, ...]:
+        """All candidates, the most promising first."""
+        if strategy == PROPOSALS or self.query is None:
+            return order_candidates(candidates, self.view, self.query)
+        return order_by_strategy(strategy, candidates, self.view, self.query)
 
 
 def gather_evidence(
-    library: Library | None, like: Embedding, candidates: Sequence[Candidate], *, task: str | None
-) -> View:
-    """Errors on tasks other than `task` in the space of an embedding: those of the package and of a library.
+    task: KnownTask,
+    candidates: Sequence[Candidate],
+    library: Library | None,
+    *,
+    strategy: str = PROPOSALS,
+    embeds: bool = True,
+    device: str | None = None,
+    progress: bool = False,
+) -> Evidence:
+    """What is known of other tasks, and the distances from them.
 
-    Candidates that were fine-tuned are among its models, with their distances if the library has their source tasks.
+    The task is embedded only if that can change the order of the candidates, and `embeds` allows it; an embedding of
+    the library is used in any case.
     """
-    bundle = bundled_metatask()
-    name = next(name for name, each in bundle.spaces.items() if each is like)
-    probe, _, method = name.rpartition(" ")
-    view = replace(bundle, domains={}).select(choose_shots((), bundle.protocols), probe=probe, method=method)
-    for errors in _list_errors(library):
-        if library is not None and errors:
-            known = metatask_from_library(library, errors=errors, like=like)
-            view = merge(view, known.select(known.protocols[0])) if known.tasks else view
-    known = {model.location for model in view.models}
-    experts = [_describe(each) for each in candidates if each.source_fingerprint and each.location not in known]
-    view = add_models(view, experts, library, like)
-    return view.only([row for row, each in enumerate(view.tasks) if each.fingerprint != task])
+    spaces = bundled_metatask().spaces
+    space, embedding, notes = next(iter(spaces)), task.embedding, ()
+    if embedding is not None:
+        try:
+            space = find_space(embedding, spaces)
+        except (ProbeMismatchError, SettingsMismatchError) as error:
+            if strategy != PROPOSALS:
+                raise
+            embedding, notes = None, (f"All known tasks count alike, for none is known to be similar: {error}",)
+    view = find_errors(library, space, candidates)
+    view = view.only([row for row, known in enumerate(view.tasks) if known.fingerprint != task.fingerprint])
+    if task.data is not None:
+        entries = [] if library is None else library.tasks()
+        for entry in entries:
+            if library is not None and entry.fingerprint == task.fingerprint:
+                embedding = find_embedding(library, entry, spaces[space])
+        can_change = any(model.source_task for model in candidates) or len(match_models(candidates, view, None)) > 1
+        if embedding is None and embeds and (can_change or strategy != PROPOSALS):
+            embedding = embed_like(task.data, spaces[space], library, device=device, progress=progress)
+    return Evidence(view, None if embedding is None else view.ask(embedding), notes)
 
 
-def _list_errors(library: Library | None) -> list[list[MeasuredError]]:
-    """The errors that recommendations measured, and those of error matrices on other tasks."""
+def find_errors(library: Library | None, space: str, candidates: Sequence[Candidate]) -> View:
+    """The errors of the package and of a library, with distances in one of the spaces of the package.
+
+    Of a library these are the errors that recommendations measured, and on other tasks those of error matrices.
+    Candidates that were fine-tuned are among the models, with their distances if the library has their source tasks.
+    """
+    bundle = replace(bundled_metatask(), domains={})
+    probe, _, method = space.rpartition(" ")
     if library is None:
-        return []
-    measured = library.errors(PROTOCOL)
-    having = {error.task for error in measured}
-    return [measured, [error for error in list_library_errors(library, "half") if error.task not in having]]
-
-
-def _describe(candidate: Candidate) -> ModelInfo:
-    return ModelInfo(
-        candidate.name,
-        "expert",
-        source_task=candidate.source_task,
-        source_fingerprint=candidate.source_fingerprint,
-        location=candidate.location,
-        size=candidate.size,
-    )
-
-
-def list_neighbours(view: View, query: Query) -> tuple[tuple[str, float], ...]:
-    """Names and distances of the nearest known tasks."""
-    distances = query.distances[SYMMETRIC]
-    order = np.argsort(distances, kind="stable")[:NEIGHBOURS]
-    return tuple((view.tasks[row].name, float(distances[row])) for row in order.tolist() if np.isfinite(distances[row]))
-
-
-# --- strategies of the paper -----------------------------------------------------------------------------------------
+        return bundle.select(probe=probe, method=method)
+    errors = library.errors(PROTOCOL)
+    measured = {error.task for error in errors}
+    errors += [error for error in list_library_errors(library, "half") if error.task not in measured]
+    known = {expert.location for expert in library.experts() if expert.name in {error.expert for error in errors}}
+    experts = [model for model in candidates if model.source_fingerprint and model.location not in known]
+    if not errors and not experts:
+        return bundle.select(probe=probe, method=method)
+    protocol = bundle.protocols[find_protocol(bundle.protocols, None, of="the bundle")]
+    infos = []
+    for model in experts:
+        source = (model.source_task, model.source_fingerprint)
+        infos.append(ModelInfo(model.name, "expert", None, *source, location=model.location, size=model.size))
+    return add_library(bundle, library, errors, protocol=protocol, space=space, models=infos)
 
 
 def order_by_strategy(name: str, candidates: Sequence[Candidate], view: View, query: Query) -> tuple[Proposal, ...]:
@@ -222,49 +272,9 @@ def order_by_strategy(name: str, candidates: Sequence[Candidate], view: View, qu
     except UndefinedScoreError as error:
         raise UsageError(f"the strategy '{name}' cannot be used here: {error}") from error
     by_column = {column: number for number, column in columns.items()}
-    places = [by_column[column] for column in ranked]
+    numbers = [by_column[column] for column in ranked]
     known = [
-        Proposal(candidates[number].name, f"{name}: {place} of {len(places)}") for place, number in enumerate(places, 1)
+        Proposal(candidates[number].name, f"{name}: {rank} of {len(numbers)}") for rank, number in enumerate(numbers, 1)
     ]
-    rest = [each for number, each in enumerate(candidates) if number not in places]
-    return (*known, *(Proposal(each.name, f"not known to {name}") for each in rest))
-
-
-# --- propose ---------------------------------------------------------------------------------------------------------
-
-
-def propose_models(
-    given: Given,
-    candidates: Sequence[Candidate],
-    library: Library | None,
-    *,
-    strategy: str | None = None,
-    embeds: bool = True,
-    device: str | None = None,
-    progress: bool = False,
-) -> tuple[tuple[Proposal, ...], Neighbours, tuple[str, ...]]:
-    """All candidates, the most promising first; the nearest known tasks, if the task is embedded; and notes.
-
-    It is embedded only if that can change the order, and `embeds` allows it; an embedding of the library is used in
-    any case.
-    """
-    if not candidates or isinstance(given, TaskEntry):
-        return (), (), ()
-    embedding, like, notes = given if isinstance(given, Embedding) else None, choose_space(), ()
-    try:
-        like = choose_space(embedding)
-    except (ProbeMismatchError, SettingsMismatchError) as error:
-        if strategy != PROPOSALS:
-            raise
-        embedding, notes = None, (f"All known tasks count alike, for none is known to be similar: {error}",)
-    view = gather_evidence(library, like, candidates, task=fingerprint_of(given))
-    if isinstance(given, Task):
-        embedding = find_known_embedding(given, like, library)
-        can_change = any(each.source_task for each in candidates) or len(match_models(candidates, view, None)) > 1
-        if embedding is None and embeds and (can_change or strategy not in (None, PROPOSALS)):
-            embedding = embed_like(given, like, library, device=device, progress=progress)
-    query = None if embedding is None else view.ask(embedding)
-    near = () if query is None else list_neighbours(view, query)
-    if strategy in (None, PROPOSALS) or query is None:
-        return order_candidates(candidates, view, query), near, notes
-    return order_by_strategy(strategy, candidates, view, query), near, notes
+    unknown = [candidate for number, candidate in enumerate(candidates) if number not in numbers]
+    return (*known, *(Proposal(candidate.name, f"not known to {name}") for candidate in unknown))

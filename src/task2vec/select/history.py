@@ -7,16 +7,15 @@ same images, and nothing has to be measured twice.
 
 import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from task2vec.embedding import Embedding
 from task2vec.errors import ConflictError
-from task2vec.library import Expert, Library, MeasuredError, TaskEntry
+from task2vec.library import Expert, Library, MeasuredError
 from task2vec.metatask import find_free_name
 
 if TYPE_CHECKING:
@@ -29,18 +28,17 @@ if TYPE_CHECKING:
 # Errors by cross-validation on all images of a task; the number rises when the same images give other errors.
 PROTOCOL = "heads-1, train folds, logistic, usual"
 RUN, CURVE = "recommend", "learning curve"
-# Characters of a text in the log, less some for what is beside it.
-_LONGEST = 60_000
+# Characters of the texts of one record: the log takes some more.
+MAX_CHARACTERS = 60_000
 
 
 def find_entry(library: Library, candidate: "Candidate") -> Expert | None:
     """The model as the library has it: the same network at the same size, the same file, or an entry itself."""
     if isinstance(candidate.model, Expert):
         return candidate.model
-    wanted = candidate.location, candidate.size
     for expert in library.experts():
-        is_network = expert.source in ("timm", "hub") and (expert.location, expert.input_size) == wanted
-        if is_network or (expert.name, expert.location) == (candidate.name, candidate.location):
+        is_network = expert.source in ("timm", "hub") and expert.input_size == candidate.size
+        if expert.location == candidate.location and (is_network or expert.name == candidate.name):
             return expert
     return None
 
@@ -50,69 +48,73 @@ def make_entry(library: Library, candidate: "Candidate") -> Expert | None:
     known = find_entry(library, candidate)
     if known is not None or candidate.location is None:
         return known
-    if not candidate.location.startswith(("timm:", "torchvision:")):
+    if not candidate.is_named:
         from task2vec.experts.checkpoint import load_trained
 
         return load_trained(candidate.location).entry()
-    taken = [expert.name for expert in library.experts()]
-    name = find_free_name(candidate.name, taken, size=candidate.size)
+    name = find_free_name(candidate.name, [expert.name for expert in library.experts()], size=candidate.size)
     facts: dict[str, Any] = {"parameters": candidate.params, "input_size": candidate.size, "cost": candidate.gmacs}
     return Expert(name, "hub", candidate.location, **facts)
 
 
 def keep_measurements(
     library: Library,
-    task: "Task | Embedding | TaskEntry",
+    task: "Task",
     candidates: Sequence["Candidate"],
     measurements: "Measurements",
     decision: "Decision",
 ) -> None:
     """Stores the errors of models that were measured on all images of a task, and what each image contributes."""
-    if library.is_read_only or isinstance(task, Embedding | TaskEntry) or len(measurements.images) < len(task):
+    if library.is_read_only or not measurements.is_of_all_images:
         return
     library.add(task)
     by_name = {candidate.name: candidate for candidate in candidates}
-    judged = {judgement.name: judgement for judgement in decision.judgements}
-    for column, name in enumerate(measurements.models):
-        expert, judgement = make_entry(library, by_name[name]), judged[name]
+    judgements = {judgement.name: judgement for judgement in decision.judgements}
+    for name, losses in zip(measurements.models, measurements.losses.T, strict=True):
+        expert, judgement = make_entry(library, by_name[name]), judgements[name]
         if expert is None:
             continue
         details = {"task": task.fingerprint, "expert": expert.name, "protocol": PROTOCOL}
-        details |= {"groups": pack(measurements.groups, "<i4"), "losses": pack(measurements.losses[:, column], "<f4")}
-        error = MeasuredError(
-            task.fingerprint, expert.name, judgement.error, PROTOCOL, 0, judgement.low, judgement.high
-        )
+        details |= {"groups": pack(measurements.groups, "<i4"), "losses": pack(losses, "<f4")}
+        key = (task.fingerprint, expert.name)
+        error = MeasuredError(*key, judgement.error, PROTOCOL, 0, judgement.low, judgement.high)
         with suppress(ConflictError):  # another run has measured it meanwhile
             library.add(expert, error)
-            if sum(map(len, details.values())) < _LONGEST:
+            if sum(map(len, details.values())) < MAX_CHARACTERS:
                 with library.record(RUN, details):
                     pass
 
 
 def find_measurements(
     library: Library | None, fingerprint: str | None, candidates: Sequence["Candidate"], *, images: int | None = None
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Groups and losses of the images of a task, in its canonical order, by the name of the candidate.
+) -> "Measurements | None":
+    """What a library has of candidates on a task; None if it has nothing.
 
     Records of another number of `images` are not of this task, whatever they say, and are left out.
     """
-    if library is None or fingerprint is None:
-        return {}
     stored: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for run in library.runs():
-        known = run.details
-        if run.what == RUN and (known.get("task"), known.get("protocol")) == (fingerprint, PROTOCOL):
-            with suppress(LookupError, ValueError, TypeError, zlib.error):  # written by something else
-                groups, losses = unpack(known["groups"], "<i4"), unpack(known["losses"], "<f4")
-                if len(groups) == len(losses) > 0 and images in (None, len(groups)):
-                    stored[str(known["expert"])] = groups, losses.astype(np.float64)
-    latest = [groups for groups, _ in stored.values()][-1:]
-    stored = {name: pair for name, pair in stored.items() if np.array_equal(pair[0], latest[0])}
-    entries = {candidate.name: find_entry(library, candidate) for candidate in candidates} if stored else {}
-    return {name: stored[entry.name] for name, entry in entries.items() if entry is not None and entry.name in stored}
+    for details in _read_records(library, RUN, fingerprint):
+        with suppress(LookupError, ValueError, TypeError, zlib.error):  # written by something else
+            groups, losses = unpack(details["groups"], "<i4"), unpack(details["losses"], "<f4")
+            if len(groups) == len(losses) > 0 and images in (None, len(groups)):
+                stored[str(details["expert"])] = groups, losses.astype(np.float64)
+    if library is None or not stored:
+        return None
+    latest, _ = [*stored.values()][-1]
+    columns = {}
+    for candidate in candidates:
+        expert = find_entry(library, candidate)
+        if expert is not None and expert.name in stored and np.array_equal(stored[expert.name][0], latest):
+            columns[candidate.name] = stored[expert.name][1]
+    if not columns:
+        return None
+    from task2vec.select.measure import Measurements
+
+    losses, count = np.column_stack([*columns.values()]), len(latest)
+    return Measurements(np.arange(count), latest, tuple(columns), losses, count, seconds=(np.nan,) * len(columns))
 
 
-def keep_curve(library: Library, fingerprint: str | None, candidate: "Candidate", curve: "LearningCurve") -> None:
+def keep_curve(library: Library, fingerprint: str, candidate: "Candidate", curve: "LearningCurve") -> None:
     """Stores the learning curve of a model on all images of a task."""
     expert = find_entry(library, candidate)
     if expert is not None and not library.is_read_only:
@@ -121,21 +123,25 @@ def keep_curve(library: Library, fingerprint: str | None, candidate: "Candidate"
             pass
 
 
-def find_curve(library: Library | None, fingerprint: str | None, candidate: "Candidate") -> "LearningCurve | None":
+def find_curve(library: Library, fingerprint: str | None, candidate: "Candidate") -> "LearningCurve | None":
     """The learning curve of a model on a task that was stored last."""
     from task2vec.select.learning_curve import LearningCurve
 
-    expert = None if library is None else find_entry(library, candidate)
-    if library is None or expert is None:
-        return None
-    key = (fingerprint, expert.name, PROTOCOL)
-    for run in reversed(library.runs()):
-        known = run.details
-        if run.what == CURVE and (known.get("task"), known.get("expert"), known.get("protocol")) == key:
+    expert = find_entry(library, candidate)
+    curve = None
+    for details in _read_records(library, CURVE, fingerprint):
+        if expert is not None and details.get("expert") == expert.name:
             with suppress(LookupError, TypeError):  # written by something else
-                columns = [tuple(known[name]) for name in ("images", "errors", "low", "high")]
-                return LearningCurve(*columns, sentence=str(known["sentence"]))
-    return None
+                columns = [tuple(details[name]) for name in ("images", "errors", "low", "high")]
+                curve = LearningCurve(*columns, sentence=str(details["sentence"]))
+    return curve
+
+
+def _read_records(library: Library | None, kind: str, fingerprint: str | None) -> Iterator[Mapping[str, Any]]:
+    """The details of the records of one kind on a task, the oldest first."""
+    for run in [] if library is None or fingerprint is None else library.runs():
+        if (run.what, run.details.get("task"), run.details.get("protocol")) == (kind, fingerprint, PROTOCOL):
+            yield run.details
 
 
 def pack(values: np.ndarray, kind: str) -> str:

@@ -27,16 +27,16 @@ from task2vec.head.fit import (
 )
 from task2vec.head.problem import compress, make_problem, whiten
 from task2vec.select.decide import find_interval, find_spread
-from task2vec.select.measure import MANY, PENALTY, Folds, use_threads
+from task2vec.select.measure import MAX_IMAGES_FOR_ONE_THREAD, PENALTY, Folds, use_threads
 from task2vec.tasks.sampling import rank_within
 
 PARTS = (4, 2, 1)
 # How much smaller the drop of the error is from one doubling of the images to the next.
 FADING = 0.7
 # A drop is clear if it is so many times its standard error; a predicted one is worth a number from a point on.
-_CLEAR, _LEAST = 2.0, 0.01
+MIN_STANDARD_ERRORS, MIN_PREDICTED_DROP = 2.0, 0.01
 # A quarter of the images has two of a class on average.
-_PER_CLASS, _FEWEST = 8, 40
+MIN_PER_CLASS, MIN_IMAGES = 8, 40
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ def measure_learning_curve(
         True
     """
     groups = np.arange(len(targets)) if groups is None else groups
-    if groups.max() + 1 < max(_FEWEST, _PER_CLASS * classes):
+    if groups.max() + 1 < max(MIN_IMAGES, MIN_PER_CLASS * classes):
         return None
     folds = Folds(targets, groups, classes=classes)
-    with use_threads(1 if len(targets) <= MANY else torch.get_num_threads()):
+    with use_threads(1 if len(targets) <= MAX_IMAGES_FOR_ONE_THREAD else torch.get_num_threads()):
         losses = measure_losses(features, folds)
     is_judged = ~np.isnan(losses).any(0)
     losses, groups = losses[:, is_judged], groups[is_judged]
-    errors, low, high = zip(*(find_interval(each, groups) for each in losses), strict=True)
+    errors, low, high = zip(*(find_interval(row, groups) for row in losses), strict=True)
     sentence = describe(errors[1] - errors[2], find_spread(losses[1] - losses[2], groups))
     return LearningCurve(tuple(len(targets) // part for part in PARTS), errors, low, high, sentence)
 
@@ -102,11 +102,11 @@ def describe(drop: float, spread: float) -> str:
         'The second half of the images lowered the error by 1.2 points, which may be chance.'
     """
     points, predicted = 100 * drop, FADING * drop
-    if drop < _CLEAR * spread:
+    if drop < MIN_STANDARD_ERRORS * spread:
         if drop <= 0:
             return "The second half of the images did not lower the error."
         return f"The second half of the images lowered the error by {points:.1f} points, which may be chance."
-    if predicted < _LEAST:
+    if predicted < MIN_PREDICTED_DROP:
         return f"Nearly flat: the second half of the images lowered the error by {points:.1f} points."
     number = f"{100 * predicted:.0f} point" + "s" * (round(100 * predicted) != 1)
     return f"Still falling: twice the images, about {number} less."
@@ -114,7 +114,8 @@ def describe(drop: float, spread: float) -> str:
 
 def measure_losses(features: Tensor, folds: Folds, parts: Sequence[int] = PARTS) -> np.ndarray:
     """(parts, n) losses of images whose heads were fitted to 1 / part of the other folds; NaN if not judged."""
-    targets, groups = (torch.from_numpy(a.astype(np.int64)).to(features.device) for a in (folds.targets, folds.groups))
+    targets = torch.from_numpy(folds.targets.astype(np.int64)).to(features.device)
+    groups = torch.from_numpy(folds.groups.astype(np.int64)).to(features.device)
     kind = {"is_multilabel": targets.ndim == 2}
     onehot = to_onehot(targets, folds.classes, **kind)[None]
     repetitions = max(1, min(REPETITIONS, MAX_REPEATED // (int(groups.max()) + 1)))
@@ -123,7 +124,7 @@ def measure_losses(features: Tensor, folds: Folds, parts: Sequence[int] = PARTS)
     first = np.unique(folds.groups, return_index=True)[1]
     labels = np.zeros(len(first), dtype=np.int64) if folds.targets.ndim == 2 else folds.targets[first]
     ranks = torch.from_numpy(rank_within(labels)[folds.groups]).to(features.device)
-    masks = [ranks % count == part for count in parts for part in range(count)]
+    masks = [ranks % count == turn for count in parts for turn in range(count)]
     weights = torch.stack([image_weights(onehot[0], balance=False, **kind) * mask for mask in masks])
     weights = weights / weights.sum(1, keepdim=True).clamp_min(1e-12)
     problem, _ = compress(make_problem(features, onehot, weights, **kind))

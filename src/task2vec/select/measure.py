@@ -26,12 +26,12 @@ spend as long waiting for each other as computing.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from threading import RLock, Thread
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -40,17 +40,7 @@ from torch import Tensor
 
 from task2vec.embedding import EmbedSettings
 from task2vec.embedding.batching import BATCH_SIZE, Passes, choose_device, refuse_infinite
-from task2vec.errors import (
-    DataChangedError,
-    DataError,
-    MissingExtraError,
-    NotFiniteError,
-    ResourceError,
-    Task2VecError,
-    UsageError,
-    WeightsError,
-    WeightsNotFoundError,
-)
+from task2vec.errors import DataChangedError, DataError, ResourceError, Task2VecError
 from task2vec.head import predict_held_out, to_onehot
 from task2vec.head.fit import assign_folds
 from task2vec.probe import Probe
@@ -58,44 +48,32 @@ from task2vec.progress import Report, show_progress
 from task2vec.tasks import Images, Task
 from task2vec.tasks.images import choose_images, find_near_copies, make_signature
 
+if TYPE_CHECKING:
+    from task2vec.select.candidates import Candidate
+
 # Beside a mean loss. Choosing one of six for each model by its held-out loss takes six times as long and lowers errors
 # by 0.0 to 0.2 points over 38 datasets (benchmarks/decide_calibration.py).
 PENALTY = 3e-4
-# What is needed to judge a model: so many images in all, and so many per class on average.
-FEWEST, PER_CLASS = 200, 10
+# A sample has at least so many images in all, and so many per class on average.
+MIN_IMAGES, MIN_PER_CLASS = 200, 10
 # Of more candidates than this the first round of a budget takes a half of it.
-POOL = 16
+LARGE_POOL = 16
 # Decoded images are kept for the next model up to this many bytes; a pixel of Pillow's takes four.
-_DECODED = 1 << 30
+MAX_DECODED_BYTES = 1 << 30
 # Near copies are sought among so many images at most, which takes seconds; among more, identical ones.
-_MOST_COMPARED = 10_000
-# Models with n times the multiply-adds take about this power of n as long: small ones wait for memory.
-_GROWTH = 0.75
-# That is right to within this factor: what may fit is timed.
-_UNSURE = 3.0
-# Estimates are multiplied by this before they are believed; a pass is timed from so many images on.
-_CAUTION, _TIMED = 1.2, 12
-# A pass goes on past the deadline by this part of the budget: most of it is done.
-_LATE = 0.1
+MAX_COMPARED_IMAGES = 10_000
 # Heads of more images than this are worth all threads.
-MANY = 2000
-# Seconds between two lines of progress where there is no terminal.
-_PAUSE = 10.0
+MAX_IMAGES_FOR_ONE_THREAD = 2000
+# The time of a model that has not run yet: models with n times the multiply-adds take about n to this power as long, to
+# within this factor.
+COST_EXPONENT, COST_UNCERTAINTY = 0.75, 3.0
+# Estimates of time are multiplied by this before they are believed; a pass is timed from so many images on.
+TIME_MARGIN, MIN_TIMED_IMAGES = 1.2, 12
+# A pass goes on past the deadline by this share of the budget: most of it is done.
+MAX_OVERTIME = 0.1
+# Seconds between two lines of progress without a terminal.
+PROGRESS_PAUSE = 10.0
 clock = time.monotonic
-
-
-class Measurable(Protocol):
-    """What is read of a candidate here."""
-
-    @property
-    def name(self) -> str:
-        """Its name, different from those of the others."""
-        ...
-
-    @property
-    def gmacs(self) -> float | None:
-        """Billions of multiply-adds of one image, if known."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -103,14 +81,14 @@ class Failure:
     """A candidate that was not measured.
 
     Attributes:
-        model: Its name.
-        kind: "memory", "weights", "features", "package", "model", "time" or "interrupted".
-        message: The reason, as a sentence.
+        model: its name.
+        message: the reason, as a sentence.
+        was_tried: whether it failed; otherwise there was no time.
     """
 
     model: str
-    kind: str
     message: str
+    was_tried: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,31 +97,27 @@ class Measurements:
 
     Attributes:
         images: (n,) the numbers of the images in the canonical order of the task.
-        targets: (n,) class of each, or (n, c) zeros and ones, in canonical numbers.
         groups: (n,) a number for each, the same for near copies.
         models: names, in the order in which they were measured.
-        probability: (n, m) held-out probability of the true class; the mean over attributes for multi-label.
         losses: (n, m) what an image contributes to the error of a model, which is their mean; see the module. NaN, for
-            all models alike, where an image cannot be judged.
-        seconds: what each model took in all: loading, its passes and heads.
-        features: (n, d) of each model, where they were computed.
+            all models alike, if an image cannot be judged.
+        total_images: images of the task.
+        seconds: what each model took in all, loading, its passes and heads; NaN if it was measured in an earlier run.
+        features: (n, d) of each model, if they were computed now.
         failures: the candidates that were not measured, with the reason.
         is_interrupted: whether Ctrl-C ended it; what was measured until then is here.
-        total_images: images of the task.
         earlier: the same on the fewer images of the round before, with the models that did not go on.
     """
 
     images: np.ndarray
-    targets: np.ndarray
     groups: np.ndarray
     models: tuple[str, ...]
-    probability: np.ndarray
     losses: np.ndarray
-    seconds: tuple[float, ...]
-    features: tuple[Tensor, ...] = field(repr=False)
-    failures: tuple[Failure, ...]
-    is_interrupted: bool
     total_images: int
+    seconds: tuple[float, ...] = ()
+    features: tuple[Tensor, ...] = field(default=(), repr=False)
+    failures: tuple[Failure, ...] = ()
+    is_interrupted: bool = False
     earlier: "Measurements | None" = None
 
     @property
@@ -152,9 +126,9 @@ class Measurements:
         return np.asarray(np.isfinite(self.losses).all(axis=1))
 
     @property
-    def is_correct(self) -> np.ndarray:
-        """(n, m) whether a model is right about an image, in most repetitions and attributes."""
-        return self.losses < 0.5
+    def is_of_all_images(self) -> bool:
+        """Whether errors are those on all images of the task."""
+        return len(self.images) == self.total_images
 
     @property
     def errors(self) -> dict[str, float]:
@@ -162,10 +136,25 @@ class Measurements:
         means = self.losses[self.is_judged].mean(0) if len(self.models) else np.empty(0)
         return dict(zip(self.models, means.tolist(), strict=True))
 
+    def add(self, stored: "Measurements | None") -> "Measurements":
+        """These and those that are stored of an earlier run on all images.
+
+        Errors on other images cannot be compared: if these are of a sample, those of more models count.
+        """
+        if stored is None:
+            return self
+        if self.models and self.is_of_all_images:
+            models = stored.models + self.models
+            losses = np.column_stack([stored.losses, self.losses])
+            return replace(self, models=models, losses=losses, seconds=stored.seconds + self.seconds, features=())
+        if len(self.models) >= len(stored.models):
+            return self
+        return replace(stored, failures=self.failures, is_interrupted=self.is_interrupted)
+
 
 def measure_models(
     task: Task,
-    candidates: Sequence[Measurable],
+    candidates: "Sequence[Candidate]",
     *,
     load: Callable[[Any], Probe],
     budget: float | None = None,
@@ -194,14 +183,11 @@ def measure_models(
         >>> measured.models, measured.losses.shape
         (('32 pixels', '64 pixels'), (40, 2))
     """
-    if len({candidate.name for candidate in candidates}) < len(candidates):
-        raise UsageError("two candidates have the same name, so their rows could not be told apart. Pass each once.")
-    if budget is not None and not budget > 0:
-        raise UsageError(f"budget={budget} (--budget) is not a time above 0. Give seconds, or leave it out.")
-    where = choose_device(device)
-    threads = 1 if where.type == "cpu" else torch.get_num_threads()
-    with show_progress(progress, pause=_PAUSE) as report, use_threads(threads) as workers:
-        return _Run(task.canonical(), tuple(candidates), load, budget, where, workers, report).measure()
+    torch_device = choose_device(device)
+    threads = 1 if torch_device.type == "cpu" else torch.get_num_threads()
+    with show_progress(progress, pause=PROGRESS_PAUSE) as report, use_threads(threads) as workers:
+        seconds = math.inf if budget is None else budget
+        return _Run(task.canonical(), candidates, load, seconds, torch_device, workers, report).measure()
 
 
 class _TooSlowError(Exception):
@@ -212,56 +198,55 @@ class _TooSlowError(Exception):
         self.seconds = seconds
 
 
+@dataclass
 class _Run:
-    """Candidates under way.
+    """Candidates while they are measured.
 
     Attributes:
-        loading: by model, what is loaded while another one runs.
         deadline: when the budget ends, by the clock.
-        features: by model, the features of the images that it has seen, and their numbers.
+        loading: by model, the probe that is loaded while another one runs.
+        features: by model, the numbers of the images that it has seen, and their features.
         speeds: by model, seconds of an image.
-        extras: of each model measured, the seconds besides its pass: loading, preparing and heads.
+        overheads: of each model measured, the seconds besides its pass: loading, preparing and heads.
         seconds: by model, all that it took.
         failures: by model.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        candidates: tuple[Measurable, ...],
-        load: Callable[[Any], Probe],
-        budget: float | None,
-        device: torch.device,
-        workers: int,
-        report: Report,
-    ):
-        self.task, self.candidates, self.load, self.report = task, candidates, load, report
-        self.device, self.workers = device, workers
-        self.loading: dict[str, _Loading] = {}
-        self.images = DecodedImages(task.images)
-        self.begun, self.budget = clock(), math.inf if budget is None else budget
-        self.deadline = self.begun + self.budget
-        self.features: dict[str, tuple[np.ndarray, Tensor]] = {}
-        self.speeds: dict[str, float] = {}
-        self.extras: list[float] = []
-        self.seconds: dict[str, float] = {}
-        self.failures: dict[str, Failure] = {}
+    task: Task
+    candidates: "Sequence[Candidate]"
+    load: Callable[[Any], Probe]
+    budget: float
+    device: torch.device
+    workers: int
+    report: Report
+    loading: dict[str, Future[Probe]] = field(default_factory=dict)
+    features: dict[str, tuple[np.ndarray, Tensor]] = field(default_factory=dict)
+    speeds: dict[str, float] = field(default_factory=dict)
+    overheads: list[float] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+
+    def __post_init__(self):
+        """Starts the clock."""
+        self.images = DecodedImages(self.task.images)
+        self.start = clock()
+        self.deadline = self.start + self.budget
 
     # --- rounds -----------------------------------------------------------------------------------------------------
 
     def measure(self) -> Measurements:
         """The rounds, as the module describes them."""
         self.make_folds(np.arange(len(self.task)), np.unique(self.task.digests, return_inverse=True)[1])
-        fewest = min(len(self.task), max(FEWEST, PER_CLASS * len(self.task.classes)))
-        images = self.sample(len(self.task) if math.isinf(self.budget) else fewest)
-        share = 0.5 if len(self.candidates) > POOL and len(images) < len(self.task) else 1.0
-        result = self.run_round(images, self.candidates, self.begun + share * self.budget, may_widen=True)
+        sample_size = min(len(self.task), max(MIN_IMAGES, MIN_PER_CLASS * len(self.task.classes)))
+        images = self.sample(len(self.task) if math.isinf(self.budget) else sample_size)
+        share = 0.5 if len(self.candidates) > LARGE_POOL and len(images) < len(self.task) else 1.0
+        result = self.run_round(images, self.candidates, self.start + share * self.budget, may_widen=True)
         while not result.is_interrupted and (planned := self.plan_round(result)):
             images, survivors = planned
-            later = self.run_round(images, survivors, self.deadline)
-            if len(later.models) < len(survivors):  # those that are left are on fewer images
-                return replace(result, is_interrupted=later.is_interrupted)
-            result = replace(later, earlier=replace(result, features=()))
+            last = self.run_round(images, survivors, self.deadline)
+            if len(last.models) < len(survivors):  # those that are left are on fewer images
+                return replace(result, is_interrupted=last.is_interrupted)
+            result = replace(last, earlier=replace(result, features=()))
         return result
 
     def make_folds(self, images: np.ndarray, groups: np.ndarray) -> "Folds":
@@ -273,135 +258,138 @@ class _Run:
         whole = np.arange(len(self.task))
         return whole if count >= len(whole) else whole[self.task.choose_sample(count, 0)]
 
-    def plan_round(self, last: Measurements) -> tuple[np.ndarray, tuple[Measurable, ...]] | None:
-        """The images and models of the next round; None where there is nothing to gain, or no time."""
-        seen, total, left = len(last.images), len(self.task), self.deadline - clock()
-        if seen >= total or len(last.models) < 2:
+    def plan_round(self, last: Measurements) -> "tuple[np.ndarray, list[Candidate]] | None":
+        """The images and models of the next round; None if there is nothing to gain, or no time."""
+        count, total, left = len(last.images), len(self.task), self.deadline - clock()
+        if count >= total or len(last.models) < 2:
             return None
         ranked = sorted(last.models, key=last.errors.__getitem__)
         better = ranked[: max(2, (len(ranked) + 1) // 2)]
-        every, half = ([each for each in self.candidates if each.name in names] for names in (ranked, better))
-        twice = min(2 * seen, total)
-        for count, survivors, part in ((total, every, 1.0), (twice, every, 0.5), (twice, half, 1.0)):
-            if self.expect(survivors, count - seen) <= part * left:
-                return self.sample(count), tuple(survivors)
+        double = min(2 * count, total)
+        for names, next_count, share in ((ranked, total, 1.0), (ranked, double, 0.5), (better, double, 1.0)):
+            survivors = [candidate for candidate in self.candidates if candidate.name in names]
+            if self.expect(survivors, next_count - count) <= share * left:
+                return self.sample(next_count), survivors
         return None
 
     def run_round(
-        self, images: np.ndarray, candidates: Sequence[Measurable], deadline: float, *, may_widen: bool = False
+        self, images: np.ndarray, candidates: "Sequence[Candidate]", deadline: float, *, may_widen: bool = False
     ) -> Measurements:
         """Measures candidates on the same images until the deadline; on all, if there is time and they `may_widen`."""
-        columns: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        losses: dict[str, np.ndarray] = {}
         folds, is_interrupted = None, False
         step = self.report("measuring", len(images) * len(candidates))
-        for place, candidate in enumerate(candidates):
-            name, begun, later = candidate.name, clock(), candidates[place + 1 :]
+        for number, candidate in enumerate(candidates):
+            name, start, waiting = candidate.name, clock(), candidates[number + 1 :]
             try:
                 needed = self.expect([candidate], len(images))
-                if begun + needed / (1 if name in self.speeds else _UNSURE) > deadline:
+                if start + needed / (1 if name in self.speeds else COST_UNCERTAINTY) > deadline:
                     raise _TooSlowError(needed)
-                probe = self.begin(candidate).wait()
-                self.extras.append(clock() - begun)
-                if later and clock() + self.expect([candidate, later[0]], len(images)) <= deadline:
-                    self.begin(later[0])
-                self.see(name, probe, images, deadline, step)
+                probe = self.begin_to_load(candidate).result()
+                self.overheads.append(clock() - start)
+                if waiting and clock() + self.expect([candidate, waiting[0]], len(images)) <= deadline:
+                    self.begin_to_load(waiting[0])
+                self.run_model(name, probe, images, deadline, step)
                 if folds is None and may_widen and len(images) < len(self.task):
                     more = len(self.task) - len(images)
-                    needed = _CAUTION * more * self.speeds[name] + self.expect(later, len(self.task))
+                    needed = TIME_MARGIN * more * self.speeds[name] + self.expect(waiting, len(self.task))
                     if clock() + needed <= deadline:
                         images = self.sample(len(self.task))
-                        step = self.report("measuring", more * (1 + len(later)))
-                        self.see(name, probe, images, deadline, step)
-                seen = clock()
+                        step = self.report("measuring", more * (1 + len(waiting)))
+                        self.run_model(name, probe, images, deadline, step)
+                pass_end = clock()
                 if folds is None:
                     folds = self.make_folds(images, self.images.group(images, self.task.digests))
-                with use_threads(self.workers if len(images) > MANY else 1):
-                    columns[name] = folds.judge(self.pick(name, images))
-                self.extras[-1] += clock() - seen
-                self.seconds[name] = self.seconds.get(name, 0.0) + clock() - begun
+                with use_threads(self.workers if len(images) > MAX_IMAGES_FOR_ONE_THREAD else 1):
+                    losses[name] = folds.judge(self.pick_features(name, images))
+                self.overheads[-1] += clock() - pass_end
+                self.seconds[name] = self.seconds.get(name, 0.0) + clock() - start
             except KeyboardInterrupt:
                 is_interrupted = True
-                for each in candidates[place:]:
-                    self.failures.setdefault(each.name, Failure(each.name, "interrupted", "It was interrupted."))
+                for left_out in candidates[number:]:
+                    failure = Failure(left_out.name, "It was interrupted.", was_tried=False)
+                    self.failures.setdefault(left_out.name, failure)
                 break
             except (DataChangedError, _HopelessError):
                 raise
             except Exception as error:  # whatever a model does wrong ends its own measurement only
-                self.failures[name] = explain(name, error, left=deadline - begun)
+                self.failures[name] = explain(name, error, left=deadline - start)
             finally:
                 probe = None  # the next one needs the memory
                 self.loading.pop(name, None)
-        return self.gather(images, columns, folds, is_interrupted)
-
-    def gather(
-        self,
-        images: np.ndarray,
-        columns: Mapping[str, tuple[np.ndarray, np.ndarray]],
-        folds: "Folds | None",
-        is_interrupted: bool,
-    ) -> Measurements:
-        """The result of a round."""
-        empty = np.empty((len(images), 0))
-        probability, losses = map(np.column_stack, zip(*columns.values(), strict=True)) if columns else (empty, empty)
         return Measurements(
-            images=images,
-            targets=self.task.targets[images],
-            groups=np.arange(len(images)) if folds is None else folds.groups,
-            models=tuple(columns),
-            probability=probability,
-            losses=losses,
-            seconds=tuple(self.seconds[name] for name in columns),
-            features=tuple(self.pick(name, images) for name in columns),
-            failures=tuple(self.failures[each.name] for each in self.candidates if each.name in self.failures),
+            images,
+            np.arange(len(images)) if folds is None else folds.groups,
+            tuple(losses),
+            np.column_stack([*losses.values()]) if losses else np.empty((len(images), 0)),
+            len(self.task),
+            seconds=tuple(self.seconds[name] for name in losses),
+            features=tuple(self.pick_features(name, images) for name in losses),
+            failures=tuple(self.failures[model.name] for model in self.candidates if model.name in self.failures),
             is_interrupted=is_interrupted,
-            total_images=len(self.task),
         )
 
     # --- time -------------------------------------------------------------------------------------------------------
 
-    def expect(self, candidates: Sequence[Measurable], images: int) -> float:
-        """Seconds that candidates will probably take for so many images each; none where nothing is known yet."""
-        extra = float(np.median(self.extras)) if self.extras else 0.0
-        return _CAUTION * sum(extra + images * self.guess_speed(candidate) for candidate in candidates)
+    def expect(self, candidates: "Sequence[Candidate]", images: int) -> float:
+        """Seconds that candidates will probably take for so many images each; none if nothing is known yet."""
+        overhead = float(np.median(self.overheads)) if self.overheads else 0.0
+        return TIME_MARGIN * sum(overhead + images * self.guess_speed(candidate) for candidate in candidates)
 
-    def guess_speed(self, candidate: Measurable) -> float:
-        """Seconds of an image: as measured, or by the multiply-adds of others; 0 where its pass has to tell."""
+    def guess_speed(self, candidate: "Candidate") -> float:
+        """Seconds of an image: as measured, or by the multiply-adds of others; 0 if its pass has to tell."""
         if candidate.name in self.speeds:
             return self.speeds[candidate.name]
-        known = [(self.speeds[each.name], each.gmacs) for each in self.candidates if each.name in self.speeds]
-        if not candidate.gmacs or not all(gmacs for _, gmacs in known) or not known:
+        gmacs = {known.name: known.gmacs for known in self.candidates if known.name in self.speeds}
+        if not candidate.gmacs or not gmacs or not all(gmacs.values()):
             return 0.0
-        return float(np.median([speed * (candidate.gmacs / gmacs) ** _GROWTH for speed, gmacs in known if gmacs]))
+        ratios = {name: (candidate.gmacs / (cost or math.inf)) ** COST_EXPONENT for name, cost in gmacs.items()}
+        return float(np.median([self.speeds[name] * ratio for name, ratio in ratios.items()]))
 
     # --- a model ----------------------------------------------------------------------------------------------------
 
-    def begin(self, candidate: Measurable) -> "_Loading":
-        """Starts to load a candidate, unless that is under way."""
-        if candidate.name not in self.loading:
-            self.loading[candidate.name] = _Loading(self.load, candidate, self.device)
-        return self.loading[candidate.name]
+    def begin_to_load(self, candidate: "Candidate") -> "Future[Probe]":
+        """The probe of a candidate, loaded and prepared in a thread that the end of the program does not wait for."""
+        if (future := self.loading.get(candidate.name)) is None:
+            future = self.loading[candidate.name] = Future[Probe]()
 
-    def see(self, name: str, probe: Probe, images: np.ndarray, deadline: float, step: Callable[[int], None]) -> None:
-        """Computes the features of the images that are new to a model; gives up where that would take too long."""
+            def load() -> None:
+                try:
+                    probe = self.load(candidate)
+                    probe.prepare(device=self.device)
+                    future.set_result(probe)
+                except BaseException as error:  # raised again when the probe is wanted
+                    future.set_exception(error)
+
+            Thread(target=load, daemon=True).start()
+        return future
+
+    def run_model(
+        self, name: str, probe: Probe, images: np.ndarray, deadline: float, step: Callable[[int], None]
+    ) -> None:
+        """Computes the features of the images that are new to a model; gives up if that would take too long."""
         numbers, known = self.features.get(name, (images[:0], None))
-        new, begun, done = np.setdiff1d(images, numbers), clock(), 0
+        new, start, done = np.setdiff1d(images, numbers), clock(), 0
 
         def advance(count: int) -> None:
             nonlocal done
             done += count
-            total = (clock() - begun) / done * len(new)
-            if done >= _TIMED and begun + total > deadline + _LATE * self.budget and done < len(new):
-                raise _TooSlowError(total)
+            needed = (clock() - start) / done * len(new)
+            is_late = start + needed > deadline + MAX_OVERTIME * self.budget
+            if is_late and MIN_TIMED_IMAGES <= done < len(new):
+                raise _TooSlowError(needed)
             step(count)
 
-        how = {"device": self.device, "workers": self.workers, "step": advance}
-        features = compute_features(probe, self.images, new.tolist(), **how)
+        options = {"device": self.device, "workers": self.workers, "step": advance}
+        features = compute_features(probe, self.images, new.tolist(), **options)
         refuse_infinite(features, lambda row: self.images.name(int(new[row])))
-        self.speeds[name] = (clock() - begun) / max(1, len(new))
-        whole = features if known is None else torch.cat([known, features])
-        self.features[name] = np.concatenate([numbers, new]), whole
+        self.speeds[name] = (clock() - start) / max(1, len(new))
+        self.features[name] = (
+            np.concatenate([numbers, new]),
+            features if known is None else torch.cat([known, features]),
+        )
 
-    def pick(self, name: str, images: np.ndarray) -> Tensor:
+    def pick_features(self, name: str, images: np.ndarray) -> Tensor:
         """The features of these images by a model that has seen them."""
         numbers, features = self.features[name]
         order = np.argsort(numbers)
@@ -410,19 +398,13 @@ class _Run:
 
 def explain(name: str, error: Exception, *, left: float) -> Failure:
     """Why a candidate was not measured."""
-    message = str(error).strip() or type(error).__name__
     if isinstance(error, _TooSlowError):
         text = f"It needs about {error.seconds:.0f} s and {max(0.0, left):.0f} s are left. Allow more time: --budget"
-        return Failure(name, "time", text)
+        return Failure(name, text, was_tried=False)
+    message = str(error).strip() or type(error).__name__
     if isinstance(error, (MemoryError, ResourceError, torch.cuda.OutOfMemoryError)) or "allocate memory" in message:
-        return Failure(name, "memory", f"Memory ran out: {message.splitlines()[0]}")
-    kinds = {
-        "weights": (WeightsNotFoundError, WeightsError),
-        "features": NotFiniteError,
-        "package": (MissingExtraError, ImportError),
-    }
-    kind = next((kind for kind, classes in kinds.items() if isinstance(error, classes)), "model")
-    return Failure(name, kind, message if isinstance(error, Task2VecError) else f"{type(error).__name__}: {message}")
+        return Failure(name, f"Memory ran out: {message.splitlines()[0]}")
+    return Failure(name, message if isinstance(error, Task2VecError) else f"{type(error).__name__}: {message}")
 
 
 # --- images and features ---------------------------------------------------------------------------------------------
@@ -433,7 +415,7 @@ class DecodedImages:
 
     is_threadsafe = True
 
-    def __init__(self, images: Images, *, room: int = _DECODED):
+    def __init__(self, images: Images, *, room: int = MAX_DECODED_BYTES):
         self.images, self.room = images, room
         self.kept: dict[int, Image] = {}
         self.signatures: dict[int, np.ndarray] = {}
@@ -466,7 +448,7 @@ class DecodedImages:
         """(n,) a number for each of these images, from 0 on, the same for near copies and identical ones."""
         names = [digests[int(number)] for number in numbers]
         groups = np.unique(names, return_inverse=True)[1]
-        if len(numbers) <= _MOST_COMPARED:
+        if len(numbers) <= MAX_COMPARED_IMAGES:
             for number in numbers.tolist():
                 if number not in self.signatures:
                     self.load(number)
@@ -494,7 +476,7 @@ def compute_features(
 
     @torch.inference_mode()
     def run(batch: range) -> Tensor:
-        pixels = torch.stack([probe.preprocess(passes.pixels.load(place)) for place in batch])
+        pixels = torch.stack([probe.preprocess(passes.pixels.load(number)) for number in batch])
         return passes.network.module(passes.input(pixels))
 
     features = torch.empty(len(numbers), probe.feature_dim)
@@ -523,33 +505,6 @@ def use_threads(count: int) -> Iterator[int]:
         torch.set_num_threads(usual)
 
 
-class _Loading:
-    """A probe that is loaded and prepared in a thread of its own, which the end of the program does not wait for."""
-
-    def __init__(self, load: Callable[[Any], Probe], candidate: Measurable, device: torch.device):
-        self.load, self.candidate, self.device = load, candidate, device
-        self.probe: Probe | None = None
-        self.error: BaseException | None = None
-        self.thread = Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def run(self) -> None:
-        """Loads it, or notes why that failed."""
-        try:
-            probe = self.load(self.candidate)
-            probe.prepare(device=self.device)
-            self.probe = probe
-        except BaseException as error:  # raised again where the probe is wanted
-            self.error = error
-
-    def wait(self) -> Probe:
-        """The probe."""
-        self.thread.join()
-        if self.probe is None:
-            raise self.error or RuntimeError("loading ended without a probe")
-        return self.probe
-
-
 # --- heads -----------------------------------------------------------------------------------------------------------
 
 
@@ -562,7 +517,7 @@ class Folds:
 
     Example:
         >>> folds = Folds(np.array([0, 0, 0, 1, 1, 1, 2]), np.arange(7), classes=3)
-        >>> folds.judge(torch.tensor([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0], [99.0]]))[1].tolist()
+        >>> folds.judge(torch.tensor([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0], [99.0]])).tolist()
         [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, nan]
     """
 
@@ -570,33 +525,26 @@ class Folds:
         """`groups` are numbers from 0 on, the same for copies. Refuses images of which none can be judged."""
         self.targets, self.groups, self.classes = targets, groups, classes
         self.weights = weigh_attributes(targets, groups) if targets.ndim == 2 else None
-        if self.weights is None:
-            onehot = to_onehot(torch.from_numpy(targets), classes, is_multilabel=False)
-            is_hopeful = bool(assign_folds(onehot[None], is_multilabel=False, groups=torch.from_numpy(groups))[1].any())
-            fewer = "fewer than two of its classes have two different images"
+        lacking = "fewer than two of its classes have two different images"
+        if self.weights is not None:
+            is_hopeful = self.weights.any()
+            lacking = "none of its attributes has two different images of each value"
         else:
-            is_hopeful, fewer = (
-                bool(self.weights.any()),
-                "none of its attributes has two different images of each value",
-            )
+            onehot = to_onehot(torch.from_numpy(targets), classes, is_multilabel=False)
+            is_hopeful = assign_folds(onehot[None], is_multilabel=False, groups=torch.from_numpy(groups))[1].any()
         if not is_hopeful:
             raise _HopelessError(
-                f"no model can be measured on '{name}': {fewer}, near copies aside, so no head could be tested on an "
+                f"no model can be measured on '{name}': {lacking}, near copies aside, so no head could be tested on an "
                 "image that it was not fitted to. Add images, or look for copies: task2vec report"
             )
 
-    def judge(self, features: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """(n,) held-out probabilities of the true classes, and losses."""
-        targets, groups = (
-            torch.from_numpy(a.astype(np.int64)).to(features.device) for a in (self.targets, self.groups)
-        )
-        how = {"classes": self.classes, "penalty": PENALTY, "balance": False, "groups": groups}
-        probabilities, votes, is_judged = (a.cpu().numpy() for a in predict_held_out(features, targets, **how))
-        if self.weights is None:
-            true = probabilities[np.arange(len(votes)), self.targets]
-        else:
-            true = np.where(self.targets, probabilities, 1 - probabilities)[:, self.weights.any(0)].mean(1)
-        return np.where(is_judged, true, np.nan), self.find_losses(votes, is_judged)
+    def judge(self, features: Tensor) -> np.ndarray:
+        """(n,) losses of heads on (n, d) features; NaN if not judged."""
+        targets = torch.from_numpy(self.targets.astype(np.int64)).to(features.device)
+        groups = torch.from_numpy(self.groups.astype(np.int64)).to(features.device)
+        options = {"classes": self.classes, "penalty": PENALTY, "balance": False, "groups": groups}
+        _, votes, is_judged = predict_held_out(features, targets, **options)
+        return self.find_losses(votes.cpu().numpy(), is_judged.cpu().numpy())
 
     def find_losses(self, votes: np.ndarray, is_judged: np.ndarray) -> np.ndarray:
         """(n,) losses for (n, c) shares of the repetitions that predict a class or attribute; NaN if not judged."""
@@ -622,6 +570,3 @@ def weigh_attributes(targets: np.ndarray, groups: np.ndarray) -> np.ndarray:
         weights += (targets == value) * len(targets) / np.maximum(1, (targets == value).sum(0)) / 2
     is_known = [min(len(np.unique(groups[column == value])) for value in (0, 1)) > 1 for column in targets.T]
     return weights * is_known / max(1, sum(is_known))
-
-
-# --- the learning curve ----------------------------------------------------------------------------------------------

@@ -2,53 +2,34 @@
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from task2vec.errors import UsageError
-from task2vec.library import Library, TaskEntry
+from task2vec.library import Library
 from task2vec.progress import show_progress
 from task2vec.select.candidates import TIMM, Candidate, count_download, list_candidates, load_candidate, read_seconds
-from task2vec.select.evidence import (
-    PROPOSALS,
-    Given,
-    Neighbours,
-    find_seen,
-    find_task,
-    fingerprint_of,
-    propose_models,
-)
+from task2vec.select.evidence import PROPOSALS, Evidence, KnownTask, find_seen, find_task, gather_evidence
 from task2vec.select.history import find_curve, find_measurements, keep_curve, keep_measurements
-from task2vec.select.propose import Proposal
-from task2vec.select.recommendation import (
-    Recommendation,
-    Row,
-    describe_candidate,
-    list_names,
-    list_rows,
-    write_verdict,
-)
+from task2vec.select.recommendation import Recommendation, list_names, list_rows, write_verdict
 from task2vec.tasks import Task
 from task2vec.text import pluralize
 
 if TYPE_CHECKING:
-    from task2vec.select.decide import Decision
     from task2vec.select.learning_curve import LearningCurve
     from task2vec.select.measure import Measurements
 
 PREFERENCES = ("cheapest", "error")
-# Seconds that measuring may take if nothing else is said.
+# Seconds that measuring may take if nothing else is said, and about how long a device takes for a billion
+# multiplications; networks of unknown cost count as 4 billion.
 BUDGETS = {"cpu": 60.0, "cuda": 600.0}
-# Seconds between two lines of progress where there is no terminal.
-PAUSE = 10.0
-# About how long a model takes on two cores: to load, and for an image, by a power of its multiplications in billions.
-_LOAD, _IMAGE, _GROWTH = 2.0, 0.03, 0.75
+SECONDS_PER_GMAC = {"cpu": 0.03, "cuda": 0.001}
+UNKNOWN_GMACS = 4.0
+# Seconds between two lines of progress without a terminal.
+PROGRESS_PAUSE = 10.0
 
 
 def recommend(
@@ -104,56 +85,72 @@ def recommend(
         True
     """
     _check_choices(strategy, prefer)
-    begin, seconds = time.perf_counter(), None if budget is None else read_seconds(budget)
-    how: dict[str, Any] = {"device": device, "progress": progress}
+    start = time.perf_counter()
+    seconds = None if budget is None else read_seconds(budget)
+    options: dict[str, Any] = {"device": device, "progress": progress}
     with ExitStack() as stack:
         if isinstance(library, str | Path):
             library = stack.enter_context(Library.open(library))
         candidates = list_candidates(models, library=library, max_params=max_params, license=license)
-        given = find_task(task, library, measures=strategy is None, progress=progress)
-        candidates, notes = leave_out_seen(candidates, given, library)
-        images = describe_task(given)["images"]
-        known = {} if strategy else find_measurements(library, fingerprint_of(given), candidates, images=images)
-        if strategy or not (known or isinstance(given, Task)):
-            named = strategy or PROPOSALS
-            proposals, near, more = propose_models(given, candidates, library, strategy=named, **how)
-            return describe_proposals(given, candidates, proposals, near, strategy=named, notes=(*notes, *more))
+        subject = find_task(task, library, measures=strategy is None, progress=progress)
+        candidates, notes = leave_out_seen(candidates, subject, library)
+        stored = find_measurements(library, subject.fingerprint, candidates, images=subject.images)
+        if strategy is not None or (subject.data is None and stored is None):
+            evidence = gather_evidence(subject, candidates, library, strategy=strategy or PROPOSALS, **options)
+            return recommend_unmeasured(subject, candidates, evidence, strategy=strategy or PROPOSALS, notes=notes)
+        from task2vec.select.decide import decide
+        from task2vec.select.measure import measure_models
+
+        known = () if stored is None else stored.models
+        if subject.data is None:
+            candidates = [model for model in candidates if model.name in known]
         is_pool = models is None or (isinstance(models, str) and models == TIMM)
-        allowed = candidates if isinstance(given, Task) else tuple(each for each in candidates if each.name in known)
-        candidates, more = split_candidates(allowed, known, download=download or not is_pool)
-        waiting = tuple(each for each in candidates if each.name not in known and isinstance(given, Task))
-        limit, is_short = plan_time(given, waiting, seconds, device)
-        proposals, near, _ = propose_models(given, waiting, library, embeds=is_short, **how)
-        left = limit and max(limit - is_short * (time.perf_counter() - begin), 1.0)
-        new = measure(given, waiting, proposals, budget=left, download=download, **how)
-        measurements = join(new, known)
-        decision = decide_on(measurements, candidates, prefer)
-        if library is not None and new is not None:
-            keep_measurements(library, given, waiting, new, decision)
-        curve = draw_curve(given, new, measurements, decision, candidates, library)
+        candidates, missing = split_candidates(candidates, known, download=download or not is_pool)
+        waiting = [model for model in candidates if model.name not in known]
+        new, limit, evidence, proposals = None, None, None, ()
+        if subject.data is not None and waiting:
+            limit, is_short = plan_time(subject.data, waiting, seconds, device)
+            evidence = gather_evidence(subject, waiting, library, embeds=is_short, **options)
+            proposals = evidence.order(waiting)
+            by_name = {model.name: model for model in waiting}
+            ordered = [by_name[proposal.name] for proposal in proposals]
+            left = max(limit - is_short * (time.perf_counter() - start), 1.0)
+            with show_progress(progress, pause=PROGRESS_PAUSE) as report:  # of downloads and of images
+                load = partial(load_candidate, download=download, progress=report)
+                new = measure_models(subject.data, ordered, load=load, budget=left, device=device, progress=report)
+        measurements = stored if new is None else new.add(stored)
+        assert measurements is not None, "without measurements models are proposed"
+        decision = decide(measurements, {model.name: model.cost for model in candidates}, prefer=prefer)
+        if library is not None and new is not None and subject.data is not None:
+            keep_measurements(library, subject.data, waiting, new, decision)
+        choice = next((model for model in candidates if model.name == decision.choice), None)
+        curve = None if choice is None else find_or_measure_curve(subject, choice, new, library)
     rows = tuple(list_rows(candidates, proposals, measurements, decision))
     compared = len(measurements.images)
     needed = decision.images_needed
     return Recommendation(
-        **describe_task(given),
-        rows=rows,
-        choice=decision.choice,
+        subject.name,
+        rows,
+        decision.choice,
         tie=decision.tie,
         verdict=write_verdict(rows, prefer=prefer, images=compared, images_needed=needed),
-        notes=(*notes, *more, *explain_images(given, measurements)),
+        notes=(*notes, *missing, *explain_images(subject, measurements)),
+        images=subject.images,
+        classes=subject.classes,
         measured_images=compared if measurements.models else None,
         images_needed=needed,
         learning_curve=curve,
         prefer=prefer,
-        neighbours=near,
+        neighbours=() if evidence is None else evidence.neighbours,
         budget=limit,
-        seconds=time.perf_counter() - begin,
+        seconds=time.perf_counter() - start,
         is_interrupted=measurements.is_interrupted,
+        data=subject.data,
     )
 
 
 def _check_choices(strategy: str | None, prefer: str) -> None:
-    """Raise for what cannot be meant, before anything is read."""
+    """Refuses what cannot be meant, before anything is read."""
     if prefer not in PREFERENCES:
         raise UsageError(f"prefer={prefer!r} (--prefer) is unknown. Choose {' or '.join(map(repr, PREFERENCES))}.")
     if strategy not in (None, PROPOSALS):
@@ -166,32 +163,26 @@ def _check_choices(strategy: str | None, prefer: str) -> None:
 
 
 def leave_out_seen(
-    candidates: Sequence[Candidate], given: Given, library: Library | None
-) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
-    """The candidates that were not trained on the task or its images, and a note of the others."""
-    fingerprint = fingerprint_of(given)
-    names = set() if library is None or fingerprint is None else find_seen(library, fingerprint)
-    seen = [
-        each.name
-        for each in candidates
-        if each.name in names or (fingerprint, each.source_fingerprint).count(fingerprint) == 2
-    ]
+    candidates: Sequence[Candidate], task: KnownTask, library: Library | None
+) -> tuple[list[Candidate], tuple[str, ...]]:
+    """The candidates that were not trained on the task or its images, and a note on the others."""
+    seen = find_seen(task, candidates, library)
     if len(seen) == len(candidates):
         raise UsageError(
             f"all candidates were trained on images of this task ({list_names(seen)}), so their errors on it would "
             "mean nothing. Name others: --model NAME"
         )
     note = f"Left out, because trained on images of this task: {list_names(seen)}."
-    return tuple(each for each in candidates if each.name not in seen), (note,) if seen else ()
+    return [model for model in candidates if model.name not in seen], (note,) if seen else ()
 
 
 def split_candidates(
-    candidates: Sequence[Candidate], known: Mapping[str, Any], *, download: bool
-) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
-    """The candidates that can be measured now, and a note of those that `download` would add."""
-    ready = tuple(each for each in candidates if download or each.is_here or each.name in known)
-    missing = [each for each in candidates if each not in ready]
-    names = list_names([each.name for each in missing], most=3)
+    candidates: Sequence[Candidate], known: Collection[str], *, download: bool
+) -> tuple[list[Candidate], tuple[str, ...]]:
+    """The candidates that can be measured now, and a note on those that `download` would add."""
+    ready = [model for model in candidates if download or model.is_here or model.name in known]
+    missing = [model for model in candidates if model not in ready]
+    names = list_names([model.name for model in missing], most=3)
     words = f"{pluralize(len(missing), 'candidate')} not on this machine ({names})"
     size = f"{count_download(missing):,.0f} MB"
     if not ready:
@@ -202,157 +193,61 @@ def split_candidates(
     return ready, (f"{words}: --download (download=True) adds them, {size}.",) if missing else ()
 
 
-def plan_time(
-    given: Given, waiting: Sequence[Candidate], seconds: float | None, device: str | None
-) -> tuple[float | None, bool]:
-    """The seconds that measuring may take, and whether they are probably too few for all candidates."""
-    if not waiting or not isinstance(given, Task):
-        return None, False
-    from task2vec.embedding.batching import choose_device
-
-    kind = choose_device(device).type
-    limit = BUDGETS.get(kind, BUDGETS["cpu"]) if seconds is None else seconds
-    images = len(given) * (1.0 if kind == "cpu" else 0.03)
-    expected = sum(_LOAD + images * _IMAGE * (each.gmacs or 4.0) ** _GROWTH for each in waiting)
-    return limit, expected > limit
+# --- without measuring -----------------------------------------------------------------------------------------------
 
 
-# --- proposals ------------------------------------------------------------------------------------------------------
-
-
-def describe_proposals(
-    given: Given,
-    candidates: Sequence[Candidate],
-    proposals: Sequence[Proposal],
-    neighbours: Neighbours,
-    *,
-    strategy: str,
-    notes: Sequence[str],
+def recommend_unmeasured(
+    task: KnownTask, candidates: Sequence[Candidate], evidence: Evidence, *, strategy: str, notes: tuple[str, ...]
 ) -> Recommendation:
     """The candidates in their order with their reasons, without any error."""
-    by_name = {each.name: each for each in candidates}
-    rows = tuple(
-        Row(rank, each.name, **describe_candidate(by_name[each.name]), reason=each.reason)
-        for rank, each in enumerate(proposals, 1)
-    )
+    rows = tuple(list_rows(candidates, evidence.order(candidates, strategy)))
     verdict = f"Nothing was measured. {rows[0].model} comes first by '{strategy}'."
     if strategy == PROPOSALS:
         verdict = f"Nothing was measured. Measure these first: {list_names([row.model for row in rows[:3]])}."
-    source = given.source if isinstance(given, Task) and Path(given.source).exists() else "FOLDER"
-    notes = (*notes, f"To compare models on the images: task2vec recommend {shlex.quote(source)}")
-    about = {"neighbours": neighbours, "strategy": strategy, "notes": notes}
-    return Recommendation(**describe_task(given), rows=rows, choice=None, verdict=verdict, **about)
+    source = task.data.source if task.data is not None and Path(task.data.source).exists() else "FOLDER"
+    notes = (*notes, *evidence.notes, f"To compare models on the images: task2vec recommend {shlex.quote(source)}")
+    about = {"images": task.images, "classes": task.classes, "data": task.data, "neighbours": evidence.neighbours}
+    return Recommendation(task.name, rows, None, verdict=verdict, notes=notes, strategy=strategy, **about)
 
 
-# --- measure and decide ----------------------------------------------------------------------------------------------
+# --- measuring -------------------------------------------------------------------------------------------------------
 
 
-def measure(
-    given: Given,
-    candidates: Sequence[Candidate],
-    proposals: Sequence[Proposal],
-    *,
-    budget: float | None,
-    download: bool,
-    device: str | None,
-    progress: bool,
-) -> "Measurements | None":
-    """The candidates on the images of the task, in the order of the proposals; None where none is left to measure."""
-    if not candidates or not isinstance(given, Task):
-        return None
-    from task2vec.select.measure import measure_models
+def plan_time(
+    task: Task, candidates: Sequence[Candidate], seconds: float | None, device: str | None
+) -> tuple[float, bool]:
+    """The seconds that measuring may take, and whether they are probably too few for all candidates."""
+    from task2vec.embedding.batching import choose_device
 
-    by_name = {each.name: each for each in candidates}
-    ordered = [by_name[each.name] for each in proposals]
-    with show_progress(progress, pause=PAUSE) as report:  # of downloads and of images
-        load = partial(load_candidate, download=download, progress=report)
-        return measure_models(given, ordered, load=load, budget=budget, device=device, progress=report)
+    kind = choose_device(device).type
+    kind = kind if kind in BUDGETS else "cpu"
+    limit = BUDGETS[kind] if seconds is None else seconds
+    gmacs = len(task) * sum(model.gmacs or UNKNOWN_GMACS for model in candidates)
+    return limit, gmacs * SECONDS_PER_GMAC[kind] > limit
 
 
-def join(new: "Measurements | None", known: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> "Measurements":
-    """What was measured now and before, on the same images; what was measured on others is left out."""
-    from task2vec.select.measure import Measurements
-
-    if not known:
-        assert new is not None
-        return new
-    groups = next(iter(known.values()))[0]
-    count, losses = len(groups), np.column_stack([losses for _, losses in known.values()])
-    stored = Measurements(
-        images=np.arange(count),
-        targets=np.empty(0),
-        groups=groups,
-        models=tuple(known),
-        probability=np.full_like(losses, np.nan),
-        losses=losses,
-        seconds=(np.nan,) * len(known),
-        features=(),
-        failures=(),
-        is_interrupted=False,
-        total_images=count,
-    )
-    if new is None:
-        return stored
-    if not new.models or (len(new.images) < count and len(new.models) < len(known)):
-        return replace(stored, failures=new.failures, is_interrupted=new.is_interrupted)
-    if len(new.images) < count:
-        return new
-    both = {name: np.column_stack([getattr(stored, name), getattr(new, name)]) for name in ("losses", "probability")}
-    return replace(new, models=stored.models + new.models, seconds=stored.seconds + new.seconds, features=(), **both)
-
-
-def decide_on(measurements: "Measurements", candidates: Sequence[Candidate], prefer: Any) -> "Decision":
-    """The best, the tie, and the choice among it, by what the candidates cost."""
-    from task2vec.select.decide import decide
-
-    return decide(measurements, {each.name: each.cost for each in candidates}, prefer=prefer)
-
-
-def draw_curve(
-    given: Given,
-    new: "Measurements | None",
-    whole: "Measurements",
-    decision: "Decision",
-    candidates: Sequence[Candidate],
-    library: Library | None,
+def find_or_measure_curve(
+    task: KnownTask, model: Candidate, new: "Measurements | None", library: Library | None
 ) -> "LearningCurve | None":
-    """The errors of the chosen model with fewer training images, measured now or before; None if neither was."""
+    """The errors of a model with fewer training images: of its features, or as an earlier run found them."""
+    if new is None or task.data is None or model.name not in new.models:
+        return None if library is None else find_curve(library, task.fingerprint, model)
     from task2vec.select.learning_curve import measure_learning_curve
 
-    chosen = next((each for each in candidates if each.name == decision.choice), None)
-    if chosen is None:
-        return None
-    is_whole, fingerprint = len(whole.images) == whole.total_images, fingerprint_of(given)
-    if new is None or chosen.name not in new.models or not isinstance(given, Task):
-        return find_curve(library, fingerprint, chosen) if is_whole else None
-    features = new.features[new.models.index(chosen.name)]
-    curve = measure_learning_curve(features, new.targets, classes=len(given.classes), groups=new.groups)
-    if library is not None and curve is not None and is_whole:
-        keep_curve(library, fingerprint, chosen, curve)
+    features, data = new.features[new.models.index(model.name)], task.data.canonical()
+    curve = measure_learning_curve(features, data.targets[new.images], classes=len(data.classes), groups=new.groups)
+    if library is not None and curve is not None and new.is_of_all_images:
+        keep_curve(library, data.fingerprint, model, curve)
     return curve
 
 
-# --- the result ------------------------------------------------------------------------------------------------------
-
-
-def describe_task(given: Given) -> dict[str, Any]:
-    """The task of a recommendation, as its fields."""
-    if isinstance(given, Task):
-        return {"task": given.name, "images": len(given), "classes": len(given.classes), "data": given}
-    if isinstance(given, TaskEntry):
-        return {"task": given.name, "images": given.images, "classes": len(given.classes)}
-    counts = given.provenance.get("counts") or {}
-    return {"task": given.task, "images": counts.get("images"), "classes": counts.get("classes")}
-
-
-def explain_images(given: Given, measurements: "Measurements") -> Iterator[str]:
-    """What is to be known of the images that errors were measured on, if these are not all or not there."""
-    if isinstance(given, TaskEntry):
-        yield f"The images of '{given.name}' are not where they were, so only what was measured before is shown."
-    count = len(measurements.images)
-    if measurements.models and count < measurements.total_images:
+def explain_images(task: KnownTask, measurements: "Measurements") -> Iterator[str]:
+    """Notes on the images that errors were measured on, if these are not all, or gone."""
+    if task.data is None and task.embedding is None:
+        yield f"The images of '{task.name}' are not where they were, so only what was measured before is shown."
+    if measurements.models and not measurements.is_of_all_images:
         yield (
-            f"Errors were measured on a sample of {count} of {measurements.total_images} images, so they are higher "
-            "and less certain than on all, and are not kept in the library. A longer --budget (budget=) measures on "
-            "more."
+            f"Errors were measured on a sample of {len(measurements.images)} of {measurements.total_images} images, so "
+            "they are higher and less certain than on all, and are not kept in the library. A longer --budget "
+            "(budget=) measures on more."
         )

@@ -3,7 +3,7 @@
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from task2vec.select.propose import Proposal
     from task2vec.tasks import Task
 
-# Kinds of failure that are none: there was no time to try.
-_NOT_TRIED = ("time", "interrupted")
-_PAGE = 30  # the narrowest one, in cells
-# Columns that are aligned to the left, shortened, and left out where there is no room, the first of them first.
-_TEXT, _SHORTEN = ("model", "licence", "pretraining", "why"), ("pretraining", "why")
-_DROP = ("pretraining", "licence", "GMACs", "seconds", "params", "gap", "why")
+# The narrowest page, in characters.
+MIN_WIDTH = 30
+# Columns that are aligned to the left, shortened, and left out if there is no room, the first of them first.
+TEXT_COLUMNS, SHORTENED_COLUMNS = ("model", "licence", "pretraining", "why"), ("pretraining", "why")
+DROPPED_COLUMNS = ("pretraining", "licence", "GMACs", "seconds", "params", "gap", "why")
 
 
 @dataclass(frozen=True)
@@ -164,26 +163,26 @@ class Recommendation:
 
     def to_text(self, *, width: int = 100, limit: int | None = None) -> str:
         """The table as text of so many columns, with so many models at most; None shows all."""
-        width = max(width, _PAGE)
-        parts = [_fold(self._format_head(), width), _fold(self.verdict, width)]
+        width = max(width, MIN_WIDTH)
+        blocks = [_fold(self._format_head(), width), _fold(self.verdict, width)]
         if self.choice is not None and self[self.choice].load:
-            parts.append(f"    {printable(self[self.choice].load)}")
+            blocks.append(f"    {printable(self[self.choice].load)}")
         if self.rows:
-            parts.append(self._draw(width, limit))
+            blocks.append(self._format_rows(width, limit))
         if self.learning_curve is not None:
-            parts.append(_fold(f"{self.choice}: {format_curve(self.learning_curve)}", width))
+            blocks.append(_fold(f"{self.choice}: {format_curve(self.learning_curve)}", width))
         failures = [f"{row.model} could not be measured: {row.failure}" for row in self.failures]
-        return "\n\n".join([*parts, *(_fold(note, width) for note in (*failures, *self.notes))]) + "\n"
+        return "\n\n".join([*blocks, *(_fold(note, width) for note in (*failures, *self.notes))]) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values, without the images."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "data"}
+        plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "data"}
         curve = None if self.learning_curve is None else asdict(self.learning_curve)
         return plain | {"rows": [asdict(row) for row in self.rows], "learning_curve": curve}
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes one line for every model, and returns the path."""
-        return write_csv(path, [asdict(row) for row in self.rows], [each.name for each in fields(Row)])
+        return write_csv(path, [asdict(row) for row in self.rows], [field.name for field in fields(Row)])
 
     def script(self, path: str | Path, *, whole_network: bool = False, model: str | None = None) -> Path:
         """Writes a program of timm and torch that trains the chosen model (or another) on this dataset.
@@ -224,22 +223,20 @@ class Recommendation:
             lines.append(f"nearest known tasks: {near}")
         return "\n".join(lines)
 
-    def _draw(self, width: int, limit: int | None) -> str:
-        """What is known of the models; columns for which there is no room are left out, then names are shortened."""
-        lines, dropped = format_table(
-            drop_empty([_list_cells(row) for row in self.rows[:limit]]),
-            width=width,
-            text=_TEXT,
-            shorten=_SHORTEN,
-            drop=_DROP,
-        )
-        more = len(self.rows) - len(self.rows[:limit])
-        legend = [f"and {more} more"] if more else []
+    def _format_rows(self, width: int, limit: int | None) -> str:
+        """The table of the models; columns without room are left out, then names are shortened."""
+        cells = [_list_cells(row) for row in self.rows[:limit]]
+        heads = [head for head in cells[0] if any(row[head] not in ("", "-") for row in cells)]
+        rows = [{head: row[head] for head in heads} for row in cells]
+        columns: dict[str, Any] = {"text": TEXT_COLUMNS, "shorten": SHORTENED_COLUMNS, "drop": DROPPED_COLUMNS}
+        lines, dropped = format_table(rows, width=width, **columns)
+        if len(self.rows) > len(rows):
+            lines.append(f"and {len(self.rows) - len(rows)} more")
         if len(self.measured) > 1:
-            legend.append("*: recommended; =: cannot be told apart from the lowest error")
+            lines.append(_fold("*: recommended; =: cannot be told apart from the lowest error", width))
         if dropped:
-            legend.append(f"not shown: {', '.join(dropped)} (use a wider terminal, or --json)")
-        return "\n".join([*lines, *(_fold(line, width) for line in legend)])
+            lines.append(_fold(f"not shown: {', '.join(dropped)} (use a wider terminal, or --json)", width))
+        return "\n".join(lines)
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -248,42 +245,34 @@ class Recommendation:
 def list_rows(
     candidates: "Sequence[Candidate]",
     proposals: "Sequence[Proposal]",
-    measurements: "Measurements",
-    decision: "Decision",
+    measurements: "Measurements | None" = None,
+    decision: "Decision | None" = None,
 ) -> Iterator[Row]:
     """All candidates: measured ones, the best first, those not tried, in the order of the proposals, then failures."""
-    by_name = {each.name: each for each in candidates}
-    reasons = {each.name: each.reason for each in proposals}
-    seconds = dict(zip(measurements.models, measurements.seconds, strict=True))
-    failures = {each.model: each for each in measurements.failures}
-    judged = {each.name: each for each in decision.judgements}
-    failed = [name for name, each in failures.items() if each.kind not in _NOT_TRIED and name not in judged]
-    others = [name for name in (*reasons, *by_name) if name not in judged and name not in failed]
-    for rank, name in enumerate(dict.fromkeys((*judged, *others, *failed)), 1):
-        row = Row(rank, name, **describe_candidate(by_name[name]), reason=reasons.get(name, ""))
-        if (judgement := judged.get(name)) is not None:
-            spent = seconds.get(name, math.nan)
-            row = replace(
-                row,
-                **{each: getattr(judgement, each) for each in ("error", "low", "high", "gap", "gap_low", "gap_high")},
-                is_tied=judgement.is_tied,
-                is_choice=name == decision.choice,
-                images=judgement.images,
-                seconds=None if math.isnan(spent) else float(spent),
-            )
+    by_name = {model.name: model for model in candidates}
+    reasons = {proposal.name: proposal.reason for proposal in proposals}
+    judgements, seconds, failures = {}, {}, {}
+    if measurements is not None and decision is not None:
+        judgements = {judgement.name: judgement for judgement in decision.judgements}
+        seconds = dict(zip(measurements.models, measurements.seconds, strict=True))
+        failures = {failure.model: failure for failure in measurements.failures if failure.model not in judgements}
+    failed = [name for name, failure in failures.items() if failure.was_tried]
+    others = [name for name in (*reasons, *by_name) if name not in failed]
+    for rank, name in enumerate(dict.fromkeys((*judgements, *others, *failed)), 1):
+        model, reason = by_name[name], reasons.get(name, "")
+        facts = ("params", "gmacs", "size", "license", "pretraining", "is_here", "location")
+        known: dict[str, Any] = {fact: getattr(model, fact) for fact in facts} | {"load": model.load_line}
+        if decision is not None and name in judgements:
+            judgement, spent = judgements[name], seconds.get(name, math.nan)
+            known |= {key: value for key, value in vars(judgement).items() if key != "name"}
+            known |= {"is_choice": name == decision.choice, "seconds": None if math.isnan(spent) else float(spent)}
         elif name in failed:
-            row = replace(row, failure=failures[name].message)
+            known["failure"] = failures[name].message
         elif name in failures:
-            row = replace(row, reason=f"not measured: {failures[name].message}")
-        else:
-            row = replace(row, reason="measured on other images than the rest: allow a longer --budget")
-        yield row
-
-
-def describe_candidate(candidate: "Candidate") -> dict[str, Any]:
-    """What is known of a model before it is measured, as fields of a row."""
-    names = ("params", "gmacs", "size", "license", "pretraining", "is_here", "location")
-    return {name: getattr(candidate, name) for name in names} | {"load": candidate.load_line}
+            reason = f"not measured: {failures[name].message}"
+        elif measurements is not None:
+            reason = "measured on other images than the rest: allow a longer --budget"
+        yield Row(rank, name, reason=reason, **known)
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -322,16 +311,16 @@ def write_verdict(rows: Sequence[Row], *, prefer: str, images: int | None, image
     choice = next((row for row in measured if row.is_choice), None)
     if choice is None:
         failures = [row for row in rows if row.failure]
-        why = f" The first one: {failures[0].model}: {failures[0].failure}" if failures else ""
-        return f"No model could be measured, so none is recommended.{why}"
+        reason = f" The first one: {failures[0].model}: {failures[0].failure}" if failures else ""
+        return f"No model could be measured, so none is recommended.{reason}"
     words = f"Start from {choice.model}: {format_interval(choice)}"
-    others = [row.model for row in measured if row.is_tied and not row.is_choice]
+    tied = [row.model for row in measured if row.is_tied and not row.is_choice]
     if len(measured) == 1:
         return f"{words}. No other model was measured."
-    if not others:
+    if not tied:
         return f"{words}; its error is the lowest of {len(measured)} measured, and no other model ties with it."
     quality = {"cheapest": ("the cheaper one", "the cheapest of them"), "error": ("the better one", "the best of them")}
-    words += f"; ties with {list_names(others)}, and is {quality[prefer][len(others) > 1]}."
+    words += f"; ties with {list_names(tied)}, and is {quality[prefer][len(tied) > 1]}."
     if images_needed is not None and images is not None and images_needed > images:
         first, second = (row.model for row in measured[:2])
         words += f" About {images_needed - images} images more would tell {first} and {second} apart."
@@ -374,12 +363,6 @@ def _list_cells(row: Row) -> dict[str, str]:
         "pretraining": printable(row.pretraining),
         "why": "failed" if row.failure else "" if is_measured else printable(row.reason),
     }
-
-
-def drop_empty(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """The rows of a table without the columns that are empty in all of them."""
-    kept = [head for head in rows[0] if any(row[head] not in ("", "-") for row in rows)] if rows else []
-    return [{head: row[head] for head in kept} for row in rows]
 
 
 def _fold(text: str, width: int) -> str:

@@ -20,7 +20,7 @@ from task2vec.text import printable
 # Splits that nothing is trained on, and names of columns that have them. Files in a folder of which a task has not all.
 _HELD_OUT = SPLIT_NAMES[3:]
 _SPLIT_COLUMNS = ("split", "set", "subset", "partition")
-_MOST_IGNORED = 100
+MAX_IGNORED = 100
 # The penalty that errors are measured with, see `measure`, which imports torch.
 _PENALTY = 3e-4
 
@@ -41,8 +41,8 @@ def write_script(
     """
     from jinja2 import Environment, StrictUndefined
 
-    how: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
-    environment = Environment(undefined=StrictUndefined, autoescape=False, **how)  # noqa: S701  # it is no HTML
+    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    environment = Environment(undefined=StrictUndefined, autoescape=False, **options)  # noqa: S701  # it is no HTML
     environment.filters |= {"python": format_python, "text": _escape}
     template = (resources.files("task2vec.select") / "data" / "train.py.jinja").read_text("utf-8")
     about = {"model": model, "task": task.name, "classes": list(task.classes), "is_multilabel": task.is_multilabel}
@@ -99,7 +99,7 @@ def _describe_folder(task: Task) -> dict[str, Any]:
     ignored = sorted(listed.difference(names))
     kinds = [name.partition("/")[0] for name in names]
     is_same = not task.is_multilabel and kinds == [task.classes[target] for target in task.targets]
-    if not is_same or not listed.issuperset(names) or len(ignored) > _MOST_IGNORED:
+    if not is_same or not listed.issuperset(names) or len(ignored) > MAX_IGNORED:
         raise UsageError(
             f"the classes of '{task.name}' are not the folders of '{root}', or many of its images are not in the task, "
             "so a script (--script) could not read it from there. Pass the folder itself, or a table of paths and "
@@ -130,9 +130,9 @@ def _describe_table(task: Task) -> dict[str, Any]:
         )
     labels = [] if task.is_multilabel else [task.classes[target] for target in task.targets]
     known = dict(zip(names, labels, strict=False))
-    others = {head: cells for head, cells in columns.items() if head != path}
-    label = next((head for head, cells in others.items() if _has_labels(cells, columns[path], known)), "")
-    split = next((head for head, cells in others.items() if head.lower() in _SPLIT_COLUMNS and _is_split(cells)), "")
+    rest = {head: cells for head, cells in columns.items() if head != path}
+    label = next((head for head, cells in rest.items() if _has_labels(cells, columns[path], known)), "")
+    split = next((head for head, cells in rest.items() if head.lower() in _SPLIT_COLUMNS and _is_split(cells)), "")
     ignored = sorted(set(columns[path]).difference(names))
     about = {"table": str(table), "root": str(root), "ignored": ignored, "delimiter": columns.delimiter}
     return about | {"path": path, "label": label, "split": split, "held_out": list(_HELD_OUT)}
@@ -157,15 +157,15 @@ def _describe_model(model: str, location: str | None, size: int | None) -> dict[
     from task2vec.probe.weights import OFFLINE_PACKAGES, is_offline_package_installed
 
     about = {"expert": "", "package": "", "package_file": "", "tag": "", "size": size}
-    home, _, network = (location or "").rpartition(":")
-    if (location or "").endswith(".expert.safetensors"):
+    location = location or ""
+    if location.endswith(".expert.safetensors"):
         from task2vec.experts.checkpoint import read_metadata
 
-        file = Path(location or "").absolute()
-        metadata = read_metadata(file)
-        home, _, network = str(metadata.get("architecture") or "").rpartition(":")
-        about |= {"expert": str(file), "size": metadata["size"][0]}
-    elif is_offline_package_installed(network.partition(".")[0]) and home == "timm":
+        metadata = read_metadata(Path(location))
+        about |= {"expert": str(Path(location).absolute()), "size": metadata["size"][0]}
+        location = str(metadata.get("architecture") or "")
+    home, _, network = location.rpartition(":")
+    if is_offline_package_installed(network.partition(".")[0]) and home == "timm" and not about["expert"]:
         about["package"], about["package_file"], _ = OFFLINE_PACKAGES[network.partition(".")[0]]
     if home == "torchvision" and not about["expert"]:
         network, _, about["tag"] = network.partition(".")

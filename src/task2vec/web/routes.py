@@ -17,7 +17,7 @@ from task2vec.distance import asymmetric, split_symmetric, symmetric
 from task2vec.distance.noise import find_floor, with_error
 from task2vec.embedding import Embedding
 from task2vec.experts import wilson_interval
-from task2vec.metatask import ModelInfo, choose_shots, describe_entry, find_shots, image_size, list_library_errors
+from task2vec.metatask import ModelInfo, describe_entry, find_protocol, find_shots, image_size, list_library_errors
 from task2vec.plots.layout import link_tasks, order_leaves
 from task2vec.select.recommend import recommend
 from task2vec.web import schemas
@@ -271,8 +271,8 @@ def list_models(state: Here, view: Now, shots: Shots = None) -> schemas.ModelLis
     Models measured on less than half as many tasks as others come last: their means are over other tasks.
     """
     metatask = state.metatask
-    chosen = choose_shots((), metatask.protocols, shots)
-    protocol = next(at for at, key in enumerate(metatask.protocols) if find_shots(key) == chosen)
+    protocol = find_protocol(metatask.protocols, shots, of="the bundle")
+    chosen = find_shots(metatask.protocols[protocol])
     means = np.where(metatask.is_candidate, metatask.mean_errors()[:, :, protocol], np.nan)
     found = [
         _describe_model(model, errors[np.isfinite(errors)].tolist(), "bundled")
