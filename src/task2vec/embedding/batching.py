@@ -42,7 +42,8 @@ BATCH_SIZE = {"cpu": 3, "cuda": 128}
 # A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to the next of these.
 _SIZES = (32, 64, 128, 256, 512, 1024)
 # Devices that resize images faster than Pillow does, if so many have the same size.
-_RESAMPLES, _ALIKE = ("cuda",), 8
+_RESAMPLES = ("cuda",)
+_ALIKE = 8
 # Threads that decode: more of them wait for each other.
 _DECODERS = 8
 # What happens once per column, with all that is remembered of the layers' inputs, in backward passes with their
@@ -88,7 +89,9 @@ class Pixels:
     """
 
     def __init__(self, images: Images, probe: Probe, *, device: torch.device, num_workers: int):
-        self.images, self.probe, self.device = images, probe, device
+        self.images = images
+        self.probe = probe
+        self.device = device
         self.num_workers = num_workers if images.is_threadsafe else 1
         self.kept: dict[int, Tensor] = {}
         self.room = CACHE_BYTES.get(device.type, CACHE_BYTES["cpu"])
@@ -112,8 +115,8 @@ class Pixels:
             while ahead is not None:
                 run, tensors, loading = ahead
                 ahead = next(begun, None)
-                for some, future in loading:
-                    loaded = dict(zip(some, future.result(), strict=True))
+                for indices, future in loading:
+                    loaded = dict(zip(indices, future.result(), strict=True))
                     tensors |= loaded
                     new = {index: tensor for index, tensor in loaded.items() if index not in self.kept}
                     if (size := sum(tensor.nbytes for tensor in new.values())) <= self.room:
@@ -129,8 +132,8 @@ class Pixels:
         """What is in the cache, and the rest as it is being decoded: one part by each thread, handed over at once."""
         cached = {index: self.kept[index] for index in run if index in self.kept}
         missing = [index for index in run if index not in cached]
-        parts = [missing[start :: self.num_workers] for start in range(min(self.num_workers, len(missing)))]
-        return cached, [(part, pool.submit(self._load_all, part)) for part in parts]
+        shares = [missing[start :: self.num_workers] for start in range(min(self.num_workers, len(missing)))]
+        return cached, [(share, pool.submit(self._load_all, share)) for share in shares]
 
     def _load_all(self, indices: Sequence[int]) -> Tensor:
         """Images on the device. A GPU resizes many of one size together, which takes Pillow longer than decoding."""
@@ -140,16 +143,18 @@ class Pixels:
             return tensors.to(self.device, non_blocking=True)
         resized: dict[int, Tensor] = {}
         sizes: dict[tuple[int, int], dict[int, Image]] = {}
-        for place, index in enumerate(indices):
+        for number, index in enumerate(indices):
             image = self.load(index)
-            sizes.setdefault(image.size, {})[place] = image
-        for size, own in sizes.items():
-            if len(own) >= _ALIKE and look.can_resample(*size):
-                pixels = look.resample(torch.from_numpy(np.stack([*map(np.asarray, own.values())])).to(self.device))
+            sizes.setdefault(image.size, {})[number] = image
+        for size, same_size in sizes.items():
+            if len(same_size) >= _ALIKE and look.can_resample(*size):
+                pixels = look.resample(
+                    torch.from_numpy(np.stack([*map(np.asarray, same_size.values())])).to(self.device)
+                )
             else:
-                pixels = torch.stack([look(image) for image in own.values()]).to(self.device, non_blocking=True)
-            resized |= dict(zip(own, pixels, strict=True))
-        return torch.stack([resized[place] for place in range(len(indices))])
+                pixels = torch.stack([look(image) for image in same_size.values()]).to(self.device, non_blocking=True)
+            resized |= dict(zip(same_size, pixels, strict=True))
+        return torch.stack([resized[number] for number in range(len(indices))])
 
     def stack(self) -> Tensor | None:
         """All images as one tensor, if all are in the cache."""
@@ -165,12 +170,13 @@ class Pixels:
         if whole is None:
             yield from (pixels for _, pixels in self.batches(indices, size))
             return
-        for some in torch.tensor(indices, device=self.device).split(size):
-            yield whole[some]
+        for numbers in torch.tensor(indices, device=self.device).split(size):
+            yield whole[numbers]
 
     def forget(self) -> None:
         """Empties the cache, and caches nothing more: memory is short."""
-        self.kept, self.room = {}, 0
+        self.kept = {}
+        self.room = 0
 
     def load(self, index: int) -> Image:
         """One image, decoded; `DataError` if it cannot be."""
@@ -189,9 +195,11 @@ class Pixels:
 class OomRetry:
     """Runs work on batches no larger than what has fitted into memory so far; the numbers stay the same."""
 
-    def __init__(self, what: str, *, on_shortage: Callable[[], None] = lambda: None, unit: str = "image"):
-        """`what` is named in errors; `on_shortage` frees what can be spared; batches are of so many units."""
-        self.what, self.on_shortage, self.unit = what, on_shortage, unit
+    def __init__(self, description: str, *, on_shortage: Callable[[], None] = lambda: None, unit: str = "image"):
+        """`description` is what errors name; `on_shortage` frees what can be spared; batches are of so many units."""
+        self.description = description
+        self.on_shortage = on_shortage
+        self.unit = unit
         self.largest: int | None = None
 
     def shrink(self, count: int) -> None:
@@ -201,21 +209,23 @@ class OomRetry:
         torch.cuda.empty_cache()
         warnings.warn(f"GPU memory ran out: continuing with batches of {self.largest} {self.unit}s", stacklevel=3)
 
-    def run(self, work: Callable[..., list], parts: Sequence[Any]) -> list:
+    def run(self, work: Callable[..., list], sequences: Sequence[Any]) -> list:
         """`work` on `parts`, sequences with one entry per unit, or on their halves as often as memory requires."""
-        count = len(parts[0])
+        count = len(sequences[0])
         if self.largest is None or count <= self.largest:
             try:
-                return work(*parts)
+                return work(*sequences)
             except torch.cuda.OutOfMemoryError as error:
                 if count == 1:
                     raise ResourceError(
-                        f"the GPU does not have enough memory for a single {self.unit}: {self.what}. Use smaller "
-                        "images (--size), fewer classes or the CPU (--device cpu)."
+                        f"the GPU does not have enough memory for a single {self.unit}: {self.description}. Use "
+                        "smaller images (--size), fewer classes or the CPU (--device cpu)."
                     ) from error
             self.shrink(count)
         middle = (count + 1) // 2
-        return self.run(work, [part[:middle] for part in parts]) + self.run(work, [part[middle:] for part in parts])
+        return self.run(work, [values[:middle] for values in sequences]) + self.run(
+            work, [values[middle:] for values in sequences]
+        )
 
 
 class Passes:
@@ -232,17 +242,19 @@ class Passes:
         batch_size: int | None = None,
     ):
         if any(count is not None and count < 1 for count in (num_workers, batch_size)):
-            what = f"num_workers={num_workers} and batch_size={batch_size} must be at least 1"
-            raise UsageError(f"{what}. Leave them out to have them chosen.")
-        where, self.dtype, self.probe = choose_device(device), getattr(torch, settings.dtype), probe
+            description = f"num_workers={num_workers} and batch_size={batch_size} must be at least 1"
+            raise UsageError(f"{description}. Leave them out to have them chosen.")
+        chosen_device = choose_device(device)
+        self.dtype = getattr(torch, settings.dtype)
+        self.probe = probe
         decoders = num_workers or min(_DECODERS, os.cpu_count() or 1)
-        self.pixels = Pixels(images, probe, device=where, num_workers=decoders)
-        self.network = probe.prepare(device=where, dtype=self.dtype)
+        self.pixels = Pixels(images, probe, device=chosen_device, num_workers=decoders)
+        self.network = probe.prepare(device=chosen_device, dtype=self.dtype)
         if settings.method == "variational":
             NoisyNetwork(self.network, probe.layers)  # refuses a probe with layers that cannot take noise
-        self.batch_size = batch_size or BATCH_SIZE.get(where.type, 16)
-        what = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
-        self.memory = OomRetry(what, on_shortage=self.forget)
+        self.batch_size = batch_size or BATCH_SIZE.get(chosen_device.type, 16)
+        description = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
+        self.memory = OomRetry(description, on_shortage=self.forget)
         self.signatures: Tensor | None = None
         self._near_copies: dict[bytes, list[list[int]]] = {}
 
@@ -266,15 +278,16 @@ class Passes:
 
     def features(self, report: Report) -> Tensor:
         """(n, d) pooled features of every image, float32 (float64 if asked); keeps what near copies are found by."""
-        pixels, dtype = self.pixels, torch.promote_types(self.dtype, torch.float32)
+        pixels = self.pixels
+        dtype = torch.promote_types(self.dtype, torch.float32)
         kept = torch.empty(len(pixels), self.probe.feature_dim, dtype=dtype, device=pixels.device)
         signatures = []
         step = report("features", len(pixels))
         with tensor_cores(pixels.device):
-            for indices, some in pixels.batches(range(len(pixels)), self.batch_size):
-                kept[indices] = torch.cat(self.memory.run(lambda part: [self._features(part)], [some])).to(kept)
-                if some.dtype == torch.uint8 and min(some.shape[2:]) >= SIGNATURE_SIDE:
-                    signatures += self.memory.run(_pool, [some])
+            for indices, batch in pixels.batches(range(len(pixels)), self.batch_size):
+                kept[indices] = torch.cat(self.memory.run(lambda images: [self._features(images)], [batch])).to(kept)
+                if batch.dtype == torch.uint8 and min(batch.shape[2:]) >= SIGNATURE_SIDE:
+                    signatures += self.memory.run(_pool, [batch])
                 step(len(indices))
         self.signatures = torch.cat(signatures).permute(0, 2, 3, 1) if signatures else None
         return kept
@@ -311,33 +324,33 @@ def refuse_infinite(features: Tensor, name_of: Callable[[int], str]) -> None:
 # --- backward passes --------------------------------------------------------------------------------------------------
 
 
-def count_images(counts: Tensor, most: int, *, device: torch.device) -> int:
+def count_images(counts: Tensor, max_columns: int, *, device: torch.device) -> int:
     """How many of the first images make up the next batch, of at most `most` columns.
 
     `counts` are the pairs of each image, descending.
     """
-    slots, columns = _list_layouts(counts[:most], most)
+    slots, columns = _list_layouts(counts[:max_columns], max_columns)
     totals = columns.cumsum(1)
-    images = (totals <= most).sum(1)
+    images = (totals <= max_columns).sum(1)
     costs = _find_costs(totals.gather(1, images[:, None] - 1)[:, 0], slots, device)
     return int(images[(costs / counts.cumsum(0)[images - 1]).argmin()])
 
 
-def assign_columns(counts: Tensor, most: int, *, device: torch.device) -> Tensor:
+def assign_columns(counts: Tensor, max_columns: int, *, device: torch.device) -> Tensor:
     """(images,) the columns that each image of a batch takes, at most `most` in all; none where it has no pairs.
 
     `counts` are the pairs of each image; there are no more images than columns.
     """
-    slots, columns = _list_layouts(counts, most)
+    slots, columns = _list_layouts(counts, max_columns)
     total = columns.sum(1)
-    costs = _find_costs(total, slots, device).masked_fill(total > most, torch.inf)
+    costs = _find_costs(total, slots, device).masked_fill(total > max_columns, torch.inf)
     return columns[costs.argmin()]
 
 
-def _list_layouts(counts: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def _list_layouts(counts: Tensor, max_columns: int) -> tuple[Tensor, Tensor]:
     """(choices,) slots with which the image with the most pairs takes 1, 2, ... columns; (choices, images) columns."""
     highest = int(counts.max())
-    slots = (-(-highest // torch.arange(1, min(most, highest) + 1))).unique()
+    slots = (-(-highest // torch.arange(1, min(max_columns, highest) + 1))).unique()
     return slots, -(-counts // slots[:, None])
 
 
@@ -376,29 +389,33 @@ class Backward:
 
     def __init__(self, passes: Passes, engine: PerSampleFisher, parts: Sequence[Part], keys: Sequence[int]):
         """`keys` are the seeds of the random signs of the common images."""
-        self.passes, self.engine, self.keys = passes, engine, keys
+        self.passes = passes
+        self.engine = engine
+        self.keys = keys
         self.pixels = passes.pixels
-        designs = [part.design for part in parts]
+        designs = [pairs.design for pairs in parts]
         self.ledger = Ledger(designs, filters=passes.probe.n_filters, device=self.pixels.device)
         # Vectors and heads of all tasks with as many classes, one below the other; where those of each task begin.
         self.vectors: dict[int, Tensor] = {}
         self.heads: dict[int, Tensor] = {}
-        self.classes = torch.tensor([len(part.weight) for part in parts])
+        self.classes = torch.tensor([len(pairs.weight) for pairs in parts])
         first_vector, self.first_class = torch.zeros(2, len(parts), dtype=torch.int64)
         for classes in self.classes.unique().tolist():
-            some = [part for part in parts if len(part.weight) == classes]
-            counts, own = torch.tensor([len(part.vectors) for part in some]), self.classes == classes
-            first_vector[own], self.first_class[own] = counts.cumsum(0) - counts, classes * torch.arange(len(some))
-            self.vectors[classes] = _send(torch.cat([part.vectors for part in some]), self.pixels.device)
-            self.heads[classes] = _send(torch.cat([part.weight for part in some]), self.pixels.device)
-        images = torch.cat([part.images for part in parts])
+            same = [pairs for pairs in parts if len(pairs.weight) == classes]
+            counts = torch.tensor([len(pairs.vectors) for pairs in same])
+            is_same = self.classes == classes
+            first_vector[is_same] = counts.cumsum(0) - counts
+            self.first_class[is_same] = classes * torch.arange(len(same))
+            self.vectors[classes] = _send(torch.cat([pairs.vectors for pairs in same]), self.pixels.device)
+            self.heads[classes] = _send(torch.cat([pairs.weight for pairs in same]), self.pixels.device)
+        images = torch.cat([pairs.images for pairs in parts])
         order = torch.argsort(images, stable=True)  # by image, then by task, then as drawn
         self.images = images[order]
-        self.owners = torch.cat([torch.full_like(part.images, number) for number, part in enumerate(parts)])[order]
-        within = torch.cat([torch.arange(len(part.images)) for part in parts])[order]
+        self.owners = torch.cat([torch.full_like(pairs.images, number) for number, pairs in enumerate(parts)])[order]
+        within = torch.cat([torch.arange(len(pairs.images)) for pairs in parts])[order]
         self.places = first_vector[self.owners] + within
-        self.inclusion = torch.cat([part.inclusion for part in parts])[order]
-        self.weights = torch.cat([part.weights for part in parts])[order]
+        self.inclusion = torch.cat([pairs.inclusion for pairs in parts])[order]
+        self.weights = torch.cat([pairs.weights for pairs in parts])[order]
         ids = self.images * len(parts) + self.owners
         _, self.groups, self.sizes = torch.unique_consecutive(ids, return_inverse=True, return_counts=True)
         self.firsts = self.sizes.cumsum(0) - self.sizes  # of the pairs of each group
@@ -465,40 +482,44 @@ class Backward:
 
         Those of many tasks are sums of weighted rows of all their heads: a product for each would be as many launches.
         """
-        passes, device = self.passes, self.pixels.device
-        found = torch.empty(len(pairs), passes.probe.feature_dim, dtype=passes.dtype, device=device)
+        passes = self.passes
+        device = self.pixels.device
+        all_seeds = torch.empty(len(pairs), passes.probe.feature_dim, dtype=passes.dtype, device=device)
         classes = self.classes[self.owners[pairs]]
         for count in classes.unique().tolist():
-            own = torch.nonzero(classes == count).flatten()
-            vectors, heads = self.vectors[count][_send(self.places[pairs[own]], device)], self.heads[count]
+            selected = torch.nonzero(classes == count).flatten()
+            vectors = self.vectors[count][_send(self.places[pairs[selected]], device)]
+            heads = self.heads[count]
             if len(heads) == count:
                 seeds = vectors @ heads
             else:
-                rows = self.first_class[self.owners[pairs[own]]][:, None] + torch.arange(count)
+                rows = self.first_class[self.owners[pairs[selected]]][:, None] + torch.arange(count)
                 seeds = functional.embedding_bag(_send(rows, device), heads, per_sample_weights=vectors, mode="sum")
-            found[_send(own, device)] = seeds.to(found)
-        return found
+            all_seeds[_send(selected, device)] = seeds.to(all_seeds)
+        return all_seeds
 
     def _take(self, rows: Tensor, pairs: Tensor) -> None:
         """Adds the rows of one slot to their groups: those that are complete enter the ledger, the others wait.
 
         Nothing is noted before all is done that may run out of memory: the slot is run again then, and counts once.
         """
-        groups, terms = self.groups[pairs], torch.ones_like(pairs)
+        groups = self.groups[pairs]
+        terms = torch.ones_like(pairs)
         if self.waiting is not None:
             rows, groups, terms = (torch.cat(parts) for parts in zip(self.waiting, (rows, groups, terms), strict=True))
         different, index = groups.unique(return_inverse=True)
         if len(different) < len(groups):  # most images have one pair, and nothing to add up
             rows = rows.new_zeros(len(different), rows.shape[1]).index_add_(0, _send(index, rows.device), rows)
-            groups, terms = different, torch.zeros_like(different).index_add_(0, index, terms)
+            groups = different
+            terms = torch.zeros_like(different).index_add_(0, index, terms)
         is_complete = terms == self.sizes[groups]
-        ended, going_on = (torch.nonzero(some).flatten() for some in (is_complete, ~is_complete))
+        ended, going_on = (torch.nonzero(mask).flatten() for mask in (is_complete, ~is_complete))
         waiting = (rows[_send(going_on, rows.device)], groups[going_on], terms[going_on]) if len(going_on) else None
         if len(ended):
-            own = self.firsts[groups[ended]]
-            given = {"inclusion": self.inclusion[own], "terms": terms[ended], "weights": self.weights[own]}
+            firsts = self.firsts[groups[ended]]
+            facts = {"inclusion": self.inclusion[firsts], "terms": terms[ended], "weights": self.weights[firsts]}
             finished = rows if waiting is None else rows[_send(ended, rows.device)]
-            self.ledger.add(finished, self.owners[own], **given)
+            self.ledger.add(finished, self.owners[firsts], **facts)
         self.waiting = waiting
         self.done.index_add_(0, self.images[pairs], torch.ones_like(pairs))
 

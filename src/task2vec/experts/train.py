@@ -48,7 +48,8 @@ _MARGIN = 8 / 7
 VERSION = 2
 # What is done between two checkpoints is lost when a training is killed.
 CHECKPOINT_SECONDS = 60.0
-_MOMENTUM, _SUMS = "momentum.", "sums"
+_MOMENTUM = "momentum."
+_SUMS = "sums"
 
 
 def train_expert(
@@ -92,27 +93,29 @@ def train_expert(
     """
     if not isinstance(seed, int) or seed < 0:
         raise UsageError(f"seed={seed!r} (--seed) is not a valid seed. Use an integer of 0 or more.")
-    base, recipe = base or load_probe(), find_recipe(recipe)
+    base = base or load_probe()
+    recipe = find_recipe(recipe)
     task = to_task(task, num_workers=num_workers, progress=progress is True)
     metadata = describe(task, base, recipe, seed=seed, name=name)
-    path, found = None if out is None else Path(out), None
+    path = None if out is None else Path(out)
+    kept = None
     if path is not None:
         if not replace_other:
             check_place(path, metadata["key"])
-        found = find_kept(path, metadata["key"])
-        if isinstance(found, TrainedExpert):
-            return found
+        kept = find_kept(path, metadata["key"])
+        if isinstance(kept, TrainedExpert):
+            return kept
     with show_progress(progress) as report:
         images = prepare_images(task.canonical(), base, device=choose_device(device), num_workers=num_workers)
         training = Training(base, images, recipe, seed=seed, classes=len(task.classes), report=report)
-        if found is not None:
-            training.restore(*found)
+        if kept is not None:
+            training.restore(*kept)
         keep = None if path is None else partial(_write_checkpoint, unfinished(path), metadata)
         with tensor_cores(training.device):
             training.run(report, keep=keep)
     training.learner.cpu().to(memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
     probe = make_probe(base.name, training.network, (), base.preprocess, source=f"expert ({metadata['name']})")
-    metadata |= {"metrics": [asdict(one) for one in training.metrics], "fingerprint": probe.fingerprint}
+    metadata |= {"metrics": [asdict(epoch) for epoch in training.metrics], "fingerprint": probe.fingerprint}
     weight, bias = training.head.weight.detach(), training.head.bias.detach()
     expert = TrainedExpert(metadata["name"], probe, weight, bias, metadata)
     return expert if path is None else expert.save(path)
@@ -140,9 +143,9 @@ def describe(task: Task, base: Probe, recipe: Recipe, *, seed: int, name: str | 
     }
 
 
-def _write_checkpoint(place: Path, metadata: dict[str, Any], training: "Training") -> None:
+def _write_checkpoint(path: Path, metadata: dict[str, Any], training: "Training") -> None:
     tensors, state = training.state()
-    write_tensors(place, tensors, metadata | state | {"kind": "checkpoint"})
+    write_tensors(path, tensors, metadata | state | {"kind": "checkpoint"})
 
 
 # --- images and draws ------------------------------------------------------------------------------------------------
@@ -181,7 +184,7 @@ def _widen(preprocess: Preprocess) -> Preprocess:
     """The same preprocessing without its last crop, so that there is something to choose crops from."""
     if preprocess.squash is not None:
         sides = zip(preprocess.squash, preprocess.size, strict=True)
-        height, width = (max(have, round(_MARGIN * want)) for have, want in sides)
+        height, width = (max(given, round(_MARGIN * wanted)) for given, wanted in sides)
         return replace(preprocess, size=(height, width), squash=(height, width))
     side = max(preprocess.resize, round(_MARGIN * max(preprocess.size)))
     return replace(preprocess, size=(side, side), resize=side)
@@ -205,11 +208,11 @@ def draw_epoch(targets: np.ndarray, *, draws: int, seed: int, epoch: int) -> tup
     else:
         pairs = [(np.flatnonzero(column > 0), np.flatnonzero(column <= 0)) for column in targets.T]
         groups = [group for pair in pairs if len(pair[0]) and len(pair[1]) for group in pair]
-    which = torch.randint(len(groups), (draws,), generator=generator)
-    place = torch.rand(draws, generator=generator, dtype=torch.float64)
+    chosen = torch.randint(len(groups), (draws,), generator=generator)
+    positions = torch.rand(draws, generator=generator, dtype=torch.float64)
     sizes = torch.tensor([len(group) for group in groups])
     starts = sizes.cumsum(0) - sizes
-    images = torch.from_numpy(np.concatenate(groups))[starts[which] + (place * sizes[which]).long()]
+    images = torch.from_numpy(np.concatenate(groups))[starts[chosen] + (positions * sizes[chosen]).long()]
     corners = torch.rand(draws, 2, generator=generator)
     return images, corners, torch.rand(draws, generator=generator) < 0.5
 
@@ -226,7 +229,8 @@ def crop(
 
     With `numbers` (n,), of the images with these numbers.
     """
-    (height, width), (rows, columns) = pixels.shape[2:], size
+    height, width = pixels.shape[2:]
+    rows, columns = size
     top = (corners[:, 0] * (height - rows + 1)).long()
     left = (corners[:, 1] * (width - columns + 1)).long()
     down = top[:, None] + torch.arange(rows, device=top.device)
@@ -245,9 +249,10 @@ def compute_features(
 ) -> Tensor:
     """(n, d) features of the centre crops of all images."""
     network.eval()
-    step, parts = report("features", len(images.pixels)), []
+    step = report("features", len(images.pixels))
+    parts = []
     for pixels in images.pixels.draws(range(len(images.pixels)), batch):
-        top, left = ((have - want) // 2 for have, want in zip(pixels.shape[2:], images.size, strict=True))
+        top, left = ((side - wanted) // 2 for side, wanted in zip(pixels.shape[2:], images.size, strict=True))
         centre = pixels[:, :, top : top + images.size[0], left : left + images.size[1]]
         inputs = images.normalise(centre, torch.float32)
         parts.append(network(inputs.contiguous(memory_format=torch.channels_last) if inputs.is_cuda else inputs))
@@ -269,16 +274,19 @@ class Training:
     def __init__(
         self, base: Probe, images: TrainingImages, recipe: Recipe, *, seed: int, classes: int, report: Report = silent
     ):
-        self.images, self.recipe, self.seed, self.device = images, recipe, seed, images.pixels.device
+        self.images = images
+        self.recipe = recipe
+        self.seed = seed
+        self.device = images.pixels.device
         self.network = copy.deepcopy(base.network).to(self.device)
         with tensor_cores(self.device):
             features = compute_features(self.network, images, report)
         self.head = nn.Linear(features.shape[1], classes, device=self.device)
         if recipe.head == "exact":
-            found = fit_head(features, images.labels, classes=classes)
+            head = fit_head(features, images.labels, classes=classes)
             with torch.no_grad():
-                self.head.weight.copy_(found.weight)
-                self.head.bias.copy_(found.bias)
+                self.head.weight.copy_(head.weight)
+                self.head.bias.copy_(head.bias)
         else:
             self._train_head(features)
         self.learner = nn.Sequential(OrderedDict(network=self.network, head=self.head)).to(self.device)
@@ -295,7 +303,8 @@ class Training:
             fused=is_cuda,
         )
         self.step = 0
-        self.sums, self.seen = torch.zeros(2, device=self.device), 0  # of the epoch so far: losses and errors, images
+        self.sums = torch.zeros(2, device=self.device)
+        self.seen = 0  # of the epoch so far: losses and errors, images
         self.metrics: list[EpochMetrics] = []
         self.recorded: RecordedSteps | None = None
         self.is_recordable = True
@@ -304,14 +313,15 @@ class Training:
         """Trains the head by Adam from zero on fixed features."""
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        recipe, labels = self.recipe, self.images.labels
+        recipe = self.recipe
+        labels = self.images.labels
         optimiser = torch.optim.Adam(self.head.parameters(), lr=recipe.head_rate)
         for epoch in range(recipe.head_epochs):
             # Epochs of the head have numbers of their own: the network will not see the same draws once more.
             epoch += recipe.epochs
             drawn, _, _ = draw_epoch(self.images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
-            for own in drawn.to(self.device).split(recipe.batch):
-                loss, _ = compute_loss(self.head(features[own]), labels[own])
+            for images in drawn.to(self.device).split(recipe.batch):
+                loss, _ = compute_loss(self.head(features[images]), labels[images])
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
@@ -319,12 +329,14 @@ class Training:
     def run(self, report: Report = silent, *, keep: Callable[["Training"], None] | None = None) -> None:
         """Trains from `step` to the end; `keep` is called once a minute to write a checkpoint."""
         per_epoch = self.recipe.steps_per_epoch
-        ended, done = report("epochs", self.recipe.epochs), report("training", self.recipe.steps)
+        ended = report("epochs", self.recipe.epochs)
+        done = report("training", self.recipe.steps)
         ended(self.step // per_epoch)
         done(self.step)
         last = time.monotonic()
         for epoch in range(self.step // per_epoch, self.recipe.epochs):
-            begun, before = time.perf_counter(), self.step
+            begun = time.perf_counter()
+            before = self.step
             for _ in self._learn_epoch(epoch):
                 done(1)
                 if self.step == (epoch + 1) * per_epoch:  # before a checkpoint, which has the metrics of the epoch
@@ -338,7 +350,8 @@ class Training:
 
     def _learn_epoch(self, epoch: int) -> Iterator[None]:
         """Learns from the rest of an epoch, batch by batch."""
-        recipe, size = self.recipe, self.recipe.batch
+        recipe = self.recipe
+        size = self.recipe.batch
         first = (self.step - epoch * recipe.steps_per_epoch) * size
         drawn, corners, is_mirrored = draw_epoch(self.images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
         corners = corners if recipe.crops else torch.full_like(corners, 0.5)
@@ -383,12 +396,12 @@ class Training:
             images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=is_cuda):
             logits = self.learner(images)
-        loss, wrong = compute_loss(logits.float(), targets)
+        loss, mistakes = compute_loss(logits.float(), targets)
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
         with torch.no_grad():
-            self.sums += torch.stack([loss.detach() * len(images), wrong])
+            self.sums += torch.stack([loss.detach() * len(images), mistakes])
 
     def count(self, images: int) -> None:
         """Counts a step on so many images."""
@@ -396,7 +409,7 @@ class Training:
         self.step += 1
 
     def _close_epoch(self, epoch: int, images: int, begun: float) -> None:
-        loss, wrong = (float(total) / self.seen for total in self.sums)  # waits for the GPU
+        loss, error = (float(total) / self.seen for total in self.sums)  # waits for the GPU
         seconds = max(time.perf_counter() - begun, 1e-9)
         if not np.isfinite(loss):
             raise NotFiniteError(
@@ -405,7 +418,7 @@ class Training:
                 f"rate={self.recipe.rate / 10:g})"
             )
         rate = self.recipe.rate_at(self.step - 1)
-        self.metrics.append(EpochMetrics(epoch + 1, loss, wrong, rate, images / seconds))
+        self.metrics.append(EpochMetrics(epoch + 1, loss, error, rate, images / seconds))
         self.sums.zero_()
         self.seen = 0
 
@@ -416,7 +429,7 @@ class Training:
             if weight in self.optimiser.state:  # those that a step has moved
                 tensors[_MOMENTUM + name] = self.optimiser.state[weight]["momentum_buffer"]
         tensors[_SUMS] = self.sums
-        return tensors, {"step": self.step, "seen": self.seen, "metrics": [asdict(one) for one in self.metrics]}
+        return tensors, {"step": self.step, "seen": self.seen, "metrics": [asdict(epoch) for epoch in self.metrics]}
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Goes back to a `state`."""
@@ -426,8 +439,9 @@ class Training:
                 momentum = torch.empty_like(weight).copy_(tensors[_MOMENTUM + name])
                 self.optimiser.state[weight]["momentum_buffer"] = momentum
         self.sums = tensors[_SUMS].to(self.device)
-        self.step, self.seen = int(state["step"]), int(state["seen"])
-        self.metrics = [EpochMetrics.read(one) for one in state["metrics"]]
+        self.step = int(state["step"])
+        self.seen = int(state["seen"])
+        self.metrics = [EpochMetrics.read(values) for values in state["metrics"]]
 
 
 # --- recorded steps --------------------------------------------------------------------------------------------------
@@ -468,8 +482,11 @@ class RecordedSteps:
     """
 
     def __init__(self, training: "Training", pixels: Tensor):
-        self.training, self.pixels, self.targets = training, pixels, training.images.labels
-        device, draws = training.device, training.recipe.draws
+        self.training = training
+        self.pixels = pixels
+        self.targets = training.images.labels
+        device = training.device
+        draws = training.recipe.draws
         self.draws = Draws(
             torch.zeros(draws, dtype=torch.long, device=device),
             torch.zeros(draws, 2, device=device),
@@ -486,14 +503,16 @@ class RecordedSteps:
         pixels = training.images.pixels.stack()
         if pixels is None:
             return None
-        twice, size = torch.zeros(2, dtype=torch.long, device=pixels.device), training.images.size
+        twice = torch.zeros(2, dtype=torch.long, device=pixels.device)
+        size = training.images.size
         views = crop(pixels, torch.full((2, 2), 0.5, device=pixels.device), twice > 0, size, numbers=twice)
         is_random = draws_at_random(training.network, training.images.normalise(views, torch.float32))
         return None if is_random else cls(training, pixels)
 
     def learn(self, draws: Draws) -> Iterator[None]:
         """Learns from these draws, batch by batch."""
-        training, size = self.training, self.training.recipe.batch
+        training = self.training
+        size = self.training.recipe.batch
         for static, values in zip(vars(self.draws).values(), vars(draws).values(), strict=True):
             static[: len(values)].copy_(values)
         self.first.zero_()
@@ -634,7 +653,8 @@ def train_experts(
         device: "cpu", "cuda"; None takes a GPU if there is one.
         progress: show progress bars on standard error; of those trained here, also of epochs and steps.
     """
-    base, recipe = base or load_probe(), find_recipe(recipe)
+    base = base or load_probe()
+    recipe = find_recipe(recipe)
     tasks = to_tasks(tasks, progress=progress)
     called = [task.name for task in tasks] if names is None else list(names)
     files = _name_files(tasks, called, Path(folder))
@@ -650,7 +670,8 @@ def train_experts(
             except Task2VecError as error:
                 yield ExpertResult(number, task.name, name, error=error)
         with borrow_backend(backend) as opened, show_progress(progress) as report:
-            step, settled = report("experts", len(units)), set()
+            step = report("experts", len(units))
+            settled = set()
             is_here = progress and isinstance(opened, SerialBackend)
             watched = replace(work, options=work.options | {"progress": report}) if is_here else work
             for result in opened.run(watched, units):

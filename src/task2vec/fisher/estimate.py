@@ -112,8 +112,9 @@ class Ledger:
             weights: u_i.
         """
         rows = rows.double()
-        parts = (owners, inclusion, weights, terms)
-        owners, inclusion, weights, terms = (part.to(rows.device, non_blocking=True) for part in parts)
+        owners, inclusion, weights, terms = (
+            values.to(rows.device, non_blocking=True) for values in (owners, inclusion, weights, terms)
+        )
         mass = rows.sum(1) / inclusion
         facts = torch.stack([torch.ones_like(mass), terms.double(), inclusion, mass, mass * mass], dim=1)
         facts = self.facts.index_put((owners,), facts, accumulate=True)
@@ -149,13 +150,13 @@ class Ledger:
         m, terms, inclusion, mass, square_mass = self.facts[tasks].T[..., None]
         designs = torch.tensor(self.designs[tasks], dtype=torch.float64, device=self.facts.device)
         n, drawn, square_weights = designs.T[..., None]
-        part = m / drawn
+        fraction = m / drawn
         z, y, zz, yz, uz = self.sums[tasks].unbind(1)
-        fisher = z / part / n
-        squares = yz / part - 2 * fisher * uz / part + fisher**2 * square_weights
+        fisher = z / fraction / n
+        squares = yz / fraction - 2 * fisher * uz / fraction + fisher**2 * square_weights
         population = squares.clamp_min(0) * (n / (n - 1).clamp_min(1)) / n**2
-        left_out = m - part * inclusion
-        squares = (zz - part * yz) / part**2 - ((z - part * y) / part) ** 2 / left_out
+        left_out = m - fraction * inclusion
+        squares = (zz - fraction * yz) / fraction**2 - ((z - fraction * y) / fraction) ** 2 / left_out
         design = squares.clamp_min(0) * (m / (m - 1)) / n**2
         stderr = torch.where((m > 1) & (left_out > 1e-9), population + design, population).sqrt()
         effective = torch.where(square_mass > 0, mass**2 / square_mass, 0)
@@ -208,14 +209,15 @@ def closed_form(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float 
         >>> [round(x, 3) for x in precision.tolist()], round(variance.item(), 3)
         ([401.0, 1.0], 1.0)
     """
-    ratio, scales = fisher.double() / beta, weight_scales(layers).to(fisher.device)
+    ratio = fisher.double() / beta
+    scales = weight_scales(layers).to(fisher.device)
     # The gap scales + mean(1 / (1/v + ratio)) - v is concave in v, and where it is zero below the upper bound its slope
     # is at most -1/2: Newton's steps from the bound come down to the root and never pass it.
     v = (WIDEST * scales).expand(*ratio.shape[:-1], len(layers))
     for _ in range(_STEPS):
-        part = 1 / (1 + ratio * spread_over_filters(v, layers))
-        gap = scales + v * mean_over_layers(part, layers) - v
-        v = torch.where(gap < 0, v - gap / (mean_over_layers(part.square(), layers) - 1), v)
+        shrinkage = 1 / (1 + ratio * spread_over_filters(v, layers))
+        gap = scales + v * mean_over_layers(shrinkage, layers) - v
+        v = torch.where(gap < 0, v - gap / (mean_over_layers(shrinkage.square(), layers) - 1), v)
     return 1 / spread_over_filters(v, layers) + ratio, v
 
 

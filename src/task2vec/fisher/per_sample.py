@@ -28,9 +28,10 @@ from task2vec.fisher.reductions import (
 )
 from task2vec.probe import FilterLayer, PreparedNetwork
 
-# A pass is recorded when so many seeds went back from passes like it, and this part of the memory is free: recording
-# takes as long as some passes, and keeps the memory of one.
-_OFTEN, _SPARE = 16, 0.6
+# A pass is recorded after so many seeds of passes like it, if this share of the memory is free: recording takes as long
+# as some passes, and keeps the memory of one.
+_SEEDS_BEFORE_RECORDING = 16
+_FREE_MEMORY = 0.6
 # Gradients at the features (r, n, features), or a function of the features (n, d) of the pass that returns them.
 Seeds = Tensor | Callable[[Tensor], Tensor]
 
@@ -80,10 +81,10 @@ class PerSampleFisher:
         """
         keys = keys if keys is not None else range(len(images))
         if not self.network.is_batched and len(images) > 1:
-            each = [seeds] * len(images) if callable(seeds) else seeds.split(1, dim=1)
+            seeds_of_image = [seeds] * len(images) if callable(seeds) else seeds.split(1, dim=1)
             # One graph after the other, and not all of them at once.
-            parts = zip(images.split(1), each, keys, strict=True)
-            alone = [list(self.rows_by_seed(image, own, [key])) for image, own, key in parts]
+            inputs = zip(images.split(1), seeds_of_image, keys, strict=True)
+            alone = [list(self.rows_by_seed(image, image_seeds, [key])) for image, image_seeds, key in inputs]
             yield from (torch.cat(rows) for rows in zip(*alone, strict=True))
             return
         if isinstance(seeds, Tensor) and (recorded := find_recorded(self, images, seeds)) is not None:
@@ -116,7 +117,9 @@ class _Recorder:
     """
 
     def __init__(self, fisher: PerSampleFisher, keys: Sequence[int]):
-        self.fisher, self.keys, self.count = fisher, keys, len(keys)
+        self.fisher = fisher
+        self.keys = keys
+        self.count = len(keys)
         self.start = torch.zeros((), requires_grad=True)
         self.norms: dict[str, Tensor] = {}
         self.pending: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
@@ -134,8 +137,8 @@ class _Recorder:
         """The output of a layer, which reduces the gradient that comes back to it."""
         x = inputs[0].detach()
         self.calls[name] += 1
-        own = out.clone() if out._is_view() else out
-        return _Tap.apply(own, self.start, lambda d: self._reduce(name, module, x, d))  # type: ignore[return-value]
+        whole = out.clone() if out._is_view() else out
+        return _Tap.apply(whole, self.start, lambda d: self._reduce(name, module, x, d))  # type: ignore[return-value]
 
     @torch.no_grad()
     def _reduce(self, name: str, module: nn.Module, x: Tensor, d: Tensor) -> None:
@@ -189,26 +192,27 @@ def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "Re
     if not all(map(is_plain, network.layers.values())):
         return None  # random signs are drawn by the host, and would be those of the recording for ever
     key = (fisher.is_untied, images.shape, matmul_precision())
-    found = network.recorded.setdefault(key, 0)
-    if isinstance(found, int):
-        network.recorded[key] = found + len(seeds)
-        free, total = torch.cuda.mem_get_info(images.device) if found >= _OFTEN else (0, 1)
-        if free < _SPARE * total:  # a recording keeps the memory of a whole pass
+    recorded = network.recorded.setdefault(key, 0)
+    if isinstance(recorded, int):
+        network.recorded[key] = recorded + len(seeds)
+        free, total = torch.cuda.mem_get_info(images.device) if recorded >= _SEEDS_BEFORE_RECORDING else (0, 1)
+        if free < _FREE_MEMORY * total:  # a recording keeps the memory of a whole pass
             return None
         network.recorded[key] = None  # as long as it is not there, and for ever if it cannot be
-        network.recorded[key] = found = _record(fisher, images, seeds)
-    return found
+        network.recorded[key] = recorded = _record(fisher, images, seeds)
+    return recorded
 
 
 def _record(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "RecordedPass | None":
     """A recording that repeats the rows of this batch, if there can be one."""
     recorder, features = fisher.forward(images, range(len(images)))
-    two = seeds[[0, -1]]
-    wanted = torch.stack([recorder.backward(features, seed, is_last=bool(number)) for number, seed in enumerate(two)])
+    first, last = seeds[0], seeds[-1]
+    expected = [recorder.backward(features, first, is_last=False), recorder.backward(features, last, is_last=True)]
+    wanted = torch.stack(expected)
     del recorder, features
     try:
-        recorded = RecordedPass(fisher, images, two[0])
-        rows = torch.stack([*recorded.run(images, two)])
+        recorded = RecordedPass(fisher, images, first)
+        rows = torch.stack([*recorded.run(images, torch.stack([first, last]))])
     except RuntimeError:  # a layer that a graph cannot hold, or too little memory: slower, not wrong
         return None
     return recorded if torch.allclose(rows, wanted, rtol=1e-2, atol=1e-4 * float(wanted.max())) else None
@@ -221,8 +225,11 @@ class RecordedPass:
     """
 
     def __init__(self, fisher: PerSampleFisher, images: Tensor, seed: Tensor):
-        self.images, self.seed, self.lock = images.clone(), seed.clone(), Lock()
-        self.first, self.next = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        self.images = images.clone()
+        self.seed = seed.clone()
+        self.lock = Lock()
+        self.first = torch.cuda.CUDAGraph()
+        self.next = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.first, capture_error_mode="thread_local"):
             recorder, features = fisher.forward(self.images, range(len(images)))
             recorder.memory = {}
@@ -254,5 +261,6 @@ def find_infinite(values: Tensor, layers: tuple[FilterLayer, ...]) -> str | None
     """The name of the first layer with (..., filters) values that are not finite, if there is one."""
     if bool(torch.isfinite(values).all()):
         return None
-    parts = values.split([layer.filters for layer in layers], dim=-1)
-    return next(layer.name for layer, part in zip(layers, parts, strict=True) if not bool(torch.isfinite(part).all()))
+    blocks = values.split([layer.filters for layer in layers], dim=-1)
+    pairs = zip(layers, blocks, strict=True)
+    return next(layer.name for layer, block in pairs if not bool(torch.isfinite(block).all()))

@@ -113,7 +113,8 @@ def enough_pairs(chances: Tensor) -> Tensor:
 
 def inclusion_probabilities(probabilities: Tensor, budget: Tensor | int) -> Tensor:
     """`budget` (...) times `probabilities` (..., n, t), cut at one; what is cut off is shared out among the others."""
-    wanted, is_possible = torch.as_tensor(budget)[..., None, None], probabilities > 0
+    wanted = torch.as_tensor(budget)[..., None, None]
+    is_possible = probabilities > 0
     certain = is_possible & (wanted >= is_possible.sum((-2, -1), keepdim=True))
     while True:
         rest = probabilities.masked_fill(certain, 0)

@@ -39,9 +39,11 @@ from task2vec.fisher.sampling import probabilities, term_shares, term_vectors
 from task2vec.probe import FilterLayer, PreparedNetwork
 
 # L stays within these powers of e of the layer's own weights; the optimum lies far inside.
-_LOWEST, _HIGHEST = -2.0, 40.0
+_LOWEST = -2.0
+_HIGHEST = 40.0
 # The part of the run whose mean is the result, in blocks whose spread gives its standard error.
-_TAIL, _BLOCKS = 0.5, 8
+_TAIL = 0.5
+_BLOCKS = 8
 # Libraries choose their kernels and take their memory in the first steps, which cannot be recorded as a CUDA graph.
 _WARM_UP = 3
 
@@ -58,7 +60,8 @@ class NoisyNetwork:
                 "the variance of its output is not known and the variational method cannot run. Use method='robust' "
                 "(--method robust)."
             )
-        self.network, self.layers = network, layers
+        self.network = network
+        self.layers = layers
 
     @contextmanager
     def noise(self, deviations: Tensor, generator: torch.Generator) -> Iterator[None]:
@@ -66,11 +69,12 @@ class NoisyNetwork:
 
         `deviations` (filters,) are those of the probe's own weights, before batch-norm was folded into them.
         """
-        parts = deviations.split([layer.filters for layer in self.layers])
+        blocks = deviations.split([layer.filters for layer in self.layers])
         with ExitStack() as hooks:
-            for layer, part in zip(self.layers, parts, strict=True):
-                scale, module = self.network.scales.get(layer.name), self.network.layers[layer.name]
-                sigma = part if scale is None else part * scale.abs()
+            for layer, deviation in zip(self.layers, blocks, strict=True):
+                scale = self.network.scales.get(layer.name)
+                module = self.network.layers[layer.name]
+                sigma = deviation if scale is None else deviation * scale.abs()
                 hook = partial(_add_noise, sigma.to(module.weight.dtype), generator)  # type: ignore[arg-type]
                 hooks.callback(module.register_forward_hook(hook).remove)
             yield
@@ -84,9 +88,11 @@ def _add_noise(
     std = patch_energy(module, inputs[0]).clamp_min(torch.finfo(out.dtype).tiny).sqrt()
     shape, spread = out, sigma
     if not isinstance(module, nn.Linear):
-        groups, after = std.shape[1], [1] * (out.ndim - 2)
+        groups = std.shape[1]
+        after = [1] * (out.ndim - 2)
         if 1 < groups < out.shape[1]:
-            shape, std = out.unflatten(1, (groups, -1)), std.unsqueeze(2)
+            shape = out.unflatten(1, (groups, -1))
+            std = std.unsqueeze(2)
         spread = sigma.view(1, *shape.shape[1 : shape.ndim - len(after)], *after)
     # On a CPU the layout of a map, which decides what is drawn where, depends on the network.
     layout = torch.preserve_format if out.is_cuda else torch.contiguous_format
@@ -157,7 +163,7 @@ def minimise(
     groups += [{"params": list(head), "lr": head_rate}] if head_rate > 0 else []
     downhill = torch.zeros_like(log_precision)
     log_precision.grad = downhill  # filled in place, as are those of the head
-    head[0].grad, head[1].grad = (torch.zeros_like(part) for part in head)
+    head[0].grad, head[1].grad = (torch.zeros_like(values) for values in head)
     optimiser = torch.optim.Adam(groups, capturable=log_precision.is_cuda)
 
     def advance(images: Tensor, targets: Tensor) -> Tensor:
@@ -210,7 +216,7 @@ def fisher_under_noise(
 ) -> tuple[Tensor, Tensor]:
     """Mean loss of noisy images and their untied Fisher, one label drawn for each; also the gradient of the head."""
     passed = []
-    weight, bias = (part.detach() for part in head)
+    weight, bias = (values.detach() for values in head)
     is_multilabel = targets.ndim == 2
 
     def seeds(features: Tensor) -> Tensor:
@@ -249,12 +255,14 @@ class _Record:
     """Means of L and of the loss over the blocks of the tail and over the last two epochs, from one running sum."""
 
     def __init__(self, steps: int, steps_per_epoch: int):
-        self.steps, self.length = steps, min(steps_per_epoch, max(1, steps // 2))
+        self.steps = steps
+        self.length = min(steps_per_epoch, max(1, steps // 2))
         tail = max(1, round(steps * _TAIL))
         starts = list(range(steps - tail, steps, max(1, tail // _BLOCKS)))
         self.blocks = [*starts[:_BLOCKS], steps]
         self.marks = {*self.blocks, steps - self.length, steps - 2 * self.length}
-        self.step, self.total = 0, torch.zeros(())
+        self.step = 0
+        self.total = torch.zeros(())
         self.sums = {0: self.total}  # by the number of steps that they are over
 
     def add(self, log_precision: Tensor, loss: Tensor) -> None:
@@ -274,10 +282,13 @@ class _Record:
         """
         means = torch.stack([self._mean(*ends) for ends in pairwise(self.blocks)])[:, :-1]
         total = self._mean(self.blocks[0], self.steps)[:-1]
-        stderr, trend, drift = torch.ones_like(total), 1.0, 1.0
+        stderr = torch.ones_like(total)
+        trend = 1.0
+        drift = 1.0
         if len(means) > 1:
             first, second = means.tensor_split(2)
-            stderr, trend = means.std(0) / len(means) ** 0.5, _root_mean_square(first.mean(0) - second.mean(0))
+            stderr = means.std(0) / len(means) ** 0.5
+            trend = _root_mean_square(first.mean(0) - second.mean(0))
         middle = self.steps - self.length
         last = self._mean(middle, self.steps)
         if self.steps > 1:
@@ -299,8 +310,10 @@ class GraphedStep:
     """
 
     def __init__(self, step: Callable[[Tensor, Tensor], Tensor], generator: torch.Generator):
-        self.step, self.generator = step, generator
-        self.calls, self.is_recordable = 0, True
+        self.step = step
+        self.generator = generator
+        self.calls = 0
+        self.is_recordable = True
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
@@ -327,7 +340,8 @@ class GraphedStep:
         return loss
 
     def _record(self, images: Tensor, targets: Tensor) -> None:
-        self.images, self.targets = images.clone(), targets.clone()
+        self.images = images.clone()
+        self.targets = targets.clone()
         graph, spare = torch.cuda.CUDAGraph(), self.generator.clone_state()
         graph.register_generator_state(self.generator)
         try:

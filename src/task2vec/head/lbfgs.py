@@ -25,8 +25,9 @@ _ARMIJO = 1e-4
 HISTORY = 10
 _TINY = torch.finfo(torch.float32).tiny  # a divisor for what is thrown away afterwards
 _SHORTEST = 2.0**-30  # a problem whose step would be shorter stays where it is
-# Problems are dropped when this part of them is done. Recorded ones are not, if they are not at least so large in all.
-_DROPPED, _LARGE = 0.25, 1 << 20
+# Problems that are done are dropped when they are this share of all; recorded ones, only if all are at least so large.
+_DROPPED = 0.25
+_LARGE = 1 << 20
 # Longer problems keep a GPU busy with torch's operations, and a single program of its kernels for too long.
 _LONGEST = 1 << 15
 # Steps that a GPU replays before it is asked who is done, which waits for it.
@@ -43,24 +44,27 @@ def minimise(
     step a decrease; for convex problems the curvature condition then holds by itself. `history` steps, at least two,
     make up the inverse Hessian.
     """
-    found, losses = torch.empty_like(start), start.new_empty(len(start))
+    points = torch.empty_like(start)
+    losses = start.new_empty(len(start))
     converged = torch.empty_like(losses, dtype=torch.bool)
     is_recorded = start.is_cuda and start.shape[1] <= _LONGEST and _load_kernels() is not None
     run = (_RecordedRun if is_recorded else _Run)(
         loss_and_gradient, start, tolerance=tolerance, max_steps=max_steps, history=history
     )
 
-    def note(rows: Tensor | slice) -> None:
-        which = run.which[rows]
-        found[which], losses[which], converged[which] = run.point[rows], run.loss[rows], run.is_flat()[rows]
+    def store(rows: Tensor | slice) -> None:
+        numbers = run.numbers[rows]
+        points[numbers] = run.point[rows]
+        losses[numbers] = run.loss[rows]
+        converged[numbers] = run.is_flat()[rows]
 
     while not bool((done := run.done.cpu()).all()):
         if int(done.sum()) >= run.dropped:
-            note(run.done)
+            store(run.done)
             run.keep(torch.nonzero(~done).flatten().to(start.device))
         run.go_on()
-    note(slice(None))
-    return found, losses, converged
+    store(slice(None))
+    return points, losses, converged
 
 
 class _Step(NamedTuple):
@@ -85,7 +89,7 @@ class _Run:
     """Problems that go on together.
 
     Attributes:
-        which: (p,) their numbers.
+        numbers: (p,) their numbers.
         point, loss, gradient: where each is.
         limits: of the lengths of their gradients.
         length: (p,) the part of the step that is tried next.
@@ -95,20 +99,21 @@ class _Run:
     """
 
     def __init__(self, objective: LossAndGradient, start: Tensor, *, tolerance: float, max_steps: int, history: int):
-        self.objective, self.history = objective, history
-        self.which = torch.arange(len(start), device=start.device)
+        self.objective = objective
+        self.history = history
+        self.numbers = torch.arange(len(start), device=start.device)
         self.point = start.clone()
-        self.loss, self.gradient = objective(self.point, self.which)
+        self.loss, self.gradient = objective(self.point, self.numbers)
         self.limits = tolerance * self.gradient.norm(dim=1).clamp_min(1e-6)
         self.length = torch.ones_like(self.loss)
-        self.left = torch.full_like(self.which, max_steps)
+        self.left = torch.full_like(self.numbers, max_steps)
         self.done = self.is_flat() | (self.left == 0)
         self.steps: list[_Step] = []
 
     @property
     def dropped(self) -> float:
         """How many must be done for the others to go on without them."""
-        return max(1, _DROPPED * len(self.which))
+        return max(1, _DROPPED * len(self.numbers))
 
     def is_flat(self) -> Tensor:
         """(p,) whose gradient is small enough."""
@@ -116,9 +121,9 @@ class _Run:
 
     def keep(self, rows: Tensor) -> None:
         """Goes on with some of the problems."""
-        for name in ("which", "point", "loss", "gradient", "limits", "length", "left", "done"):
+        for name in ("numbers", "point", "loss", "gradient", "limits", "length", "left", "done"):
             setattr(self, name, getattr(self, name)[rows])
-        self.steps = [_Step(*(part[rows] for part in step)) for step in self.steps]
+        self.steps = [_Step(*(values[rows] for values in step)) for step in self.steps]
 
     def go_on(self) -> None:
         """One step or more."""
@@ -129,20 +134,22 @@ class _Run:
         direction = -_apply_inverse_hessian(self.gradient, self.steps)
         slope = (direction * self.gradient).sum(1)
         trial = torch.addcmul(self.point, direction, self.length[:, None])
-        loss, gradient = self.objective(trial, self.which)
+        loss, gradient = self.objective(trial, self.numbers)
         enough = torch.addcmul(self.loss, slope, self.length, value=_ARMIJO)
         moves = (loss - enough <= 0) & (slope < 0) & ~self.done  # not a number between infinities
         stays = (trial == self.point).all(1)
         step = _Step.between((self.point, trial), (self.gradient, gradient))
         if bool(moves.all()):  # as nearly always
-            self.point, self.loss, self.gradient = trial, loss, gradient
+            self.point = trial
+            self.loss = loss
+            self.gradient = gradient
             self.steps = [*self.steps[-(self.history - 1) :], step]
         else:
             _overwrite((self.point, self.loss, self.gradient), (trial, loss, gradient), moves)
             if len(self.steps) < self.history:  # steps of zeros are passed over
                 self.steps = [_Step(*map(torch.zeros_like, step)), *self.steps]
-            for own, later in zip(self.steps, [*self.steps[1:], step], strict=True):
-                _overwrite(own, later, moves)
+            for kept, later in zip(self.steps, [*self.steps[1:], step], strict=True):
+                _overwrite(kept, later, moves)
         self.left.sub_(moves.to(self.left))
         torch.where(moves, torch.ones_like(self.length), self.length / 2, out=self.length)
         self.done |= (moves & (self.is_flat() | stays | (self.left == 0))) | (self.length <= _SHORTEST)
@@ -162,22 +169,23 @@ class _RecordedRun(_Run):
 
     def __init__(self, objective: LossAndGradient, start: Tensor, *, history: int, **ends: Any):
         super().__init__(objective, start, history=history, **ends)
-        self.point, self.gradient = self.point.contiguous(), self.gradient.contiguous()  # as the kernels read them
+        self.point = self.point.contiguous()
+        self.gradient = self.gradient.contiguous()  # as the kernels read them
         scaled, change = torch.zeros(2, history, *start.shape, dtype=start.dtype, device=start.device)
-        self.last = _History(scaled, change, torch.zeros_like(scaled[..., 0]), torch.zeros_like(self.which))
+        self.last = _History(scaled, change, torch.zeros_like(scaled[..., 0]), torch.zeros_like(self.numbers))
         self.graph: torch.cuda.CUDAGraph | None = None
         self.is_recordable = self.point.is_cuda
 
     @property
     def dropped(self) -> float:
         """Recording the others anew pays for large ones alone."""
-        return torch.inf if self.point.numel() < _LARGE else len(self.which) / 2
+        return torch.inf if self.point.numel() < _LARGE else len(self.numbers) / 2
 
     def keep(self, rows: Tensor) -> None:
         """Goes on with some of the problems."""
         super().keep(rows)
         *steps, newest = self.last
-        self.last = _History(*(part[:, rows] for part in steps), newest[rows])
+        self.last = _History(*(values[:, rows] for values in steps), newest[rows])
         self.graph = None
 
     def go_on(self) -> None:
@@ -192,7 +200,7 @@ class _RecordedRun(_Run):
         """The step of `_Run`, as two kernels around the objective."""
         kernels = _load_kernels()
         trial, slope, stays = kernels.propose(self.gradient, self.point, self.last, self.length)
-        loss, gradient = self.objective(trial, self.which)
+        loss, gradient = self.objective(trial, self.numbers)
         ends = self.length, self.left, self.done.view(torch.int8), self.limits
         tried = trial, loss, gradient.contiguous(), slope, stays
         at = self.point, self.loss, self.gradient
@@ -208,7 +216,8 @@ class _RecordedRun(_Run):
         free, total = torch.cuda.mem_get_info(device)
         if free < total / 2:
             torch.cuda.empty_cache()
-        usual, side = torch.cuda.current_stream(device), _open_stream(get_ident(), device)
+        usual = torch.cuda.current_stream(device)
+        side = _open_stream(get_ident(), device)
         side.wait_stream(usual)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(side):
@@ -249,8 +258,8 @@ def _open_stream(thread: int, device: torch.device) -> torch.cuda.Stream:
 
 def _overwrite(old: Sequence[Tensor], new: Sequence[Tensor], rows: Tensor) -> None:
     """Puts the given rows (p,) of new tensors into the place of old ones."""
-    for own, other in zip(old, new, strict=True):
-        torch.where(rows.view(-1, *[1] * (own.ndim - 1)), other, own, out=own)
+    for values, replacement in zip(old, new, strict=True):
+        torch.where(rows.view(-1, *[1] * (values.ndim - 1)), replacement, values, out=values)
 
 
 def _apply_inverse_hessian(gradient: Tensor, steps: list[_Step]) -> Tensor:
