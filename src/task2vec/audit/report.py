@@ -219,13 +219,13 @@ def report(
     return TaskReport(**vars(analysis), suggestions=suggest(analysis, command))
 
 
-def _read(what: Any, test: Any, options: dict[str, Any]) -> tuple[Task, dict[str, Task]]:
+def _read(source: Any, test: Any, options: dict[str, Any]) -> tuple[Task, dict[str, Task]]:
     """The task, and the splits that it is compared with."""
-    if test is None and isinstance(what, str | os.PathLike) and list_splits(Path(what)):
-        splits = read_splits(what, **options)
+    if test is None and isinstance(source, str | os.PathLike) and list_splits(Path(source)):
+        splits = read_splits(source, **options)
         return splits.pop(next(iter(splits))), splits
     tests = test if isinstance(test, Mapping) else {} if test is None else {"test": test}
-    return to_task(what, **options), {name or "test": to_task(split, **options) for name, split in tests.items()}
+    return to_task(source, **options), {name or "test": to_task(split, **options) for name, split in tests.items()}
 
 
 def _name_labels(task: Task) -> list[str]:
@@ -325,13 +325,9 @@ def _hold_out(job: "Job", features: "Tensor", copies: Sequence[CopyGroup]) -> tu
             folds = fold[[number for number, name in members if name == label and number < len(fold)]]
             fold[np.isin(fold, folds)] = folds.min(initial=len(fold))
     groups = torch.from_numpy(np.unique(fold, return_inverse=True)[1]).to(features.device)
+    classes = len(job.task.classes)
     predicted = predict_held_out(
-        features,
-        job.targets,
-        classes=len(job.task.classes),
-        penalty=_PENALTY,
-        balance=job.settings.balance,
-        groups=groups,
+        features, job.targets, classes=classes, penalty=_PENALTY, balance=job.settings.balance, groups=groups
     )
     return *(values.cpu().numpy() for values in predicted), fold == np.arange(len(fold))
 

@@ -33,13 +33,14 @@ from task2vec.storage import write_rows
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Numbers of a block that fit into a processor's cache or keep a GPU busy.
-BLOCK = {"cpu": 1 << 19, "cuda": 1 << 24}
-# Rows whose sums are held at a time, rows of one block, and filters that are summed in float32.
-GROUP = 64
-ROWS = {"cpu": 1, "cuda": 16}
-CHUNK = 2048
-WIDEST = 30.0
+# Numbers in a block, which fit into a processor's cache or keep a GPU busy.
+NUMBERS_PER_BLOCK = {"cpu": 1 << 19, "cuda": 1 << 24}
+# Rows whose sums are held at a time, and rows of one block.
+ROWS_PER_GROUP = 64
+ROWS_PER_BLOCK = {"cpu": 1, "cuda": 16}
+# Filters that are summed in float32 before the sums are added in float64.
+FILTERS_PER_SUM = 2048
+MAX_LOG_SPREAD = 30.0
 # The product of two is the largest power of ten in float32.
 HUGE = 1e19
 SMALLEST_SHARE = 1 / 8
@@ -239,7 +240,7 @@ def _measure_by_sums(tables: list[tuple[np.ndarray, np.ndarray]], device_name: s
     device = choose_device(device_name)
     sides = [tuple(torch.from_numpy(array).to(device) for array in table) for table in tables]
     middle = torch.stack([logs.sum(0) for logs, _ in sides]).sum(0) / sum(len(logs) for logs, _ in sides)
-    if max(float((logs - middle).abs_().max()) for logs, _ in sides) > WIDEST:
+    if max(float((logs - middle).abs_().max()) for logs, _ in sides) > MAX_LOG_SPREAD:
         return np.full((len(sides[0][0]), len(sides[-1][0])), np.nan)
     # Tasks are taken from the largest to the smallest.
     means = [logs.mean(1) for logs, _ in sides]
@@ -255,19 +256,21 @@ def _measure_by_sums(tables: list[tuple[np.ndarray, np.ndarray]], device_name: s
     # For each chunk of filters: the values of both sides in float32, and HUGE where filters are dead, if any are dead
     # on both sides.
     chunks: list[tuple[list[Tensor], list[Tensor]]] = []
-    for chunk in is_shared.int().argsort(stable=True).split(CHUNK):
+    for chunk in is_shared.int().argsort(stable=True).split(FILTERS_PER_SUM):
         values = [(logs[:, chunk] - middle[chunk]).exp_().float() for logs, _ in sides]
         masks = [(mask[:, chunk] * HUGE).float() for _, mask in sides] if is_shared[chunk].any() else []
         chunks.append((values, masks))
     distances = torch.empty(len(means[0]), len(means[-1]), dtype=torch.float64, device=device)
 
     def fill(group: slice) -> None:
-        """Writes the distances of some rows; of a square table those before their places are none."""
-        buffer = torch.empty(BLOCK.get(device.type, BLOCK["cpu"]), dtype=torch.float32, device=device)
+        """Writes the distances of some rows; in a square table, only those to smaller tasks."""
+        buffer = torch.empty(
+            NUMBERS_PER_BLOCK.get(device.type, NUMBERS_PER_BLOCK["cpu"]), dtype=torch.float32, device=device
+        )
         totals = distances.new_zeros(2, group.stop - group.start, distances.shape[1])
         for values, masks in chunks:
             sums = torch.zeros_like(totals, dtype=torch.float32)
-            for rows in _slices(group.start, group.stop, ROWS.get(device.type, ROWS["cpu"])):
+            for rows in _slices(group.start, group.stop, ROWS_PER_BLOCK.get(device.type, ROWS_PER_BLOCK["cpu"])):
                 a = values[0][rows, None]
                 target = slice(rows.start - group.start, rows.stop - group.start)
                 first = places[rows.start if is_square else (rows.start + rows.stop) // 2]
@@ -287,7 +290,7 @@ def _measure_by_sums(tables: list[tuple[np.ndarray, np.ndarray]], device_name: s
         shared = dead[0][group] @ dead[-1].T  # small whole numbers, exact in float32
         distances[group] = _finish(totals[0], totals[1], filters - shared.double())
 
-    groups = _slices(0, len(distances), GROUP)
+    groups = _slices(0, len(distances), ROWS_PER_GROUP)
     if device.type == "cpu":
         # The blocks are small. If each one were shared between the threads, these would wait for each other most of the
         # time, and endlessly on a busy machine: so every group has one thread.

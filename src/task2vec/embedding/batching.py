@@ -1,16 +1,16 @@
 """How images go through the probe: decoded by threads, in batches that fit into memory, forward and backward.
 
-The backward passes of any number of tasks on the same images share the forward pass. Every task has drawn pairs of an
-image and a term of its own. A batch is made of columns, which go forward once, and of slots, in each of which all
-columns go back. An image may take several columns: with one, its batch has as many slots as the image has pairs, most
-of them empty where other images have few; with a column for every pair nothing is empty, and the image goes forward
-once for each. The best number lies between, and minimises the cost
+The backward passes of any number of tasks on the same images share the forward pass. Every task has drawn its own pairs
+of an image and a term. A batch consists of columns, which go forward once, and slots: in each slot all columns go back
+once. An image may take several columns. With one column, the batch has as many slots as the image has pairs, and most
+are empty where other images have few. With a column for every pair no slot is empty, but the image goes forward once
+for each pair. The best number of columns lies between; it minimises the cost
 
     (columns + idle) x (forward + slots)
 
-in backward passes of one image. Images with the most pairs come first, so those of a batch have about as many. Pairs of
-an image are run in their order, as many in a slot as it has columns: then at most one task is ever in the middle of its
-pairs of an image, so that a single row per image is enough for sums that wait.
+in backward passes of one image. Images with the most pairs come first, so the images of a batch have similar numbers of
+pairs. The pairs of an image are run in order, as many per slot as it has columns: so at most one task is unfinished on
+an image, and a single row per image is enough for partial sums.
 """
 
 import os
@@ -37,23 +37,23 @@ from task2vec.tasks.images import SIGNATURE_SIDE, find_near_copies
 
 # Decoded images are kept for the second pass up to this many bytes; more of them are decoded again.
 CACHE_BYTES = {"cpu": 16 << 20, "cuda": 8 << 30}
-# More images at a time would save a CPU a tenth of its time, and take twice the memory.
+# Larger batches would save a CPU a tenth of its time, but take twice the memory.
 BATCH_SIZE = {"cpu": 3, "cuda": 128}
-# A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to the next of these.
+# A GPU prepares kernels for every new batch size, which can take seconds: batches are padded to the next of these.
 _SIZES = (32, 64, 128, 256, 512, 1024)
-# Devices that resize images faster than Pillow does, if so many have the same size.
-_RESAMPLES = ("cuda",)
-_ALIKE = 8
-# Threads that decode: more of them wait for each other.
-_DECODERS = 8
-# What happens once per column, with all that is remembered of the layers' inputs, in backward passes with their
-# reductions. Measured: 0.5 to 1.7 on a CPU, by probe and method; 0.25 to 0.5 on an H200.
+# Devices that resize images faster than Pillow, if at least so many have the same size.
+_RESIZING_DEVICES = ("cuda",)
+_MIN_SAME_SIZE = 8
+# Threads that decode images; more would wait for each other.
+_MAX_DECODERS = 8
+# Cost of a forward pass, with all that depends on the layers' inputs alone, in backward passes with their reductions.
+# Measured: 0.5 to 1.7 on a CPU, by probe and method; 0.25 to 0.5 on an H200.
 _FORWARD = {"cpu": 1.5, "cuda": 0.3}
 # How many images a GPU could run while the host starts the kernels of a pass: 14 to 300 on an H200.
 _IDLE = {"cpu": 0, "cuda": 32}
-# Near copies are sought among so many images at most, which takes seconds.
-_MOST_COMPARED = 10_000
-# Numbers in the seeds of one forward pass, all its slots together; for the other slots a batch goes forward again.
+# Near copies are searched among at most so many images, which takes seconds.
+_MAX_COMPARED = 10_000
+# Numbers in the seeds of one forward pass over all its slots; more slots need another forward pass.
 _SEEDS = 1 << 26
 
 
@@ -76,7 +76,7 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
     """Lets a GPU multiply float32 in TF32, its fast path, in the block; a CPU is not affected."""
     with ExitStack() as end:
         if device.type == "cuda":
-            with suppress(RuntimeError):  # so torch refuses once a user has set several of its flags, which then stay
+            with suppress(RuntimeError):  # torch refuses if the user has set conflicting flags, which then stay
                 end.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
                 torch.set_float32_matmul_precision("high")
         yield
@@ -85,7 +85,7 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
 class Pixels:
     """Preprocessed images for one probe, on the device where they will be used.
 
-    What is cached depends on bytes only, never on the number of images, and the numbers do not depend on the cache.
+    The cache is limited in bytes, not images, and results do not depend on it.
     """
 
     def __init__(self, images: Images, probe: Probe, *, device: torch.device, num_workers: int):
@@ -107,7 +107,7 @@ class Pixels:
         return self.runs(list(indices[start : start + size]) for start in range(0, len(indices), size))
 
     def runs(self, runs: Iterable[list[int]]) -> Iterator[tuple[list[int], Tensor]]:
-        """Runs of indices with their stacked tensors, one run being decoded while another is used."""
+        """Runs of indices with their stacked tensors; the next run is decoded while one is used."""
         pool = ThreadPoolExecutor(self.num_workers)
         begun = ((run, *self._begin(run, pool)) for run in runs)
         try:
@@ -129,16 +129,16 @@ class Pixels:
     def _begin(
         self, run: list[int], pool: ThreadPoolExecutor
     ) -> tuple[dict[int, Tensor], list[tuple[list[int], Future[Tensor]]]]:
-        """What is in the cache, and the rest as it is being decoded: one part by each thread, handed over at once."""
+        """The cached images of a run, and those being decoded, in one part per thread."""
         cached = {index: self.kept[index] for index in run if index in self.kept}
         missing = [index for index in run if index not in cached]
         shares = [missing[start :: self.num_workers] for start in range(min(self.num_workers, len(missing)))]
         return cached, [(share, pool.submit(self._load_all, share)) for share in shares]
 
     def _load_all(self, indices: Sequence[int]) -> Tensor:
-        """Images on the device. A GPU resizes many of one size together, which takes Pillow longer than decoding."""
+        """Images on the device. A GPU resizes images of one size together; Pillow would take longer than decoding."""
         look = self.probe.preprocess
-        if self.device.type not in _RESAMPLES or not isinstance(look, Preprocess):
+        if self.device.type not in _RESIZING_DEVICES or not isinstance(look, Preprocess):
             tensors = torch.stack([self._preprocess(index, self.load(index)) for index in indices])
             return tensors.to(self.device, non_blocking=True)
         resized: dict[int, Tensor] = {}
@@ -147,10 +147,9 @@ class Pixels:
             image = self.load(index)
             sizes.setdefault(image.size, {})[number] = image
         for size, same_size in sizes.items():
-            if len(same_size) >= _ALIKE and look.can_resample(*size):
-                pixels = look.resample(
-                    torch.from_numpy(np.stack([*map(np.asarray, same_size.values())])).to(self.device)
-                )
+            if len(same_size) >= _MIN_SAME_SIZE and look.can_resample(*size):
+                stacked = torch.from_numpy(np.stack([*map(np.asarray, same_size.values())]))
+                pixels = look.resample(stacked.to(self.device))
             else:
                 pixels = torch.stack([look(image) for image in same_size.values()]).to(self.device, non_blocking=True)
             resized |= dict(zip(same_size, pixels, strict=True))
@@ -165,7 +164,7 @@ class Pixels:
         return whole
 
     def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
-        """Batches of images that recur often: from one tensor, if all images are in the cache."""
+        """Batches of images with repetitions: from one tensor, if all images are in the cache."""
         whole = self.stack()
         if whole is None:
             yield from (pixels for _, pixels in self.batches(indices, size))
@@ -174,7 +173,7 @@ class Pixels:
             yield whole[numbers]
 
     def forget(self) -> None:
-        """Empties the cache, and caches nothing more: memory is short."""
+        """Empties the cache and disables it, since memory is short."""
         self.kept = {}
         self.room = 0
 
@@ -193,24 +192,24 @@ class Pixels:
 
 
 class OomRetry:
-    """Runs work on batches no larger than what has fitted into memory so far; the numbers stay the same."""
+    """Runs work on batches that are halved when GPU memory runs out; results do not change."""
 
     def __init__(self, description: str, *, on_shortage: Callable[[], None] = lambda: None, unit: str = "image"):
-        """`description` is what errors name; `on_shortage` frees what can be spared; batches are of so many units."""
+        """`description` and `unit` are for messages; `on_shortage` frees memory that can be spared."""
         self.description = description
         self.on_shortage = on_shortage
         self.unit = unit
         self.largest: int | None = None
 
     def shrink(self, count: int) -> None:
-        """Notes that `count` units at a time are too many."""
+        """Records that `count` units at a time are too many."""
         self.largest = (count + 1) // 2
         self.on_shortage()
         torch.cuda.empty_cache()
         warnings.warn(f"GPU memory ran out: continuing with batches of {self.largest} {self.unit}s", stacklevel=3)
 
     def run(self, work: Callable[..., list], sequences: Sequence[Any]) -> list:
-        """`work` on `parts`, sequences with one entry per unit, or on their halves as often as memory requires."""
+        """`work` on `sequences` with one entry per unit each, or on their halves as often as memory requires."""
         count = len(sequences[0])
         if self.largest is None or count <= self.largest:
             try:
@@ -223,13 +222,12 @@ class OomRetry:
                     ) from error
             self.shrink(count)
         middle = (count + 1) // 2
-        return self.run(work, [values[:middle] for values in sequences]) + self.run(
-            work, [values[middle:] for values in sequences]
-        )
+        first = self.run(work, [values[:middle] for values in sequences])
+        return first + self.run(work, [values[middle:] for values in sequences])
 
 
 class Passes:
-    """A probe made ready to run on some images, none of which is decoded before it is used."""
+    """A probe that is ready to run on images, none of which is decoded before it is used."""
 
     def __init__(
         self,
@@ -242,12 +240,14 @@ class Passes:
         batch_size: int | None = None,
     ):
         if any(count is not None and count < 1 for count in (num_workers, batch_size)):
-            description = f"num_workers={num_workers} and batch_size={batch_size} must be at least 1"
-            raise UsageError(f"{description}. Leave them out to have them chosen.")
+            raise UsageError(
+                f"num_workers={num_workers} and batch_size={batch_size} must be at least 1. Leave them out to have "
+                "them chosen."
+            )
         chosen_device = choose_device(device)
         self.dtype = getattr(torch, settings.dtype)
         self.probe = probe
-        decoders = num_workers or min(_DECODERS, os.cpu_count() or 1)
+        decoders = num_workers or min(_MAX_DECODERS, os.cpu_count() or 1)
         self.pixels = Pixels(images, probe, device=chosen_device, num_workers=decoders)
         self.network = probe.prepare(device=chosen_device, dtype=self.dtype)
         if settings.method == "variational":
@@ -259,14 +259,14 @@ class Passes:
         self._near_copies: dict[bytes, list[list[int]]] = {}
 
     def forget(self) -> None:
-        """Gives back the memory that only makes things faster: decoded images, and recorded passes."""
+        """Frees the memory that only saves time: decoded images and recorded passes."""
         self.pixels.forget()
         self.network.recorded.clear()
 
     def input(self, pixels: Tensor) -> Tensor:
         """What the network takes: normalised, and on a GPU with the last image repeated up to one of `_SIZES`.
 
-        Nothing is filled up where memory is short, batches are small, or images go one by one anyway.
+        Batches are not padded where memory is short, batches are small, or images go one by one.
         """
         images = self.probe.preprocess.normalise(pixels, self.dtype)
         if not images.is_cuda:
@@ -277,7 +277,7 @@ class Passes:
         return images.contiguous(memory_format=torch.channels_last)
 
     def features(self, report: Report) -> Tensor:
-        """(n, d) pooled features of every image, float32 (float64 if asked); keeps what near copies are found by."""
+        """(n, d) pooled features of every image, float32 (float64 if requested); keeps signatures for near copies."""
         pixels = self.pixels
         dtype = torch.promote_types(self.dtype, torch.float32)
         kept = torch.empty(len(pixels), self.probe.feature_dim, dtype=dtype, device=pixels.device)
@@ -293,8 +293,8 @@ class Passes:
         return kept
 
     def near_copies(self, places: Tensor) -> list[list[int]]:
-        """Groups of near copies among the images at `places`; none if they are too many, or tiny, or seen as floats."""
-        if self.signatures is None or len(places) > _MOST_COMPARED:
+        """Groups of near copies among the images at `places`; none if images are too many, too small, or floats."""
+        if self.signatures is None or len(places) > _MAX_COMPARED:
             return []
         key = places.numpy().tobytes()
         if key not in self._near_copies:
@@ -307,7 +307,7 @@ class Passes:
 
 
 def _pool(pixels: Tensor) -> list[Tensor]:
-    """The signatures of `find_near_copies`, channels first, of what the network sees."""
+    """The signatures of the network's input for `find_near_copies`, channels first."""
     return [functional.adaptive_avg_pool2d(pixels.float(), SIGNATURE_SIDE).half()]
 
 
@@ -361,7 +361,7 @@ def _find_costs(columns: Tensor, slots: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Part:
-    """The pairs of one task; all but `weight` has an entry for each of them.
+    """The pairs of one task; all attributes but `weight` and `design` have one entry per pair.
 
     Attributes:
         images: the image of the pair, by its number among the common images; pairs of one image lie together.
@@ -383,8 +383,8 @@ class Part:
 class Backward:
     """Runs the pairs of all parts, and enters their rows into a ledger.
 
-    The pairs of one image and one task are a group: what enters the ledger is the sum of their rows. What is done stays
-    done if memory runs out and the rest goes on in halves.
+    The pairs of one image and one task are a group; the sum of their rows enters the ledger. If memory runs out,
+    finished groups stay in the ledger, and the rest is run in halves.
     """
 
     def __init__(self, passes: Passes, engine: PerSampleFisher, parts: Sequence[Part], keys: Sequence[int]):
@@ -437,7 +437,7 @@ class Backward:
                 step(int(self.counts[numbers].sum()))
 
     def _plan(self, images: Tensor) -> Iterator[list[int]]:
-        """The images of one batch after the other; the size is computed each time, for memory may have run out."""
+        """The images of one batch after the other; the size is computed each time, as memory may have run out."""
         order = images[torch.argsort(self.counts[images], descending=True, stable=True)]
         while len(order):
             end = count_images(self.counts[order[: self.most]], self.most, device=self.pixels.device)
@@ -445,7 +445,7 @@ class Backward:
             order = order[end:]
 
     def _run_batch(self, pixels: Tensor, images: Tensor) -> list:
-        """Runs what is not done of some images."""
+        """Runs the pairs of these images that are not done."""
         while bool((left := self.counts[images] - self.done[images]).any()):
             columns = assign_columns(left, self.most, device=pixels.device)
             try:
@@ -459,7 +459,7 @@ class Backward:
         return []
 
     def _pass(self, pixels: Tensor, images: Tensor, left: Tensor, columns: Tensor) -> None:
-        """One forward pass, and the backward passes of what is `left` of each image, as far as seeds may be held."""
+        """One forward pass, and the backward passes of the pairs `left` of each image, within the limit of seeds."""
         passes, device = self.passes, pixels.device
         owners = torch.repeat_interleave(columns)  # the image of each column
         within = torch.arange(len(owners)) - (columns.cumsum(0) - columns)[owners]
@@ -499,9 +499,9 @@ class Backward:
         return all_seeds
 
     def _take(self, rows: Tensor, pairs: Tensor) -> None:
-        """Adds the rows of one slot to their groups: those that are complete enter the ledger, the others wait.
+        """Adds the rows of one slot to their groups: complete groups enter the ledger, the others wait.
 
-        Nothing is noted before all is done that may run out of memory: the slot is run again then, and counts once.
+        State changes only after everything that may run out of memory: then the slot is run again, and counts once.
         """
         groups = self.groups[pairs]
         terms = torch.ones_like(pairs)
@@ -517,13 +517,13 @@ class Backward:
         waiting = (rows[_send(going_on, rows.device)], groups[going_on], terms[going_on]) if len(going_on) else None
         if len(ended):
             firsts = self.firsts[groups[ended]]
-            facts = {"inclusion": self.inclusion[firsts], "terms": terms[ended], "weights": self.weights[firsts]}
+            numbers = {"inclusion": self.inclusion[firsts], "terms": terms[ended], "weights": self.weights[firsts]}
             finished = rows if waiting is None else rows[_send(ended, rows.device)]
-            self.ledger.add(finished, self.owners[firsts], **facts)
+            self.ledger.add(finished, self.owners[firsts], **numbers)
         self.waiting = waiting
         self.done.index_add_(0, self.images[pairs], torch.ones_like(pairs))
 
 
 def _send(small: Tensor, device: torch.device) -> Tensor:
-    """A tensor on the device of the rows, without waiting for what that is busy with."""
+    """The tensor on another device, without waiting for that device."""
     return small.to(device, non_blocking=True)

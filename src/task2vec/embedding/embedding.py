@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 SCHEMA = 1
 SUFFIX = ".t2v.safetensors"
 _ARRAYS = ("fisher", "prior", "stderr")
-_LARGEST = 1 << 30
-_LARGEST_HEADER = 64 << 20
-_LONGEST_NAME = 120
-# Stages that the layers are grouped into, at most.
-MOST_STAGES = 14
+_MAX_BYTES = 1 << 30
+_MAX_HEADER_BYTES = 64 << 20
+_MAX_NAME = 120
+# The layers are grouped into at most so many stages.
+MAX_STAGES = 14
 # A temporary file older than this was left by a writer that was killed.
 _ORPHAN_SECONDS = 3600
 _EMBED_AGAIN = "embed the task again: task2vec embed FOLDER"
@@ -75,9 +75,8 @@ _SAMPLING = ("seeds", "max_samples", "rel_tol", "smoothing")
 def _check(settings: "EmbedSettings | VariationalSettings") -> None:
     """Refuses values that are not available, not of the type of the default, or outside of their limits."""
     for setting in fields(settings):
-        name = setting.name
-        value = getattr(settings, setting.name)
-        default = setting.default
+        name, default = setting.name, setting.default
+        value = getattr(settings, name)
         if name in _CHOICES and value not in _CHOICES[name]:
             raise UsageError(f"{name}={value!r} is not available. Choose one of {', '.join(_CHOICES[name])}.")
         if name not in _LIMITS or value is default is None:
@@ -307,7 +306,7 @@ def group_layers(layers: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """
     depth = max(name.count(".") for name, _ in layers) + 1
     stages = layers
-    while depth and len(stages) > MOST_STAGES:
+    while depth and len(stages) > MAX_STAGES:
         depth -= 1
         groups = groupby(layers, key=lambda layer: ".".join(layer[0].split(".")[:depth]))
         stages = [(name, sum(filters for _, filters in group)) for name, group in groups]
@@ -360,8 +359,8 @@ def load_embedding(path: str | Path) -> Embedding:
     """
     path = Path(path)
     try:
-        if (size := path.stat().st_size) > _LARGEST:
-            problem = f"'{path}' has {size} bytes, but no embedding is larger than {_LARGEST}: it is some other file"
+        if (size := path.stat().st_size) > _MAX_BYTES:
+            problem = f"'{path}' has {size} bytes, but no embedding is larger than {_MAX_BYTES}: it is some other file"
             raise EmbeddingFileError(f"{problem}. Check the path, or {_EMBED_AGAIN}")
         return decode_embedding(path.read_bytes(), path)
     except OSError as error:
@@ -409,7 +408,7 @@ def unpack_arrays(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]
     """
     try:
         arrays = load_tensors(content)
-        (metadata, text, sha256) = read_header(io.BytesIO(content))
+        metadata, text, sha256 = read_header(io.BytesIO(content))
     except (SafetensorError, KeyError, TypeError) as error:
         raise ValueError(repr(error)) from error
     if sha256 != hash_content(text, arrays):
@@ -424,7 +423,7 @@ def read_header(file: BinaryIO) -> tuple[dict[str, Any], str, Any]:
         ValueError: There are none.
     """
     try:
-        length = min(int.from_bytes(file.read(8), "little"), _LARGEST_HEADER)
+        length = min(int.from_bytes(file.read(8), "little"), _MAX_HEADER_BYTES)
         envelope = json.loads(json.loads(file.read(length))["__metadata__"]["task2vec"])
         return dict(json.loads(envelope["story"])), envelope["story"], envelope["sha256"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -444,7 +443,7 @@ def hash_content(text: str, arrays: Mapping[str, np.ndarray]) -> str:
 
 
 class Store(Protocol):
-    """Where embeddings are looked up before they are computed, and kept after: a library, for instance."""
+    """Where embeddings are looked up and kept, such as a library."""
 
     def find(self, task: "Task", probe: "Probe", *, settings: EmbedSettings) -> Embedding | None:
         """The embedding that embedding this task by this probe with these settings would give again, if present."""
@@ -455,12 +454,12 @@ class Store(Protocol):
 
 def name_file(task: "Task", suffix: str = SUFFIX) -> str:
     """The file name of a task: its name if that is a safe one, else what is safe of it and the task's fingerprint."""
-    clean = re.sub(r"[^\w.-]", "_", task.name, flags=re.ASCII).lstrip(".")[:_LONGEST_NAME]
+    clean = re.sub(r"[^\w.-]", "_", task.name, flags=re.ASCII).lstrip(".")[:_MAX_NAME]
     return f"{clean if clean == task.name else f'{clean}-{task.fingerprint[:8]}'}{suffix}"
 
 
 def open_folder(folder: Path) -> Path:
-    """The folder, made if it does not exist, without temporary files of writers that were killed."""
+    """The folder, which is created if necessary, without temporary files of writers that were killed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -476,8 +475,8 @@ def open_folder(folder: Path) -> Path:
 def find_saved(folder: Path, task: "Task", probe: "Probe", *, settings: EmbedSettings) -> tuple[Path, Embedding | None]:
     """Where the embedding of `task` lies or belongs in `folder`, and the embedding if a run would give it again.
 
-    It lies under the task's name, if nothing else has that; otherwise the name gets a hash of all that makes the
-    embedding, so that nothing but itself is ever overwritten. A damaged file counts as something else.
+    The file has the task's name, unless another file has it; then a hash of everything that determines the embedding is
+    appended, so that no other file is ever overwritten. A damaged file counts as another one.
     """
     name = name_file(task)
     identity = {

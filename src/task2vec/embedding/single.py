@@ -62,11 +62,11 @@ Measured = tuple[FisherEstimate, Tensor, list[str], dict[str, Any]]
 
 # Above this change of L from epoch to epoch or between the halves of what is reported (root mean square over the
 # filters), or this part of the optimiser's top speed, a run has not converged; the speed catches short epochs.
-_MOST_DRIFT = 0.1
-_MOST_SPEED = 0.1
+_MAX_DRIFT = 0.1
+_MAX_SPEED = 0.1
 # With a requested tolerance the estimate is checked after every so many images, if at least so many are in.
-_ROUND = 64
-_FEWEST = 16
+_IMAGES_PER_ROUND = 64
+_MIN_IMAGES = 16
 
 
 def embed(
@@ -110,7 +110,7 @@ def embed(
 
 @dataclass(frozen=True)
 class Job:
-    """One task on its way to an embedding.
+    """The embedding of one task, step by step.
 
     Attributes:
         given: the task as it was given.
@@ -135,7 +135,7 @@ class Job:
 
     @cached_property
     def labels(self) -> Tensor:
-        """The targets of the task on the host, which need not wait for a GPU."""
+        """The targets of the task on the host, which do not wait for a GPU."""
         return torch.from_numpy(self.task.targets.astype(np.int64))
 
     @cached_property
@@ -193,21 +193,21 @@ class Job:
         wanted = self.settings.rel_tol
         shuffle = torch.randperm(len(images), generator=torch.Generator().manual_seed(self.settings.seed + 1))
         step = report("fisher", len(pairs.images))
-        for batch in images[shuffle].split(_ROUND if wanted is not None else len(images)):
+        for batch in images[shuffle].split(_IMAGES_PER_ROUND if wanted is not None else len(images)):
             backward.run(batch.tolist(), step)
             check_rows(ledger.sums[:1, 1], self.passes.probe.layers)
             # A handful of images cannot show how much they differ, so they never end a run.
             estimate = ledger.estimate(0)
-            if wanted is not None and estimate.images >= _FEWEST and estimate.relative_error <= wanted:
+            if wanted is not None and estimate.images >= _MIN_IMAGES and estimate.relative_error <= wanted:
                 break
         return ledger.estimate(0)
 
     def split(self) -> list[tuple[Tensor, "Job"]]:
         """Two halves of the task as tasks of their own, if wanted: which images they have, and their jobs.
 
-        Every second image of each class goes to the second half. As the canonical order follows from a hash of the
-        pixels, the halves are as good as drawn at random. Each gets half of the pairs, so that their noise is that of
-        the whole with half as many images.
+        Every second image of each class goes to the second half. The canonical order follows from a hash of the pixels,
+        so the halves are as good as random. Each gets half of the pairs, so its noise is that of a task with half as
+        many images.
         """
         halves = []
         settings = replace(self.settings, max_samples=max(2, self.settings.max_samples // 2), split_half=False)
@@ -225,7 +225,7 @@ class Job:
         return halves
 
     def _warn_of_copies(self) -> list[str]:
-        """What near copies do to the error, if there are any; the very same images are in one fold."""
+        """A warning if there are near copies, which make the error too low; exact copies are in one fold."""
         task = self.task
         pairs = []
         count = 0
@@ -283,7 +283,7 @@ class Job:
 
 
 def _chance_warning(head: Head) -> str:
-    """What an embedding of labels that cannot be predicted is worth."""
+    """The warning for labels that cannot be predicted."""
     return (
         f"the head predicts no better than chance (cross-validated error {100 * head.cv_error:.1f}%): the norm then "
         "does not measure difficulty, and neighbours mean little. Check the labels, or add images"
@@ -291,7 +291,7 @@ def _chance_warning(head: Head) -> str:
 
 
 def prepare_job(task: Task, probe: Probe, *, settings: EmbedSettings, **options: Any) -> Job:
-    """An embedding about to begin: the network is ready, no image has been decoded.
+    """The job of embedding a task: the network is ready, and no image has been decoded.
 
     Options are device, num_workers and batch_size.
     """
@@ -303,8 +303,8 @@ def prepare_job(task: Task, probe: Probe, *, settings: EmbedSettings, **options:
 def draw_parts(jobs: Sequence[Job], heads: Sequence[Head], features: Tensor) -> list[Part]:
     """The pairs to back-propagate of jobs on the same images with as many classes, drawn from the images by class.
 
-    Sorted so, the draw spreads over the classes. A pair counts 1 / inclusion; the ledger divides by the inclusion of
-    the image, so only the rest enters its gradient.
+    In this order the draw spreads over the classes. A pair counts 1 / inclusion; the ledger divides by the inclusion of
+    the image, so the gradient contains only the other factor.
     """
     settings = jobs[0].settings
     is_multilabel = jobs[0].task.is_multilabel
@@ -329,18 +329,16 @@ def draw_parts(jobs: Sequence[Job], heads: Sequence[Head], features: Tensor) -> 
     numbers = draw.tasks * p.shape[1] + images
     vectors = term_vectors(p.flatten(0, 1), numbers, draw.terms, is_multilabel=is_multilabel) * root[:, None]
     squares = weights.square().sum(1).tolist()
-    pairs = zip(
-        *(values.split(counts) for values in (images, vectors, draw.image_inclusion, drawn_weights)), strict=True
-    )
+    columns = [values.split(counts) for values in (images, vectors, draw.image_inclusion, drawn_weights)]
     parts = []
-    for job, head, square, (images, vectors, inclusion, u) in zip(jobs, weight, squares, pairs, strict=True):
+    for job, head, square, images, vectors, inclusion, u in zip(jobs, weight, squares, *columns, strict=True):
         design = Design(len(job.task), len(images.unique()), square)
         parts.append(Part(job.places[images], vectors, head, inclusion, u, design))
     return parts
 
 
 def start_backward(jobs: Sequence[Job], parts: Sequence[Part]) -> Backward:
-    """The backward passes of jobs on common images, about to begin, with an empty ledger."""
+    """The backward passes of jobs on common images, with an empty ledger."""
     settings, passes = jobs[0].settings, jobs[0].passes
     engine = PerSampleFisher(passes.network, passes.probe.layers, is_untied=settings.method == "robust")
     # Random signs are drawn from the content of an image and the seed.
@@ -348,9 +346,9 @@ def start_backward(jobs: Sequence[Job], parts: Sequence[Part]) -> Backward:
 
 
 def add_priors(jobs: Sequence[Job], estimates: Sequence[FisherEstimate]) -> list[Measured]:
-    """Smoothed Fishers at converged heads, each with a prior fitted to it or, by the direct method, fixed; on the host.
+    """Smoothed Fishers at converged heads with their priors, on the host; the direct method has a fixed prior.
 
-    All at once: a GPU takes no longer for many than for one.
+    All are computed at once: a GPU takes no longer for many than for one.
     """
     settings = jobs[0].settings
     layers = jobs[0].passes.probe.layers
@@ -389,13 +387,13 @@ def fitted_prior(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float
 
 
 def measure_noise(job: Job, features: Tensor, head: Head, report: Report) -> Measured:
-    """The Fisher behind the noise that the weights tolerate, with the prior that was trained along.
+    """The Fisher behind the noise that the weights tolerate, with the prior that was trained.
 
     `head` is the converged one, used if it is to stay fixed.
     """
     settings = job.settings.variational
     layers = job.passes.probe.layers
-    # What is trained is at least single precision, whatever the probe runs in: small steps would be lost.
+    # Training needs at least single precision, whatever the probe runs in: small steps would be lost.
     dtype = torch.promote_types(job.passes.dtype, torch.float32)
     is_joint = settings.head == "joint"
     weight, bias = train_head(job, features, report) if is_joint else (head.weight, head.bias)
@@ -428,7 +426,7 @@ def measure_noise(job: Job, features: Tensor, head: Head, report: Report) -> Mea
     stderr = vector * minimum.stderr
     images = len(job.task)
     estimate = FisherEstimate(fisher.cpu(), stderr.cpu(), images, total * settings.batch, float(images))
-    has_converged = max(minimum.drift, minimum.trend) <= _MOST_DRIFT and minimum.speed <= _MOST_SPEED
+    has_converged = max(minimum.drift, minimum.trend) <= _MAX_DRIFT and minimum.speed <= _MAX_SPEED
     diagnostics = {name: getattr(minimum, name) for name in ("loss", "kl", "drift", "trend")} | {
         "has_converged": has_converged
     }
@@ -448,7 +446,7 @@ def _draw(job: Job, count: int, *, seed: int) -> Tensor:
 
 
 def train_head(job: Job, features: Tensor, report: Report) -> tuple[Tensor, Tensor]:
-    """Weight and bias after the epochs of the head alone: from zero, by Adam, on the features as they are."""
+    """Weight and bias after the epochs of the head alone, trained from zero by Adam on the features."""
     settings = job.settings.variational
     total = settings.head_epochs * settings.steps_per_epoch
     drawn = _draw(job, total * settings.batch, seed=job.settings.seed + 3).to(features.device)
@@ -471,5 +469,5 @@ def draw_batches(job: Job, total: int) -> Iterator[tuple[Tensor, Tensor]]:
     drawn = _draw(job, total * size, seed=job.settings.seed + 4)
     batches = job.passes.pixels.draws(job.places[drawn].tolist(), size)
     for pixels, images in zip(batches, drawn.to(job.device).split(size), strict=True):
-        # Less what fills up a batch on a GPU: it would have no targets.
+        # Without the padding of a batch on a GPU, which has no targets.
         yield job.passes.input(pixels)[: len(pixels)], job.targets[images]

@@ -204,7 +204,7 @@ def read_tensors(path: Path) -> Checkpoint:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """The metadata alone, without checking the tensors: quick, for listings."""
+    """The metadata alone, without checking the tensors: fast, for listings."""
     with _reading(path), path.open("rb") as file:
         return read_header(file)[0]
 
@@ -231,7 +231,7 @@ def _hash_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-# --- what is at the place of an expert -------------------------------------------------------------------------------
+# --- existing experts and checkpoints --------------------------------------------------------------------------------
 
 
 def unfinished(path: Path) -> Path:
@@ -240,7 +240,7 @@ def unfinished(path: Path) -> Path:
 
 
 def check_place(path: Path, key: str) -> None:
-    """Raises `ConflictError` or `WeightsError` if another expert, or its checkpoint, is there; reads no weights."""
+    """Raises `ConflictError` or `WeightsError` if `path` holds another expert or its checkpoint; reads no weights."""
     for file, kind in ((path, "an expert"), (unfinished(path), "the checkpoint of an unfinished training")):
         try:
             known = read_metadata(file).get("key") if os.path.lexists(file) else key
@@ -268,11 +268,11 @@ def find_kept(path: Path, key: str) -> TrainedExpert | Checkpoint | None:
     return kept if kept is not None and kept[1].get("key") == key else None
 
 
-# --- what a network is and costs -------------------------------------------------------------------------------------
+# --- networks and their costs ----------------------------------------------------------------------------------------
 
 
 def describe_network(model: Probe | TrainedExpert) -> Expert:
-    """The network of a model as a library keeps it; one that it cannot load again is kept by name, for its errors."""
+    """The network of a model as a library entry; one that cannot be loaded again is kept by name, for its errors."""
     probe = model if isinstance(model, Probe) else model.probe
     known = name_architecture(probe)
     source, location = ("file", f"module {type(probe.network).__name__}") if known is None else ("hub", known)

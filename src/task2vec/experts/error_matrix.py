@@ -50,9 +50,9 @@ from task2vec.tasks import Images, Task, to_task, to_tasks
 # What errors are measured on: a pretrained network, an expert trained here, or an entry of a library.
 Model = Probe | TrainedExpert | Expert
 # Pairs of tasks and models in one record of a library, whose length is limited.
-_PAIRS = 100
+_PAIRS_PER_RECORD = 100
 # Images whose features are held at a time; a task that has more is a group of its own.
-_MOST_IMAGES = 100_000
+_MAX_IMAGES = 100_000
 # Keys of protocols, and seeds.
 Wanted = tuple[tuple[str, int], ...]
 # A model and its tasks by their numbers, each task with its missing cells.
@@ -102,18 +102,9 @@ def linear_error(
     task = to_task(task, **reading)
     test = None if test is None else [to_task(test, **reading)]
     cells: list[tuple[MeasuredError, ...] | CellFailure] = []
-    error_matrix(
-        [task],
-        [model],
-        tests=test,
-        protocols=None if protocol is None else [protocol],
-        seeds=seeds,
-        device=device,
-        batch_size=batch_size,
-        download=download,
-        on_cell=cells.append,
-        **reading,
-    )
+    protocols = None if protocol is None else [protocol]
+    compute: Any = {"device": device, "batch_size": batch_size, "download": download, **reading}
+    error_matrix([task], [model], tests=test, protocols=protocols, seeds=seeds, on_cell=cells.append, **compute)
     (cell,) = cells
     if isinstance(cell, CellFailure):
         raise Failure(cell.kind, cell.message, cell.exit_code).error()
@@ -252,7 +243,7 @@ def _match_tests(tasks: tuple[Task, ...], tests: Sequence[Task]) -> tuple[Matche
 
 
 def list_wholes(tasks: Sequence[Task], tests: Sequence[MatchedTest] | None) -> list[Task]:
-    """For each task all images that its cells need: its own, and then the test images that it comes with."""
+    """For each task all images that its cells need: its training images, then its own test images."""
     return list(tasks) if tests is None else [matched.join() for matched in tests]
 
 
@@ -296,7 +287,7 @@ def describe_model(model: Model) -> Expert:
 
 @dataclass
 class _Run:
-    """Cells under way: those that are known, those to be computed, and those that failed."""
+    """The cells of a run: known, waiting to be computed, or failed."""
 
     tasks: tuple[Task, ...]
     models: tuple[Model, ...]
@@ -307,7 +298,7 @@ class _Run:
     tests: tuple[MatchedTest, ...] | None
     known: dict[tuple[str, str, str, int], MeasuredError] = field(default_factory=dict)
     seen: set[tuple[str, str]] = field(default_factory=set)
-    waiting: set[tuple[int, int]] = field(default_factory=set)  # models and tasks without outcome, by their numbers
+    waiting: set[tuple[int, int]] = field(default_factory=set)  # numbers of models and tasks without outcome
     failures: list[CellFailure] = field(default_factory=list)
 
     def __post_init__(self):
@@ -319,7 +310,7 @@ class _Run:
                 )
 
     def list_keys(self, row: int) -> list[str]:
-        """The keys of the protocols for a task, with its test images if it comes with some."""
+        """The keys of the protocols for a task, with its own test images if it has any."""
         more = "" if self.tests is None else f", {self.tests[row].key}"
         return [protocol.key + more for protocol in self.protocols]
 
@@ -350,8 +341,8 @@ class _Run:
             yield
             return
         pairs = sorted(self.seen)
-        for start in range(0, len(pairs), _PAIRS):
-            with self.library.record(RUN, {SEEN: pairs[start : start + _PAIRS]}):
+        for start in range(0, len(pairs), _PAIRS_PER_RECORD):
+            with self.library.record(RUN, {SEEN: pairs[start : start + _PAIRS_PER_RECORD]}):
                 pass
         names = ("tasks", "models", "protocols", "seeds")
         with self.library.record(RUN, {name: len(getattr(self, name)) for name in names}):
@@ -369,7 +360,7 @@ class _Run:
     def list_units(self) -> dict[str, Unit]:
         """The work: for each model, groups of tasks on common images with their missing cells.
 
-        The same for all backends, so that all compute the same sums.
+        It is the same for all backends, so that all compute the same sums.
         """
         units: dict[str, Unit] = {}
         pairs = [list(product(self.list_keys(row), self.seeds)) for row in range(len(self.tasks))]
@@ -381,7 +372,7 @@ class _Run:
                 missing |= {row: tuple(lacking)} if lacking else {}
             self.waiting |= {(column, row) for row in missing}
             rows = list(missing)
-            for group in group_tasks([wholes[row] for row in rows], most=_MOST_IMAGES):
+            for group in group_tasks([wholes[row] for row in rows], most=_MAX_IMAGES):
                 cells = {rows[number]: missing[rows[number]] for number in group}
                 more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
                 key = f"{len(units)}: {model.name} on {self.tasks[next(iter(cells))].name}{more}"
@@ -389,7 +380,7 @@ class _Run:
         return units
 
     def take(self, column: int, row: int, outcome: tuple[MeasuredError, ...] | Failure) -> int:
-        """Keeps the outcome of a task on a model; 1 if it is new, 0 if a unit was begun again and repeats it."""
+        """Stores the outcome of a task on a model; 1 if it is new, 0 if a restarted unit repeats it."""
         if (column, row) not in self.waiting:
             return 0
         self.waiting.remove((column, row))
@@ -402,7 +393,7 @@ class _Run:
         if self.library is not None:
             try:
                 self.library.add(*outcome)
-            except ConflictError:  # another run measured some of them meanwhile, and what is kept is not changed
+            except ConflictError:  # another run measured some of them meanwhile; stored errors do not change
                 for error in outcome:
                     with suppress(ConflictError):
                         self.library.add(error)
@@ -420,7 +411,7 @@ class _Run:
         self.on_cell(cell)
 
     def result(self) -> MetaTask:
-        """All that is known."""
+        """The matrix of all outcomes."""
         names = deduplicate_names(task.name for task in self.tasks)
         tasks = [
             TaskInfo(name, fingerprint=task.fingerprint, images=len(task), classes=len(task.classes))
@@ -441,17 +432,8 @@ class _Run:
         if self.tests is not None:
             protocols = [f"{key}, {OWN_TEST}" for key in protocols]
             info = {"tests": {matched.task.fingerprint: matched.describe() for matched in self.tests}}
-        return build_metatask(
-            "error matrix",
-            tasks,
-            models,
-            protocols,
-            self.seeds,
-            errors=errors,
-            has_seen=self.seen,
-            failures=tuple(self.failures),
-            info=info,
-        )
+        kept: Any = {"errors": errors, "has_seen": self.seen, "failures": tuple(self.failures), "info": info}
+        return build_metatask("error matrix", tasks, models, protocols, self.seeds, **kept)
 
 
 def _key(error: MeasuredError) -> tuple[str, str, str, int]:
@@ -463,7 +445,7 @@ def _key(error: MeasuredError) -> tuple[str, str, str, int]:
 
 @dataclass(frozen=True)
 class CellWork:
-    """All that workers need: see `task2vec.parallel.Work`."""
+    """Everything that workers need: see `task2vec.parallel.Work`."""
 
     tasks: tuple[Task, ...]
     models: tuple[Model, ...]
@@ -494,7 +476,7 @@ class CellWork:
                 half = len(wanted) // 2
                 if not half:
                     yield rows[0], Failure.of(error)
-                # It is not known which task fails, and the others go on: each half is tried without the other.
+                # Any of the tasks may have failed: each half is tried without the other.
                 for half_rows in (rows[:half], rows[half:]) if half else ():
                     yield from measure((column, {row: wanted[row] for row in half_rows}))
                 return
@@ -519,18 +501,18 @@ class CellWork:
 
 @dataclass(frozen=True)
 class CellPlan:
-    """The splits of a task: all that its cells need besides features. Made once, it serves every model.
+    """The splits of a task: everything that its cells need besides features, for all models.
 
     Attributes:
         task: as it was given.
-        order: of the images, as their content decides it; after them those for testing, if the task comes with some.
+        order: canonical order of the images, followed by the task's own test images, if any.
         targets: in that order.
         protocols: how errors are measured.
         seeds: of splits and all other randomness.
         tests: (seeds, n) the test images of each seed.
         pairs: shots and seeds, one pair for each part.
         parts: the training images of each pair.
-        test: the test images that the task comes with; None tests on half of its images.
+        test: the task's own test images; None tests on half of its images.
     """
 
     task: Task
@@ -544,13 +526,13 @@ class CellPlan:
     test: MatchedTest | None = None
 
     def name(self, row: int) -> str:
-        """The name of an image, for messages, by its place among all as they were given."""
+        """The name of an image, for messages, by its row in the order as given."""
         if self.test is None or row < len(self.task):
             return self.task.images.name(row)
         return self.test.test.images.name(row - len(self.task))
 
     def key(self, protocol: ErrorProtocol) -> str:
-        """The key that errors by the protocol are kept under: with the test images, if the task comes with some."""
+        """The key of errors by the protocol, which includes the task's own test images, if any."""
         return protocol.key if self.test is None else f"{protocol.key}, {self.test.key}"
 
     def to(self, device: torch.device | str) -> "CellPlan":
@@ -563,7 +545,7 @@ class CellPlan:
         seed = self.pairs[split][1]
         rows = torch.from_numpy(np.flatnonzero(mask))
         targets = self.targets[mask]
-        draws = [draw_epoch(targets, draws=DRAWS, seed=seed, epoch=epoch)[0] for epoch in range(EPOCHS)]
+        draws = [draw_epoch(targets, draws=DRAWS, seed=seed, epoch=epoch).images for epoch in range(EPOCHS)]
         return rows[torch.stack(draws)]
 
 
@@ -608,8 +590,8 @@ def measure_cells(
 ) -> list[MeasuredError]:
     """The errors of a task on (n, d) `features` of its images, given in the order of the task.
 
-    After them come those of its test images, in their order, if the plan has some.
-    All classifiers are fitted together, on the device of the features.
+    If the plan has the task's own test images, their features follow, in their order. All classifiers are fitted
+    together, on the device of the features.
 
     Args:
         features: pooled features by the model; their precision is that of the arithmetic. Single precision moves an

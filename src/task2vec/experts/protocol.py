@@ -31,7 +31,7 @@ CLASSIFIERS = ("logistic", "achille2019")
 MEASURES = ("usual", "balanced", "precision")
 # "half" of the images, "all" where the task has test images of its own, or a number per class.
 Shots = Literal["half", "all"] | int
-# Raised when the same protocol gives other numbers than before, beyond rounding: kept errors are then measured anew.
+# Increased when the same protocol gives different numbers, beyond rounding: stored errors are then measured again.
 RECIPE = 2
 _Z = 1.959964  # of 95%
 _RESAMPLES = 500
@@ -72,7 +72,7 @@ class ErrorProtocol:
     measure: str = "usual"
 
     def __post_init__(self):
-        """Refuse what cannot be meant."""
+        """Refuse invalid values."""
         is_count = isinstance(self.shots, int) and not isinstance(self.shots, bool) and self.shots >= 1
         if self.shots not in ("half", "all") and not is_count:
             raise UsageError(
@@ -138,7 +138,7 @@ def choose_training(task: Task, is_test: np.ndarray, *, shots: Shots, seed: int)
     if shots in ("half", "all"):
         return ~is_test
     hashes = [hashlib.sha256(f"draw {seed} {digest}".encode()).digest() for digest in task.digests]
-    # One copy stands for all: others would add weight and no picture.
+    # One copy stands for all: further copies would add weight but no information.
     copies: set[tuple[str, bytes]] = set()
     classes = np.arange(len(task.classes))
     one_hot = task.targets == 1 if task.is_multilabel else task.targets[:, None] == classes
@@ -276,7 +276,7 @@ class Score:
 
 
 def wilson_interval(mistakes: float, count: float) -> Score:
-    """The share of wrong test images, with Wilson's interval.
+    """The share of mistakes among test images, with Wilson's interval.
 
     Example:
         >>> score = wilson_interval(3, 10)
@@ -291,9 +291,9 @@ def wilson_interval(mistakes: float, count: float) -> Score:
 
 
 def score_balanced(mistakes: np.ndarray, targets: np.ndarray) -> Score:
-    """The mean over classes of the part that is wrong, with a bootstrap interval.
+    """The mean over classes of the share of mistakes, with a bootstrap interval.
 
-    `wrong` is (n,) for (n,) class numbers. For attributes both are (n, c), and the mean is over their answers.
+    `mistakes` is (n,) for (n,) class numbers. For attributes both are (n, c), and the mean is over their answers.
     """
     if targets.ndim == 1:
         belongs = (targets[:, None] == np.unique(targets)).astype(np.float64)
@@ -326,7 +326,7 @@ def score_precision(logits: np.ndarray, targets: np.ndarray) -> Score:
             sums[1, :, column] = hits.sum(1)
         return 1 - _mean_known(*sums)
 
-    # Each positive has a precision, and one that is missed costs no more than its share.
+    # Each positive has a precision, and a missed one costs no more than its share.
     return _resample(measure, len(targets), worth=_mean_count(targets))
 
 
@@ -337,16 +337,16 @@ def _mean_count(belongs: np.ndarray) -> float:
 
 
 def _mean_known(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
-    """The mean over columns of parts / wholes; a column that a resample has nothing of does not count."""
+    """The mean over columns of parts / wholes; a column that is empty in a resample does not count."""
     is_known = wholes > 0
     shares = np.divide(parts, wholes, out=np.zeros_like(parts), where=is_known)
     return shares.sum(1) / np.maximum(is_known.sum(1), 1)
 
 
 def _resample(measure: Callable[[np.ndarray], np.ndarray], count: int, *, worth: float) -> Score:
-    """What `measure` makes of the images as they are, and the middle 95% of what it makes of resamples of them.
+    """`measure` of the images, with the middle 95% of its values over bootstrap resamples.
 
-    Where these are all 0 or 1, the end that is missing is Wilson's for a share of so many images as it is `worth`.
+    If these are all 0 or all 1, the other end is Wilson's, for a share of `worth` images.
     """
     error = float(measure(np.ones((1, count)))[0])
     draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)

@@ -32,12 +32,12 @@ from task2vec.probe import FilterLayer, PreparedNetwork
 # as some passes, and keeps the memory of one.
 _SEEDS_BEFORE_RECORDING = 16
 _FREE_MEMORY = 0.6
-# Gradients at the features (r, n, features), or a function of the features (n, d) of the pass that returns them.
+# Gradients at the features (r, n, features), or a function that computes them from the features (n, d) of the pass.
 Seeds = Tensor | Callable[[Tensor], Tensor]
 
 
 class _Tap(torch.autograd.Function):
-    """The identity on a layer's output: starts the graph at the first layer, hands on the gradient coming back."""
+    """The identity on a layer's output: starts the graph at the first layer and reports the gradient at the output."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, start: Tensor, on_gradient: Callable[[Tensor], None]) -> Tensor:
@@ -75,14 +75,14 @@ class PerSampleFisher:
         return reduce(torch.add, self.rows_by_seed(images, seeds, keys))
 
     def rows_by_seed(self, images: Tensor, seeds: Seeds, keys: Sequence[int] | None = None) -> Iterator[Tensor]:
-        """The (images, filters) of every seed in turn; all share one forward pass, and what layers compute of inputs.
+        """The (images, filters) of every seed in turn; all share the forward pass and what depends on inputs alone.
 
         A network that is not batched takes the images one by one.
         """
         keys = keys if keys is not None else range(len(images))
         if not self.network.is_batched and len(images) > 1:
             seeds_of_image = [seeds] * len(images) if callable(seeds) else seeds.split(1, dim=1)
-            # One graph after the other, and not all of them at once.
+            # One graph after the other: all at once would need more memory.
             inputs = zip(images.split(1), seeds_of_image, keys, strict=True)
             alone = [list(self.rows_by_seed(image, image_seeds, [key])) for image, image_seeds, key in inputs]
             yield from (torch.cat(rows) for rows in zip(*alone, strict=True))
@@ -97,9 +97,9 @@ class PerSampleFisher:
             yield recorder.backward(features, seed, is_last=number == len(seeds))
 
     def forward(self, images: Tensor, keys: Sequence[int]) -> "tuple[_Recorder, Tensor]":
-        """The features of a forward pass, and what makes rows of its backward passes.
+        """The features of a forward pass, and the recorder that makes the rows of its backward passes.
 
-        The features lead to the recorder, which must not lead back to them: all inputs would stay in memory.
+        The features refer to the recorder. It must not refer to them, or all inputs would stay in memory.
         """
         recorder = _Recorder(self, keys)
         with ExitStack() as hooks, torch.enable_grad():
@@ -113,7 +113,7 @@ class _Recorder:
     """Collects the squared norms of the layers during one batch, and makes the rows of each backward pass.
 
     Attributes:
-        memory: what depends on a layer's input alone and is small, kept for the next seeds of the batch.
+        memory: small results that depend on a layer's input alone, kept for the next seeds of the batch.
     """
 
     def __init__(self, fisher: PerSampleFisher, keys: Sequence[int]):
@@ -161,7 +161,7 @@ class _Recorder:
         self.norms[name] = self.norms[name] + norms if name in self.norms else norms
 
     def rows(self) -> Tensor:
-        """(images, filters) of the backward pass that has just ended; the next one begins from nothing."""
+        """(images, filters) of the backward pass that has just ended; the next one starts from zero."""
         network = self.fisher.network
         for name, calls in self.pending.items():  # layers with several calls are squared only now
             self._add(name, generic(network.layers[name], calls, self.count))
@@ -190,7 +190,7 @@ def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "Re
     if not images.is_cuda or not network.is_batched:
         return None
     if not all(map(is_plain, network.layers.values())):
-        return None  # random signs are drawn by the host, and would be those of the recording for ever
+        return None  # random signs are drawn on the host: a recording would repeat the same ones
     key = (fisher.is_untied, images.shape, matmul_precision())
     recorded = network.recorded.setdefault(key, 0)
     if isinstance(recorded, int):
@@ -198,7 +198,7 @@ def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "Re
         free, total = torch.cuda.mem_get_info(images.device) if recorded >= _SEEDS_BEFORE_RECORDING else (0, 1)
         if free < _FREE_MEMORY * total:  # a recording keeps the memory of a whole pass
             return None
-        network.recorded[key] = None  # as long as it is not there, and for ever if it cannot be
+        network.recorded[key] = None  # while it is being made, and for good if it cannot be
         network.recorded[key] = recorded = _record(fisher, images, seeds)
     return recorded
 
@@ -236,7 +236,7 @@ class RecordedPass:
             self.rows = [recorder.backward(features, self.seed, is_last=False)]
         with torch.cuda.graph(self.next, pool=self.first.pool(), capture_error_mode="thread_local"):
             self.rows.append(recorder.backward(features, self.seed, is_last=False))
-        self.kept = recorder, features  # what later seeds read stays where it is
+        self.kept = recorder, features  # later seeds read their memory
 
     def run(self, images: Tensor, seeds: Tensor) -> Iterator[Tensor]:
         """The (images, filters) of every seed in turn. Threads that share the network take turns."""

@@ -10,7 +10,7 @@ sum_l d[k, l] * patch[l], and only its squared norm is wanted. All routes are ex
 * `depthwise`: one input channel per filter: a few shifted products.
 * `generic`: any other layer, through autograd, one image at a time.
 * `untied`: another quantity, the Fisher of a network that has its own copy of the filter at every position, summed over
-  the copies: sum_l d[k, l]^2 |patch[l]|^2. Noise that is drawn afresh for every output measures this one.
+  the copies: sum_l d[k, l]^2 |patch[l]|^2. This is what noise measures that is drawn anew for every output.
 
 `reduce_layer` and `reduce_untied` choose for a layer; the choice depends on its kind and its sizes alone. Groups are
 folded into the batch axis, so each route sees one group only.
@@ -44,11 +44,11 @@ _PLAIN = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv3d.forward, *_PLAIN_2D)
 _POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 # A product with fewer columns than this costs as much as one with so many: reading the other factor takes the time.
-_NARROW = 12
-# Multiply-adds of the kernel for gradients on a GPU in the time of one for the Gram matrix.
-_TIED = 8
-# Maps of so many numbers go image by image on a CPU, so that each stays in its caches.
-_LARGE = 1 << 16
+_MIN_COLUMNS = 12
+# Multiply-adds that the GPU kernel for gradients does in the time of one for the Gram matrix.
+_TIED_SPEEDUP = 8
+# On a CPU, maps of at least so many numbers are reduced image by image, so that each stays in the cache.
+_LARGE_MAP = 1 << 16
 
 
 def kernels_for(d: Tensor) -> Any:
@@ -73,7 +73,7 @@ def matmul_precision() -> str:
     """How float32 is multiplied: "highest", "high", ...; "mixed" where a user has set flags that contradict it."""
     try:
         return torch.get_float32_matmul_precision()
-    except RuntimeError:  # so torch answers once old and new flags were mixed
+    except RuntimeError:  # torch refuses to answer once old and new flags were mixed
         return "mixed"
 
 
@@ -96,7 +96,7 @@ def reduce_layer(module: nn.Module, x: Tensor, d: Tensor, count: int, memo: Memo
             return kernels.depthwise(x, d, geometry)
         x, d = x.unflatten(1, (module.groups, -1)), d.unflatten(1, (module.groups, -1))
         if x.shape[2] == 1:
-            size = count if d.is_cuda or d[0].numel() < _LARGE else 1
+            size = count if d.is_cuda or d[0].numel() < _LARGE_MAP else 1
             chunks = zip(x[:, :, 0].split(size), d.split(size), strict=True)
             return torch.cat([depthwise(*chunk, geometry) for chunk in chunks]).reshape(count, filters)
         x, d = x.flatten(0, 1), d.flatten(0, 1)
@@ -123,7 +123,7 @@ def reduce_untied(module: nn.Module, x: Tensor, d: Tensor, keys: Sequence[int], 
 
 
 def _tokens(x: Tensor, count: int) -> Tensor:
-    """(images, channels, tokens) of anything whose last axis is channels and whose images lie together."""
+    """(images, channels, tokens) of a tensor whose last axis is channels and whose images are contiguous."""
     return x.reshape(count, -1, x.shape[-1]).transpose(1, 2)
 
 
@@ -147,13 +147,13 @@ def cheapest_route(x: Tensor, d: Tensor, geometry: "Geometry") -> str:
     taps = geometry.taps
     pixels, outputs = x.shape[2] * x.shape[3], d.shape[2] * d.shape[3]
     by_gradient = "direct" if taps == 1 or x.device.type != "cpu" or channels * taps <= 64 else "pixelwise"
-    gradient_cost = filters * outputs * max(channels * taps, _NARROW)
+    gradient_cost = filters * outputs * max(channels * taps, _MIN_COLUMNS)
     gram_cost = pixels**2 * channels + outputs**2 * (filters + (20 * geometry.kernel[0] if taps > 1 else 0))
     # The kernel rounds its factors, so the caller must have allowed that, and wants some filters to multiply.
     is_rounded = d.is_cuda and matmul_precision() not in ("highest", "mixed")
     if taps > 1 and filters >= 32 and is_rounded and kernels_for(d) is not None:
         by_gradient = "tied"
-        gradient_cost = gradient_cost / _TIED
+        gradient_cost = gradient_cost / _TIED_SPEEDUP
     return by_gradient if gradient_cost <= gram_cost else "gram"
 
 
@@ -299,7 +299,7 @@ def untied(energy: Tensor, d: Tensor) -> Tensor:
     if d.is_cuda:  # what reads the large map least often
         return torch.linalg.vector_norm(d * energy.sqrt(), dim=3).square_().flatten(1)
     norms = []
-    size = count if d[0].numel() < _LARGE else 1
+    size = count if d[0].numel() < _LARGE_MAP else 1
     for energies, gradients in zip(energy.split(size), d.split(size), strict=True):
         squares = gradients.square()
         norms.append(torch.bmm(energies[:, 0], squares[:, 0].mT) if groups == 1 else squares.mul_(energies).sum(3))

@@ -10,13 +10,12 @@ and means the same for every probe; the bias is not penalised.
 The penalty decides how soft the probabilities are, and so the scale of the Fisher: too small, and the head is certain
 of every training image, which leaves no Fisher at all. It is q = l2 / C for C classes (`find_penalty`), with the same
 `l2` for all tasks: in a mean loss each class has 1 / C of the weight, so the penalty weighs as much as a fixed share of
-the images of each class, for any number of classes. One that each task chooses by cross-validation is the largest noise
-of an embedding: over random halves of a task the logarithm of the norm then has a standard deviation of 0.34 to 0.37
-instead of 0.06 (benchmarks/steadiness.py). Cross-validation only measures the error.
+the images of each class, for any number of classes. A penalty that each task chooses by cross-validation would be the
+largest noise of an embedding: over random halves of a task, the logarithm of the norm then has a standard deviation of
+0.34 to 0.37 instead of 0.06 (benchmarks/steadiness.py). Cross-validation only measures the error.
 
 Training splits (seeds and sizes of the training set of an error matrix) share their features, too. Every split has its
-own mean, scale, folds, cross-validated penalty and head, as if its images were all there are: an image outside of it
-has no weight.
+own mean, scale, folds, cross-validated penalty and head; images outside of it have no weight.
 """
 
 import math
@@ -28,26 +27,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.head.problem import CHUNK, FEW_IMAGES, MEMORY, Problem, compress, make_problem, whiten
+from task2vec.head.problem import CHUNK, MEMORY, MIN_IMAGES_PER_CLASS, Problem, compress, make_problem, whiten
 
 FOLDS = 5
 L2 = 2e-3
-# Parts of the first gradient, whose entries are tiny for many classes and features.
+# The tolerance is relative to the first gradient, whose entries are tiny for many classes and features.
 _STOP = {"tolerance": 1e-5, "max_steps": 1000}
-# Other folds of the same images move the error of a small task: so many are averaged, for so many images in all.
+# The folds move the error of a small task: it is averaged over repetitions, up to so many predicted images in all.
 REPETITIONS = 5
 MAX_REPEATED = 1200
-# Beyond this many images cross-validation uses a part of them, evenly over the classes.
+# Cross-validation uses at most so many images, evenly over the classes.
 MAX_VALIDATED = 4000
 
-# For splits: between two decades the error of a head hardly moves.
+# For splits: the error of a head hardly changes within a decade.
 SPLIT_L2_GRID = tuple(10.0**e for e in (-6, -5, -4, -3, -2, -1, 0))
-# Ten steps of history would save a tenth of the steps, and take a GPU half as long again for each.
+# Ten steps of history would save a tenth of the steps, but each would take a GPU half as long again.
 _SPLIT_STOP = {"tolerance": 1e-3, "max_steps": 200, "history": 4}
-# Splits share a call as long as a pass over their images takes no more products than this: each split then reads the
-# images of all, which pays only where launching the work takes longer than doing it.
-_CHEAP = {"cpu": 1 << 26, "cuda": 1 << 33}
-_LEAST_MEMORY = 1 << 20
+# Splits share a call as long as a pass over their images takes no more multiplications than this: each split then reads
+# the images of all, which pays only where launching the work takes longer than doing it.
+_MAX_PRODUCTS = {"cpu": 1 << 26, "cuda": 1 << 33}
+_MIN_MEMORY = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def fit_heads(
 
     Fitted together, since that takes a fraction of the time; each is the head that its task has alone, but for
     rounding. Images with the same number in `groups` (n,), such as copies, are in the same fold. `members` are the
-    images of each task, if it does not have all; then all tasks must be small (see `is_small`), on at most
+    images of each task, if it does not have all of them; then all tasks must be small (see `is_small`), on at most
     `MAX_VALIDATED` images.
     """
     l2 = find_penalty(l2, classes, is_multilabel=targets.ndim == 3)
@@ -114,7 +113,7 @@ def fit_heads(
     groups = torch.arange(len(problem), device=features.device) if groups is None else groups
     tasks = torch.arange(len(weights), device=features.device)
     penalties = torch.full(tasks.shape, l2, dtype=torch.float64, device=features.device)
-    # Of many images every task keeps others for validation, so each is validated alone.
+    # Of many images, every task is validated on a subset of its own, so each is validated alone.
     parts, source = (tasks.split(1), problem) if len(problem) > MAX_VALIDATED else ([tasks], white)
     validated: list[list[float]] = []
     for batch in parts:
@@ -126,7 +125,7 @@ def fit_heads(
         weight = weight if basis is None else weight @ basis.T
         bias = bias - weight @ whole.centre
         train_loss = loss - l2 / 2 * whole.scales[batch].square() * weight.square().sum((1, 2))
-        figures = torch.stack([train_loss, converged], dim=1).tolist()  # all at once: a GPU waits for each that is read
+        figures = torch.stack([train_loss, converged], dim=1).tolist()  # all at once: each read makes a GPU wait
         for i, (loss, has_converged) in enumerate(figures):
             cv_loss, cv_error, beats_chance = validated[len(heads)]
             heads.append(Head(weight[i], bias[i], l2, loss, cv_loss, cv_error, bool(beats_chance), bool(has_converged)))
@@ -168,7 +167,7 @@ def is_small(images: int, classes: int) -> bool:
 
     Its problem is not whitened when it is alone, and its error is averaged over all repetitions.
     """
-    return images < FEW_IMAGES * classes and images <= MAX_REPEATED // REPETITIONS
+    return images < MIN_IMAGES_PER_CLASS * classes and images <= MAX_REPEATED // REPETITIONS
 
 
 def _make_whole(
@@ -179,7 +178,7 @@ def _make_whole(
     onehot = to_onehot(targets, classes, **kind)
     if members is None:
         return make_problem(features, onehot, image_weights(onehot, **kind, balance=balance), **kind)
-    # The targets of images without a weight do not matter.
+    # The targets of images without weight do not matter.
     return make_problem(features, onehot, weigh_parts(onehot, members, **kind, balance=balance), **kind)
 
 
@@ -265,15 +264,9 @@ def _hold_out(
     error_weights = _error_weights(problem.onehot * is_judged[..., None], **kind)
     # The gradients of a whitened problem have other lengths; either way losses are right to about 1%.
     stop = _STOP | {"max_steps": 100, "tolerance": 1e-2 if problem.factor is None else 3e-3}
+    together = problem.count_together()
     losses, errors, _ = cross_validate(
-        problem,
-        l2,
-        folds,
-        is_judged,
-        together=problem.count_together(),
-        error_weights=error_weights,
-        held_out=held_out,
-        **stop,
+        problem, l2, folds, is_judged, together=together, error_weights=error_weights, held_out=held_out, **stop
     )
     return losses, errors, is_judged, error_weights
 
@@ -482,13 +475,13 @@ def fit_split_heads(features: Tensor, splits: TrainingSplits) -> Tensor:
     memory = torch.cuda.get_device_properties(features.device).total_memory // 8 if features.is_cuda else MEMORY
     cost = (FOLDS + 1) * len(SPLIT_L2_GRID) * problem.columns * problem.features.shape[1]
     logits = []
-    for group in _group_splits(splits.train, cost, _CHEAP[problem.device_type]):
+    for group in _group_splits(splits.train, cost, _MAX_PRODUCTS[problem.device_type]):
         while True:
             try:
                 logits.append(_fit_together(problem, splits.only(group), group, memory))
                 break
             except torch.cuda.OutOfMemoryError:
-                if memory < _LEAST_MEMORY:
+                if memory < _MIN_MEMORY:
                     raise
             torch.cuda.empty_cache()
             memory //= 4
@@ -516,15 +509,10 @@ def _fit_together(whole: Problem, splits: TrainingSplits, numbers: list[int], me
     images = torch.nonzero(splits.folds.amax(0) >= 0).flatten()
     problem = whole.select(tasks, images)
     penalties = torch.tensor(SPLIT_L2_GRID, dtype=torch.float64, device=device)
+    folds, is_judged = splits.folds[:, None, images], splits.is_judged[:, images]
+    together = problem.count_together(memory)
     losses, _, solutions = cross_validate(
-        problem,
-        penalties,
-        splits.folds[:, None, images],
-        splits.is_judged[:, images],
-        together=problem.count_together(memory),
-        fit_all=True,
-        from_base_rates=True,
-        **_SPLIT_STOP,
+        problem, penalties, folds, is_judged, together=together, fit_all=True, from_base_rates=True, **_SPLIT_STOP
     )
     # The strongest penalty where nothing could be validated.
     chosen = torch.where(losses.isnan().any(1), losses.shape[1] - 1, losses.nan_to_num().argmin(1))

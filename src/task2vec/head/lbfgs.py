@@ -5,8 +5,8 @@ large matrix products per step instead of many small ones, on a CPU and on a GPU
 history, step length and end, so that it takes the steps that it would take alone; once enough of them have converged,
 the others go on without them.
 
-A step is a hundred small operations, which Python takes five times as long to start as a GPU to run. So there most of
-them are two kernels (`kernels`), which change the state in place, and all of a step is replayed from a recording.
+A step is a hundred small operations, which take Python five times as long to start as a GPU to run. So on a GPU most of
+them are two kernels (`kernels`), which change the state in place, and whole steps are replayed from a CUDA graph.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,14 +24,14 @@ LossAndGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 _ARMIJO = 1e-4
 HISTORY = 10
 _TINY = torch.finfo(torch.float32).tiny  # a divisor for what is thrown away afterwards
-_SHORTEST = 2.0**-30  # a problem whose step would be shorter stays where it is
+_MIN_STEP = 2.0**-30  # a problem whose step would be shorter stays where it is
 # Problems that are done are dropped when they are this share of all; recorded ones, only if all are at least so large.
-_DROPPED = 0.25
-_LARGE = 1 << 20
-# Longer problems keep a GPU busy with torch's operations, and a single program of its kernels for too long.
-_LONGEST = 1 << 15
-# Steps that a GPU replays before it is asked who is done, which waits for it.
-_REPLAYS = 4
+_DROPPED_SHARE = 0.25
+_MIN_DROPPED_SIZE = 1 << 20
+# Longer problems keep a GPU busy with torch's operations; one kernel program per problem would take too long.
+_MAX_RECORDED_LENGTH = 1 << 15
+# Steps that a GPU replays before the host reads which problems are done, which makes it wait.
+_REPLAYS_PER_CHECK = 4
 
 
 def minimise(
@@ -47,7 +47,7 @@ def minimise(
     points = torch.empty_like(start)
     losses = start.new_empty(len(start))
     converged = torch.empty_like(losses, dtype=torch.bool)
-    is_recorded = start.is_cuda and start.shape[1] <= _LONGEST and _load_kernels() is not None
+    is_recorded = start.is_cuda and start.shape[1] <= _MAX_RECORDED_LENGTH and _load_kernels() is not None
     run = (_RecordedRun if is_recorded else _Run)(
         loss_and_gradient, start, tolerance=tolerance, max_steps=max_steps, history=history
     )
@@ -86,16 +86,16 @@ class _Step(NamedTuple):
 
 
 class _Run:
-    """Problems that go on together.
+    """Problems that are solved together.
 
     Attributes:
         numbers: (p,) their numbers.
         point, loss, gradient: where each is.
-        limits: of the lengths of their gradients.
+        limits: lengths of their gradients at which they are done.
         length: (p,) the part of the step that is tried next.
         left: (p,) how many more steps each may take.
-        done: (p,) who is at its end, and stays there.
-        steps: the last ones of each, the latest at the end.
+        done: (p,) which have ended, and stay where they are.
+        steps: the last steps of each, the latest at the end.
     """
 
     def __init__(self, objective: LossAndGradient, start: Tensor, *, tolerance: float, max_steps: int, history: int):
@@ -112,31 +112,31 @@ class _Run:
 
     @property
     def dropped(self) -> float:
-        """How many must be done for the others to go on without them."""
-        return max(1, _DROPPED * len(self.numbers))
+        """How many problems must be done before they are dropped."""
+        return max(1, _DROPPED_SHARE * len(self.numbers))
 
     def is_flat(self) -> Tensor:
         """(p,) whose gradient is small enough."""
         return self.gradient.norm(dim=1) <= self.limits
 
     def keep(self, rows: Tensor) -> None:
-        """Goes on with some of the problems."""
+        """Drops all problems but these."""
         for name in ("numbers", "point", "loss", "gradient", "limits", "length", "left", "done"):
             setattr(self, name, getattr(self, name)[rows])
         self.steps = [_Step(*(values[rows] for values in step)) for step in self.steps]
 
     def go_on(self) -> None:
-        """One step or more."""
+        """Takes one step or more."""
         self.step()
 
     def step(self) -> None:
-        """Tries a step of each problem, and halves it for the next time if the loss does not fall by enough."""
+        """Tries a step of each problem; if the loss does not fall by enough, the next one is half as long."""
         direction = -_apply_inverse_hessian(self.gradient, self.steps)
         slope = (direction * self.gradient).sum(1)
         trial = torch.addcmul(self.point, direction, self.length[:, None])
         loss, gradient = self.objective(trial, self.numbers)
         enough = torch.addcmul(self.loss, slope, self.length, value=_ARMIJO)
-        moves = (loss - enough <= 0) & (slope < 0) & ~self.done  # not a number between infinities
+        moves = (loss - enough <= 0) & (slope < 0) & ~self.done  # false where the difference is NaN
         stays = (trial == self.point).all(1)
         step = _Step.between((self.point, trial), (self.gradient, gradient))
         if bool(moves.all()):  # as nearly always
@@ -152,7 +152,7 @@ class _Run:
                 _overwrite(kept, later, moves)
         self.left.sub_(moves.to(self.left))
         torch.where(moves, torch.ones_like(self.length), self.length / 2, out=self.length)
-        self.done |= (moves & (self.is_flat() | stays | (self.left == 0))) | (self.length <= _SHORTEST)
+        self.done |= (moves & (self.is_flat() | stays | (self.left == 0))) | (self.length <= _MIN_STEP)
 
 
 class _History(NamedTuple):
@@ -165,7 +165,7 @@ class _History(NamedTuple):
 
 
 class _RecordedRun(_Run):
-    """Problems on a GPU: a step is a few kernels that change everything in its place, replayed from a recording."""
+    """Problems on a GPU: a step is a few kernels that work in place, replayed from a CUDA graph."""
 
     def __init__(self, objective: LossAndGradient, start: Tensor, *, history: int, **ends: Any):
         super().__init__(objective, start, history=history, **ends)
@@ -178,22 +178,22 @@ class _RecordedRun(_Run):
 
     @property
     def dropped(self) -> float:
-        """Recording the others anew pays for large ones alone."""
-        return torch.inf if self.point.numel() < _LARGE else len(self.numbers) / 2
+        """As of `_Run`; a new recording only pays for large problems."""
+        return torch.inf if self.point.numel() < _MIN_DROPPED_SIZE else len(self.numbers) / 2
 
     def keep(self, rows: Tensor) -> None:
-        """Goes on with some of the problems."""
+        """Drops all problems but these."""
         super().keep(rows)
         *steps, newest = self.last
         self.last = _History(*(values[:, rows] for values in steps), newest[rows])
         self.graph = None
 
     def go_on(self) -> None:
-        """One step, or some from the recording."""
+        """Takes one step, or some from the recording."""
         if self.graph is None:
             self._record() if self.is_recordable else self.step()
             return
-        for _ in range(_REPLAYS):
+        for _ in range(_REPLAYS_PER_CHECK):
             self.graph.replay()
 
     def step(self) -> None:
@@ -204,13 +204,13 @@ class _RecordedRun(_Run):
         ends = self.length, self.left, self.done.view(torch.int8), self.limits
         tried = trial, loss, gradient.contiguous(), slope, stays
         at = self.point, self.loss, self.gradient
-        kernels.accept(tried, at, self.last, ends, armijo=_ARMIJO, shortest=_SHORTEST)
+        kernels.accept(tried, at, self.last, ends, armijo=_ARMIJO, shortest=_MIN_STEP)
 
     def _record(self) -> None:
-        """A step, and the recording of those to come, if there can be one; on a stream beside the usual one.
+        """Takes a step and records the next ones, if possible, on a stream beside the usual one.
 
-        `torch.cuda.graph` would give all spare memory back each time, which takes longer than many steps. But nothing
-        else gives back that of recordings that are over, so it is done where memory gets short.
+        `torch.cuda.graph` would release all unused memory each time, which takes longer than many steps. Nothing else
+        releases the memory of old recordings, so it is done here when memory runs short.
         """
         device = self.point.device
         free, total = torch.cuda.mem_get_info(device)
@@ -252,12 +252,12 @@ def _load_kernels() -> Any:
 
 @lru_cache(maxsize=64)
 def _open_stream(thread: int, device: torch.device) -> torch.cuda.Stream:
-    """A stream for the recordings of a thread: each stream that is ever used keeps memory of its own for products."""
+    """The stream for the recordings of a thread: every stream ever used keeps a workspace for matrix products."""
     return torch.cuda.Stream(device)
 
 
 def _overwrite(old: Sequence[Tensor], new: Sequence[Tensor], rows: Tensor) -> None:
-    """Puts the given rows (p,) of new tensors into the place of old ones."""
+    """Overwrites the given rows (p,) of old tensors by those of new ones."""
     for values, replacement in zip(old, new, strict=True):
         torch.where(rows.view(-1, *[1] * (values.ndim - 1)), replacement, values, out=values)
 
@@ -265,8 +265,8 @@ def _overwrite(old: Sequence[Tensor], new: Sequence[Tensor], rows: Tensor) -> No
 def _apply_inverse_hessian(gradient: Tensor, steps: list[_Step]) -> Tensor:
     """The two-loop recursion, row by row.
 
-    Its products are not gathered into those of a compact form, which would be fewer: rounding then grows from step to
-    step, and problems would end elsewhere together than alone.
+    A compact form would take fewer products, but rounding errors would grow from step to step, and problems would end
+    elsewhere together than alone.
     """
     q = gradient
     alphas = []

@@ -23,26 +23,26 @@ from torch.nn import functional
 
 from task2vec.head.lbfgs import minimise
 
-# Features are converted to the wanted precision in chunks of so many images, once for tasks of at most `_KEPT` images.
-# A GPU has the memory for more, and every chunk costs it the launch of a dozen kernels.
+# Features are converted to the precision of the arithmetic in chunks of so many images; once, for at most `_KEPT`
+# images. A GPU has memory for larger chunks, and each costs it the launch of a dozen kernels.
 CHUNK = {"cpu": 1024, "cuda": 8192}
 _KEPT = {"cpu": 4096, "cuda": 1 << 17}
 _ROOT_TWO = math.sqrt(2)
 # Above this, log(1 + exp(x)) and x are the same number even in double precision.
 _EXACT = 40
-# Below this part of their length the features differ by rounding only; such a scale would blow up the head.
-_LEAST_SPREAD = 1e-4
-_COMPRESSED = 4096
+# A spread below this part of the length of the features is rounding; such a scale would blow up the head.
+_MIN_SPREAD = 1e-4
+_MAX_COMPRESSED = 4096
 _CURVATURE = 0.5
 _WHITENED_HISTORY = 5  # a longer history saves no steps
 # The penalty of a whitened problem is a difference, which needs this part of the curvature to survive rounding.
-_LEAST_PENALTY = 1e-4
-# With fewer images per class those held out are too large a part of the second moment: whitening saves no steps.
-FEW_IMAGES = 16
-# On a CPU whitening more than so many products takes longer than it saves, with so many features per column.
-_MANY_PRODUCTS = 1 << 28
-_MANY_FEATURES = 400
-# Bytes for the heads of one call: the solver keeps some copies of all weights, a pass some of all logits.
+_MIN_PENALTY = 1e-4
+# With fewer images per class, the images held out are too large a part of the second moment for whitening to help.
+MIN_IMAGES_PER_CLASS = 16
+# Above these, whitening takes a CPU longer than it saves: multiplications, and features per column.
+_MAX_PRODUCTS = 1 << 28
+_MAX_FEATURES_PER_COLUMN = 400
+# Bytes for the heads of one call: the solver keeps copies of all weights, and a pass of all logits.
 MEMORY = 1 << 29
 _COPIES_OF_WEIGHTS = 25
 _COPIES_OF_LOGITS = 8
@@ -92,7 +92,7 @@ class Problem:
         return "cuda" if self.features.is_cuda else "cpu"
 
     def select(self, tasks: Tensor | slice = slice(None), images: Tensor | slice = slice(None)) -> "Problem":
-        """The problem of some of the tasks on some of the images."""
+        """The problem of the given tasks on the given images."""
         onehot = self.onehot[tasks] if len(self.onehot) > 1 else self.onehot
         return replace(
             self,
@@ -115,7 +115,7 @@ class Problem:
         return max(1, memory // bytes_per_head)
 
     def chunks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Runs of images with their features, measured from the centre."""
+        """Slices of images with their features, measured from the centre."""
         centre = self.centre.to(self.dtype)
         size = CHUNK[self.device_type]
         for start in range(0, len(self), size):
@@ -242,7 +242,7 @@ def make_problem(features: Tensor, onehot: Tensor, weights: Tensor, *, is_multil
         means += w @ x
         squares = squares + w @ x.square().sum(1)
     spread = (squares - means.square().sum(1)).clamp_min(0).sqrt()
-    scales = torch.maximum(spread, _LEAST_SPREAD * torch.as_tensor(lengths).sqrt()).clamp_min(1e-12)
+    scales = torch.maximum(spread, _MIN_SPREAD * torch.as_tensor(lengths).sqrt()).clamp_min(1e-12)
     return Problem(features, centre, means, scales, onehot, weights, is_multilabel)
 
 
@@ -251,7 +251,7 @@ def compress(problem: Problem) -> tuple[Problem, Tensor | None]:
 
     The penalised optimum is a combination of the images, so nothing outside their span is ever used.
     """
-    if len(problem) > 0.7 * problem.features.shape[1] or len(problem) > _COMPRESSED:
+    if len(problem) > 0.7 * problem.features.shape[1] or len(problem) > _MAX_COMPRESSED:
         return problem, None
     basis, upper = torch.linalg.qr((problem.features.double() - problem.centre).T)
     inside = problem.shifts @ basis
@@ -261,14 +261,14 @@ def compress(problem: Problem) -> tuple[Problem, Tensor | None]:
 def whiten(problem: Problem, l2: float) -> Problem:
     """The problem in coordinates in which the solver takes few steps, for the penalty `l2` (see the module).
 
-    It stays as it is where that takes too much memory, would be lost in rounding, or saves no steps or time. Nothing
-    depends on the tasks, so that they take the same steps together and alone.
+    The problem stays as it is where whitening takes too much memory, would be lost in rounding, or saves no time. The
+    choice does not depend on the tasks, so they take the same steps together and alone.
     """
     count, width = problem.features.shape
     classes = 2 if problem.is_multilabel else problem.onehot.shape[2]
     curvature = _CURVATURE / (4 if problem.is_multilabel else classes)
-    is_useless = count < FEW_IMAGES * classes or l2 < _LEAST_PENALTY * curvature
-    is_slow = count * width**2 > _MANY_PRODUCTS and width > _MANY_FEATURES * problem.columns
+    is_useless = count < MIN_IMAGES_PER_CLASS * classes or l2 < _MIN_PENALTY * curvature
+    is_slow = count * width**2 > _MAX_PRODUCTS and width > _MAX_FEATURES_PER_COLUMN * problem.columns
     is_large = max(count, width) * width * 8 > MEMORY // 2
     if is_useless or is_large or (is_slow and problem.device_type == "cpu"):
         return problem
