@@ -371,9 +371,8 @@ class Training:
         recipe = self.recipe
         size = self.recipe.batch
         first = (self.step - epoch * recipe.steps_per_epoch) * size
-        draws = draw_epoch(self.images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch).take(
-            slice(first, None)
-        )
+        draws = draw_epoch(self.images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
+        draws = draws.take(slice(first, None))
         corners = draws.corners if recipe.crops else torch.full_like(draws.corners, 0.5)
         draws = Draws(draws.images, corners, draws.is_mirrored & recipe.mirrors)
         if self.recorded is None and self.device.type == "cuda" and self.is_recordable:
