@@ -1,11 +1,14 @@
-"""The one table of networks that every fast path is tried on: small images, random weights."""
+"""The one table of networks that every fast path is tried on, with random weights, and small tasks to try them with."""
 
+import numpy as np
 import timm
 import torch
 import torchvision
+from PIL import Image
 from torch import Tensor, nn
 
 from task2vec.probe import Preprocess, Probe, make_probe
+from task2vec.tasks import Task, from_dataset
 
 
 class Odd(nn.Module):
@@ -115,3 +118,73 @@ def _calibrate(module: nn.Module, norms: list, size: int) -> None:
         norm.eval()
         norm.weight.data.uniform_(0.5, 1.5, generator=generator)
         norm.bias.data.uniform_(-0.3, 0.3, generator=generator)
+
+
+# --- the smallest network, for hundreds of steps ----------------------------------------------------------------------
+
+
+class Tiny(nn.Module):
+    """Two convolutions and a batch-norm; a dropout, if any, draws anew at every step of a training."""
+
+    def __init__(self, second=nn.Conv2d, dropout: float = 0.0):
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, stride=2, bias=False)
+        self.norm = nn.BatchNorm2d(6)
+        self.drop = nn.Dropout2d(dropout)
+        self.second = second(6, 8, 2)
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.drop(torch.relu(self.norm(self.first(x))))
+        return self.fc(torch.relu(self.second(first)).mean((2, 3)))
+
+
+def make_tiny(name: str = "tiny", *, seed: int = 0, size: int = 8, kind=Tiny, **options) -> Probe:
+    """A tiny network with random weights as a probe."""
+    torch.manual_seed(seed)
+    module = kind(**options).eval()
+    module.norm.running_var.fill_(0.5)
+    return make_probe(name, module, ("fc",), Preprocess(size=(size, size), resize=size), source="test")
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def paint(pixels: np.ndarray) -> list[Image.Image]:
+    """Images of (n, h, w, 3) numbers."""
+    return [Image.fromarray(x.clip(0, 255).astype(np.uint8)) for x in pixels]
+
+
+def pictures(counts=(9, 7, 6), *, seed: int = 0, side: int = 10) -> tuple[list[Image.Image], list[int]]:
+    """Noisy pictures whose classes differ a little in colour, with their labels."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(len(counts)), counts)
+    noise, colours = rng.normal(size=(len(labels), side, side, 3)), rng.normal(size=(len(counts), 1, 1, 3))
+    return paint(128 + 50 * noise + 25 * colours[labels]), labels.tolist()
+
+
+def ask(images, labels, name: str, **options) -> Task:
+    """A task of pictures and whatever labels."""
+    return from_dataset(list(zip(images, labels, strict=True)), name=name, **options)
+
+
+def make_task(counts=(9, 7, 6), *, seed: int = 0, side: int = 10, name: str = "colours") -> Task:
+    """A task of pictures whose classes differ in colour."""
+    return ask(*pictures(counts, seed=seed, side=side), name)
+
+
+def make_attributes(count: int = 20, *, seed: int = 1, side: int = 10) -> Task:
+    """A multi-label task: attributes that shift the colour, independent of one another."""
+    rng = np.random.default_rng(seed)
+    rows = (rng.random((count, 3)) < 0.4).astype(int)
+    rows[:2] = [[0, 0, 0], [1, 1, 1]]
+    pixels = 110 + 40 * rng.normal(size=(count, side, side, 3)) + 30 * rows[:, None, None, :]
+    return ask(paint(pixels), map(torch.tensor, rows), "attributes")
+
+
+def ask_binary(count: int, *, images: int = 12, seed: int = 0, side: int = 10) -> list[Task]:
+    """Questions on the same pictures, answered at random."""
+    pool, _ = pictures((images,), seed=seed, side=side)
+    rng = np.random.default_rng(seed)
+    answers = [rng.permutation(np.arange(images) % (3 if number % 2 else 2) == 0) for number in range(count)]
+    return [ask(pool, row.astype(int).tolist(), f"question-{number}") for number, row in enumerate(answers)]

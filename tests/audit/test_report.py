@@ -231,7 +231,7 @@ def test_a_map_and_ranks_where_known_tasks_can_be_compared(found, monkeypatch):
     monkeypatch.setattr(module, "list_bundled", lambda _: [found.embedding, *others])
     known, place = module._draw_map(found.embedding)
     near = module._find_neighbours(found.embedding, None)
-    assert len(known) == 9 and len(place) == 2 and len(near) == module.NEIGHBOURS
+    assert len(known) == 9 and len(place) == 2 and len(near) == module.MAX_NEIGHBOURS
     distances = [t2v.distance.symmetric(found.embedding, one) for one in others]
     assert near[0].distance == pytest.approx(min(distances)) and near[0].floor > 0
     blank = [replace(one, stderr=np.full(len(one), np.nan), halves=None) for one in others]

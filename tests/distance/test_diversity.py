@@ -71,8 +71,8 @@ def test_two_collections_are_what_loops_give_with_twins_or_without(count):
 
 
 def test_one_kind_and_two_draws_of_one_collection_have_no_excess_and_others_do():
-    kind = [measure(*draw(6, seed, between=0.0)) for seed in range(20)]
-    draws = [measure_cross(draw(6, seed)[0], draw(6, seed + 1000)[0]) for seed in range(20)]
+    kind = [measure(*draw(6, seed, between=0.0)) for seed in range(12)]
+    draws = [measure_cross(draw(6, seed)[0], draw(6, seed + 1000)[0]) for seed in range(12)]
     for same in (kind, draws):
         excess = np.array([one.excess.value for one in same])
         assert abs(excess.mean()) < 4 * excess.std(ddof=1) / math.sqrt(len(excess))

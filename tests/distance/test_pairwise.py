@@ -40,8 +40,8 @@ def small_blocks(monkeypatch):
     """Blocks so small that few tasks need many."""
     module = importlib.import_module("task2vec.distance.pairwise")  # `task2vec.distance.pairwise` is the function
     for device in DEVICES:
-        monkeypatch.setitem(module.BLOCK, device, 150)
-    for name, size in (("CHUNK", 20), ("GROUP", 4)):
+        monkeypatch.setitem(module.NUMBERS_PER_BLOCK, device, 150)
+    for name, size in (("FILTERS_PER_SUM", 20), ("ROWS_PER_GROUP", 4)):
         monkeypatch.setattr(module, name, size)
 
 

@@ -9,18 +9,10 @@ import torch
 from task2vec.embedding import Embedding, EmbedSettings, TaskResult, VariationalSettings, embed_many
 from task2vec.errors import Task2VecError
 from task2vec.tasks import Images, Task
-from tests.embedding.conftest import ask, make_attributes, pictures
+from tests.cases import ask, ask_binary, make_attributes, pictures
 
 FINE = EmbedSettings(max_samples=30, dtype="float64", l2=0.05)
 TRAINING = VariationalSettings(epochs=2, head_epochs=1, draws=32, batch=16, rate=0.3, head_rate=0.05)
-
-
-def ask_binary(count, *, images=12, seed=0) -> list[Task]:
-    """Questions on the same pictures, answered at random."""
-    pool, _ = pictures((images,), seed=seed)
-    rng = np.random.default_rng(seed)
-    answers = [rng.permutation(np.arange(images) % (3 if number % 2 else 2) == 0) for number in range(count)]
-    return [ask(pool, own.astype(int).tolist(), f"question-{number}") for number, own in enumerate(answers)]
 
 
 def classes_family() -> list[Task]:

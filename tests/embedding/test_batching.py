@@ -72,8 +72,8 @@ def test_images_that_the_device_resizes_are_those_of_pillow(monkeypatch):
         return torch.cat([some for _, some in pixels.batches(range(len(task)), 4)])
 
     plain = load()
-    monkeypatch.setattr(batching, "_RESAMPLES", ("cpu",))
-    monkeypatch.setattr(batching, "_ALIKE", 2)
+    monkeypatch.setattr(batching, "_RESIZING_DEVICES", ("cpu",))
+    monkeypatch.setattr(batching, "_MIN_SAME_SIZE", 2)
     seen = []
     resample = type(probe.preprocess).resample
     monkeypatch.setattr(type(probe.preprocess), "resample", lambda *args: seen.append(resample(*args)) or seen[-1])

@@ -7,7 +7,7 @@ from task2vec import DomainEmbedding, EmbedSettings, distance, embed, embed_batc
 from task2vec.embedding import many
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import draw_batches, from_dataset
-from tests.embedding.conftest import make_attributes, make_task, pictures
+from tests.cases import make_attributes, make_task, pictures
 from tests.embedding.families import plain_features
 from tests.failures import refuse
 

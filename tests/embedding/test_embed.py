@@ -18,11 +18,11 @@ from task2vec.embedding.batching import Passes, Pixels
 from task2vec.embedding.single import prepare_job
 from task2vec.errors import DataError, ResourceError, UsageError
 from task2vec.fisher import PerSampleFisher, closed_form
-from task2vec.fisher.estimate import WIDEST
+from task2vec.fisher.estimate import MAX_PRIOR_RATIO
 from task2vec.probe import load_probe
 from task2vec.tasks import sample_tasks
-from tests.cases import make_case
-from tests.embedding.conftest import Counts, ask, make_attributes, make_task, make_tiny, pictures, write_folder
+from tests.cases import ask, make_attributes, make_case, make_task, make_tiny, pictures
+from tests.embedding.conftest import Counts, write_folder
 from tests.embedding.families import TRAINING, numbers, out_of_memory, plain_features, run_many
 from tests.failures import refuse
 from tests.oracles import heads
@@ -143,9 +143,8 @@ def test_one_image_too_many_is_an_error_that_says_what_to_do(probe, task, monkey
     refuse(ResourceError, r"single image.*8 x 8.*--size.*--device cpu", embed, task, probe, batch_size=1)
 
 
-@pytest.mark.parametrize("others", [{}, {"split_half": True}])
-def test_few_images_are_kept_and_the_numbers_do_not_depend_on_it(probe, task, monkeypatch, others):
-    settings, counts = EmbedSettings(max_samples=60, **others), Counts(monkeypatch)
+def test_few_images_are_kept_and_the_numbers_do_not_depend_on_it(probe, task, monkeypatch):
+    settings, counts = EmbedSettings(max_samples=60, split_half=True), Counts(monkeypatch)
     before = embed(task, probe, settings=settings)
     assert len(counts.decoded) == len(set(counts.decoded)) == 22
     monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": 3 * 8 * 8 * 4, "cuda": 0})
@@ -153,8 +152,7 @@ def test_few_images_are_kept_and_the_numbers_do_not_depend_on_it(probe, task, mo
     assert len(counts.decoded) > 2 * 22 + 10  # all but a few images were decoded for each pass
 
 
-@pytest.mark.parametrize("shade", [0, 90])
-@pytest.mark.parametrize("settings", [SAMPLED, DIRECT, VARIATIONAL], ids=["robust", "direct", "variational"])
+@pytest.mark.parametrize(("settings", "shade"), [(SAMPLED, 0), (DIRECT, 90), (VARIATIONAL, 0)])
 def test_identical_images_are_never_nan(probe, shade, settings):
     task = ask([Image.new("RGB", (30, 30), (shade,) * 3)] * 9, [i % 2 for i in range(9)], f"shade {shade}")
     embedding = embed(task, probe, settings=settings)
@@ -171,13 +169,6 @@ def test_one_image_per_class(probe, counts):
     embedding = embed(make_task(counts), probe)
     assert np.isfinite(embedding.vector).all() and (embedding.vector > 0).all()
     assert np.isfinite(embedding.stderr).all()
-
-
-@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a CPU without bfloat16 says so and goes on
-def test_bfloat16_is_close_to_itself_and_marked(probe, task):
-    rough, fine = (embed(task, probe, settings=EmbedSettings(dtype=d, seeds="all")) for d in ("bfloat16", "float32"))
-    assert rough.norm() == pytest.approx(fine.norm(), rel=0.3)
-    assert rough.provenance["settings"]["dtype"] == "bfloat16"
 
 
 def test_provenance_is_complete_and_plain(probe, task, reference):
@@ -199,7 +190,7 @@ def test_the_prior_is_that_of_the_closed_form_or_of_the_weights_alone(probe, tas
         scale = modules[name].weight.double().square().mean().item()
         assert np.allclose(direct.prior[part], beta / scale, rtol=1e-6)
         assert np.allclose(robust.prior[part], beta / variance, rtol=1e-12)
-        assert 1 - 1e-6 <= variance / scale <= WIDEST + 1e-6  # every layer its own
+        assert 1 - 1e-6 <= variance / scale <= MAX_PRIOR_RATIO + 1e-6  # every layer its own
     assert len(set(robust.prior.tolist())) == len(probe.layers)
     assert np.array_equal(direct.vector, direct.fisher + direct.prior) and direct.norm() == direct.fisher.sum()
 
@@ -236,9 +227,8 @@ def test_order_of_the_images(probe, reference):
     assert len({numbers(embed(one, probe, settings=SAMPLED)) for one in (task, other)}) == 1
 
 
-@pytest.mark.parametrize("suffix", ["png", "jpg"])
-def test_a_folder_and_a_dataset_of_the_same_pixels_are_the_same_task(probe, tmp_path, suffix):
-    folder = write_folder(tmp_path, *pictures(), suffix=suffix)
+def test_a_folder_and_a_dataset_of_the_same_pixels_are_the_same_task(probe, tmp_path):
+    folder = write_folder(tmp_path, *pictures(), suffix="jpg")
     rows = range(len(folder))[::-1]
     dataset = ask([folder.images.load(row) for row in rows], folder.targets[rows].tolist(), "dataset")
     assert dataset.fingerprint == folder.fingerprint and dataset.canonical().digests == folder.canonical().digests
@@ -324,7 +314,7 @@ def test_near_copies_are_warned_of_and_the_very_same_images_are_not(monkeypatch)
     assert found.startswith("3 images look like near-copies of each other, such as ")
     assert "'item 21'" in found and ("'item 3'" in found) + ("'item 22'" in found) == 1 and "task2vec report" in found
     assert warn(23, make_tiny(size=15)) == []  # too small to tell
-    monkeypatch.setattr("task2vec.embedding.batching._MOST_COMPARED", 20)
+    monkeypatch.setattr("task2vec.embedding.batching._MAX_COMPARED", 20)
     assert warn(23) == []
 
 

@@ -20,8 +20,8 @@ from task2vec.embedding.embedding import RECIPE, SCHEMA, SUFFIX, find_saved, has
 from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
 from task2vec.library.entries import is_same_vector
 from task2vec.probe import FilterLayer
-from tests.embedding.conftest import make_task, make_tiny
-from tests.embedding.families import FINE, ask_binary, is_close, run_many
+from tests.cases import ask_binary, make_task, make_tiny
+from tests.embedding.families import FINE, is_close, run_many
 from tests.failures import fail, refuse
 from tests.library.material import change
 

@@ -18,7 +18,7 @@ from task2vec.errors import NotFiniteError, ProbeError
 from task2vec.probe import Preprocess, make_probe
 from task2vec.progress import silent
 from task2vec.tasks import from_dataset
-from tests.embedding.conftest import Tiny, make_attributes, make_task, make_tiny
+from tests.cases import Tiny, make_attributes, make_task, make_tiny
 from tests.embedding.families import numbers
 
 METHODS = ("robust", "direct", "variational")

@@ -153,14 +153,6 @@ def test_labels_of_test_images_are_not_used(task):
     assert all(error.error < 0.4 for error in measure_cells(features, plan, model="x"))
 
 
-@pytest.mark.parametrize(("measure", "protocol"), [("usual", HALF), ("balanced", FIVE), ("precision", PAPER)])
-def test_attributes(protocol, measure):
-    task = make_attributes(80)
-    plan = plan_cells(task, [replace(protocol, measure=measure)], (0, 1))
-    good, bad = (measure_cells(features_of(task, noise=noise).float(), plan, model="x") for noise in (0.3, 30.0))
-    assert np.mean([error.error for error in good]) < 0.25 < 0.35 < np.mean([error.error for error in bad])
-
-
 def test_what_cannot_be_measured_is_refused(task):
     plan = plan_cells(task, [HALF])
     refuse(UsageError, "one row per image", measure_cells, features_of(task)[1:], plan, model="x")

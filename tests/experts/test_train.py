@@ -24,7 +24,6 @@ from task2vec.experts.train import (
     train_expert,
     train_experts,
 )
-from task2vec.probe import Preprocess
 from task2vec.probe.probe import make_probe
 from tests.experts.material import Packed, make_attributes, make_model, make_task
 from tests.failures import refuse
@@ -219,13 +218,6 @@ def test_what_cannot_be_loaded_is_named(colours, tmp_path):
 def test_a_training_that_runs_away_is_stopped(colours):
     with pytest.raises(NotFiniteError, match="smaller learning rate"):
         fine_tune(colours, recipe=replace(BRIEF, rate=1e30, schedule="steps"))
-
-
-def test_there_is_something_to_choose_crops_from():
-    for resize in (112, 128):
-        wide = train._widen(Preprocess(size=(112, 112), resize=resize))
-        assert (wide.size, wide.resize) == ((128, 128), 128)
-    assert train._widen(Preprocess(size=(70, 70), resize=70, squash=(70, 70))).squash == (80, 80)
 
 
 def test_an_epoch_draws_classes_equally_often_by_its_seed_and_number_alone():

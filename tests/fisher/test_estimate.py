@@ -17,7 +17,7 @@ def estimate_of(rows, inclusion=None, *, total=None, drawn=None, weights=None, t
     total = total or len(rows)
     square_weights = total if total > len(rows) else float(weights.square().sum())
     ledger = Ledger([Design(total, drawn or len(rows), square_weights)], filters=rows.shape[1], device=CPU)
-    ledger.is_together = True  # quicker for small rows; a test below compares the two ways
+    ledger.is_batched = True  # quicker for small rows; a test below compares the two ways
     for part in torch.arange(len(rows)).split(40):
         given = {"inclusion": (ones if inclusion is None else inclusion)[part], "terms": terms * ones[part]}
         ledger.add(rows[part], torch.zeros(len(part)).long(), weights=weights[part], **given)
@@ -100,11 +100,11 @@ def book(design, rows, inclusion, weights):
     return fisher, stderr, float(mass.sum() ** 2 / mass.square().sum())
 
 
-@pytest.mark.parametrize("is_together", [False, True], ids=["as a CPU does", "as a GPU does"])
-def test_a_ledger_equals_the_formulas_task_by_task(is_together):
+@pytest.mark.parametrize("is_batched", [False, True], ids=["as a CPU does", "as a GPU does"])
+def test_a_ledger_equals_the_formulas_task_by_task(is_batched):
     rows, owners, inclusion, terms, weights = mixed_rows()
     ledger = Ledger(DESIGNS, filters=3, device=CPU)
-    ledger.is_together = is_together
+    ledger.is_batched = is_batched
     for part in torch.arange(60).split(7):
         ledger.add(rows[part], owners[part], inclusion=inclusion[part], terms=terms[part], weights=weights[part])
     for task, design in enumerate(DESIGNS):

@@ -67,10 +67,10 @@ def test_hooks_are_removed_and_weights_unchanged_even_after_an_error(is_untied):
     fisher = PerSampleFisher(network, probe.layers, is_untied=is_untied)
     with pytest.raises(ZeroDivisionError):
         fisher.rows(images, lambda features: 1 / 0)
-    each = fisher.rows_by_seed(images, normal(3, 2, probe.feature_dim))  # a run that ends between seeds
-    next(each)
+    runs = fisher.rows_by_seed(images, normal(3, 2, probe.feature_dim))  # a run that ends between seeds
+    next(runs)
     assert not any(m._forward_hooks for m in network.module.modules())
-    each.close()
+    runs.close()
     assert all(torch.equal(v, before[k]) for k, v in network.module.state_dict().items())
     assert not any(p.requires_grad or p.grad is not None for p in network.module.parameters())
 
@@ -93,15 +93,6 @@ def test_seeds_do_not_affect_one_another(name, is_untied, monkeypatch):
     assert not together[1][0].any() and together[1][1].any()
     total = fisher.rows(images, seeds)
     assert torch.allclose(torch.stack(together).sum(0), total, rtol=1e-9, atol=1e-12 * float(total.max()))
-
-
-@pytest.mark.parametrize("name", ["odd", "swin_v2"])  # in batches, and one image at a time
-def test_seeds_may_be_a_function_of_the_features(name):
-    probe = make_case(name)
-    images, head = random_images(probe, 2), random_head(probe, 3)
-    fisher = PerSampleFisher(probe.prepare(dtype=torch.float64), probe.layers, is_untied=True)
-    rows = fisher.rows(images, lambda features: all_seeds(features, *head, False))
-    assert torch.allclose(rows, fisher_rows(probe, images, *head, is_untied=True), rtol=1e-9, atol=1e-30)
 
 
 # --- layers that are not plain ---

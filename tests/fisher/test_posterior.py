@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task2vec.fisher import closed_form, weight_scales
-from task2vec.fisher.estimate import WIDEST, kl_divergence
+from task2vec.fisher.estimate import MAX_PRIOR_RATIO, kl_divergence
 from task2vec.probe import FilterLayer
 
 
@@ -48,7 +48,7 @@ def brute_minimum(fisher, layers, beta):
         return value.item(), torch.autograd.grad(value, point)[0].numpy()
 
     start = torch.cat([(0.01 * squares).log(), (1.5 * scales).log()]).numpy()
-    bounds = [(None, None)] * filters + [(math.log(s), math.log(WIDEST * s)) for s in scales]
+    bounds = [(None, None)] * filters + [(math.log(s), math.log(MAX_PRIOR_RATIO * s)) for s in scales]
     options = {"maxiter": 10000, "maxfun": 100000, "ftol": 1e-17, "gtol": 1e-12}
     found = scipy.optimize.minimize(
         value_and_gradient, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
@@ -77,7 +77,7 @@ def test_a_layer_without_fisher_has_the_widest_prior_and_nothing_else():
     layers = (FilterLayer("dead", "convolution", 3, 9, 0.2), FilterLayer("alive", "convolution", 2, 9, 0.2))
     fisher = torch.tensor([0.0, 0.0, 0.0, 50.0, 70.0])
     precision, v = closed_form(fisher, layers, beta=1e-3)
-    assert v[0].item() == pytest.approx(WIDEST * 0.2, rel=1e-12)
+    assert v[0].item() == pytest.approx(MAX_PRIOR_RATIO * 0.2, rel=1e-12)
     assert torch.allclose(precision[:3], 1 / v[0].expand(3), rtol=1e-12)
     assert v[1].item() == pytest.approx(0.2, rel=1e-3)  # hardly any noise: nothing but the weights counts
 
@@ -104,7 +104,7 @@ def test_any_numbers_have_a_finite_posterior(situation, beta):
     precision, v = closed_form(fisher, layers, beta=beta)
     scales = weight_scales(layers)
     assert torch.isfinite(precision).all() and bool((precision > 0).all())
-    assert bool((v >= scales).all()) and bool((v <= WIDEST * scales * (1 + 1e-12)).all())
+    assert bool((v >= scales).all()) and bool((v <= MAX_PRIOR_RATIO * scales * (1 + 1e-12)).all())
     vector = beta * precision
     assert torch.isfinite(vector).all() and bool((vector >= fisher * (1 - 1e-12)).all())
     kl = float(kl_divergence(precision.log(), v, layers))

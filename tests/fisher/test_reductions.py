@@ -1,7 +1,5 @@
 """Routes and kernels that only a GPU takes, and the energies of patches: each against a plain version, in float64."""
 
-import json
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -13,7 +11,6 @@ from torch.nn import functional
 
 from task2vec.fisher import reductions
 from task2vec.fisher.reductions import Geometry, geometry_of, is_plain, patch_energy, reduce_untied
-from tests.command import run_command
 from tests.oracles.fisher import patch_norms, single_output_norms
 
 # torch warns of the cost of an even kernel, once.
@@ -92,10 +89,10 @@ def test_energy_is_the_squared_gradient_of_every_single_output(layer):
     assert torch.allclose(patch_norms(module, x), expected, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("large", [1, reductions._LARGE])
+@pytest.mark.parametrize("large", [1, reductions._LARGE_MAP])
 def test_untied_sums_squares_times_energies_image_by_image_or_all_at_once(layer, large, monkeypatch):
     module, x = layer
-    monkeypatch.setattr(reductions, "_LARGE", large)
+    monkeypatch.setattr(reductions, "_LARGE_MAP", large)
     out, norms = module(x), single_output_norms(module, x)
     d = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     expected = d.square() * norms
@@ -118,7 +115,7 @@ def test_flags_that_contradict_each_other_are_no_error(monkeypatch, answer, want
     assert reductions.matmul_precision() == wanted
 
 
-# --- kernels, on a GPU or else in Triton's interpreter ---
+# --- kernels, on a GPU or else in Triton's interpreter: see tests/test_kernels.py ---
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Kernel, stride, dilation and padding, which may be other ones down than across.
@@ -128,56 +125,38 @@ WINDOWS = [Geometry((3, 3), (1, 1), (1, 1), (1, 1)), Geometry((5, 3), (2, 1), (1
 def make_layer(geometry: Geometry, channels: int, filters: int, groups: int = 1) -> tuple[nn.Conv2d, Tensor, Tensor]:
     """A convolution, inputs of two images, and gradients at its outputs with the channels innermost, as on a GPU."""
     torch.manual_seed(0)
-    where = (geometry.kernel, geometry.stride, geometry.padding, geometry.dilation, groups)
-    conv = nn.Conv2d(channels, filters, *where).to(DEVICE)
+    window = (geometry.kernel, geometry.stride, geometry.padding, geometry.dilation, groups)
+    conv = nn.Conv2d(channels, filters, *window).to(DEVICE)
     x = torch.randn(2, channels, 9, 9, device=DEVICE).contiguous(memory_format=torch.channels_last)
     d = torch.randn_like(conv(x)).contiguous(memory_format=torch.channels_last)
     return conv, x, d
 
 
-def measure() -> dict[str, float]:
+def compare_kernels() -> dict[str, float]:
     """The largest relative error of each kernel in each case. The interpreter has no products in bfloat16."""
     from task2vec.fisher import kernels
 
-    found, several = {}, 64  # positions of one program, where several share them
-    for number, (geometry, run, multiplier) in enumerate(zip(WINDOWS, (several, kernels._RUN), (1, 2), strict=True)):
+    errors = {}
+    runs = (64, kernels._RUN)  # positions of one program: several programs share an image, or one has all of it
+    for number, (geometry, run) in enumerate(zip(WINDOWS, runs, strict=True)):
         kernels._RUN = run
+        multiplier = number + 1
         conv, x, d = make_layer(geometry, 5, 5 * multiplier, groups=5)
         rows = kernels.depthwise(x, d, geometry_of(conv, x)[1])
         wanted = reductions.reduce_layer(conv.double(), x.double(), d.double(), len(x))
-        found[f"depthwise {number}"] = _differ(rows, wanted)
+        errors[f"depthwise {number}"] = _differ(rows, wanted)
         conv, x, d = make_layer(geometry, 6, 66, groups=1 + 2 * number)
         energy = patch_energy(conv.double(), x.double())
         rows = kernels.untied(energy.float().flatten(2), d.flatten(2))
-        found[f"untied {number}"] = _differ(rows, reductions.untied(energy, d.double()))
+        errors[f"untied {number}"] = _differ(rows, reductions.untied(energy, d.double()))
         conv, x, d = make_layer(geometry, 16, 70)
         rows = kernels.tied(x, d, geometry_of(conv, x)[1], dtype=torch.float32)
-        found[f"tied {number}"] = _differ(rows, reductions.direct(x.double(), d.double(), geometry))
-    return found
+        errors[f"tied {number}"] = _differ(rows, reductions.direct(x.double(), d.double(), geometry))
+    return errors
 
 
-def _differ(found: Tensor, wanted: Tensor) -> float:
-    return float(((found.double() - wanted).abs() / wanted).max())
-
-
-# A process of its own, for kernels are interpreted if a variable is set when Triton is imported; without torch's
-# compiler, which takes as long to import as all the rest.
-SCRIPT = """
-import json
-from task2vec.cli.inputs import import_networks
-import_networks()
-from tests.fisher.test_reductions import measure
-print(json.dumps(measure()))
-"""
-
-
-def test_kernels_agree_with_float64():
-    pytest.importorskip("triton", reason="torch has brought no Triton here")
-    environment = {"TRITON_INTERPRET": "1"} if DEVICE == "cpu" else {}
-    done = run_command(python=SCRIPT, cwd=Path(__file__).parents[2], **environment)
-    assert done.returncode == 0, done.stderr[-2000:]
-    errors = json.loads(done.stdout)
-    assert len(errors) == 6 and max(errors.values()) < 1e-5, errors
+def _differ(rows: Tensor, wanted: Tensor) -> float:
+    return float(((rows.double() - wanted).abs() / wanted).max())
 
 
 def test_without_a_compiler_torch_reduces(monkeypatch):

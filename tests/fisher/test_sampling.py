@@ -75,7 +75,7 @@ def test_inclusion_probabilities_sum_to_the_budget(budget):
 
 @pytest.mark.parametrize("budget", [5, 20])
 def test_frequencies_match_the_inclusion_probabilities(budget):
-    probabilities, count = chances(), 1000
+    probabilities, count = chances(), 500
     inclusion = inclusion_probabilities(probabilities, budget)
     pairs, images = torch.zeros(17, 4).double(), torch.zeros(17).double()
     for seed in range(count):

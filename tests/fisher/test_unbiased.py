@@ -13,7 +13,7 @@ from task2vec.embedding import EmbedSettings
 from task2vec.embedding.single import prepare_job
 from task2vec.head import fit_head
 from task2vec.progress import silent
-from tests.embedding.conftest import make_task, make_tiny
+from tests.cases import make_task, make_tiny
 from tests.oracles.fisher import naive_rows, untied_rows
 
 DRAWS = 60

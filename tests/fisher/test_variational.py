@@ -11,8 +11,7 @@ from torch.nn import functional
 
 from task2vec.fisher import NoisyNetwork, PerSampleFisher, mean_loss, minimise
 from task2vec.fisher.variational import GraphedStep, _Record, fisher_under_noise
-from tests.cases import make_case
-from tests.embedding.conftest import make_tiny
+from tests.cases import make_case, make_tiny
 from tests.fisher.seeds import all_seeds, normal, random_head, random_images, seeded
 from tests.oracles.fisher import noisy_features
 
@@ -147,14 +146,6 @@ def test_a_start_away_from_the_minimum_comes_back_to_it(probe):
     # A few steps away from it is not there yet, and the speed shows it.
     short = long | {"steps": 6, "steps_per_epoch": 3}
     assert run(probe, images, TARGETS["classes"], head, first=0.01 * images, **short).speed > 0.5
-
-
-def test_every_step_is_watched(probe, task):
-    seen = []
-    found = run(probe, *task, steps=7, watch=lambda step, log_precision: seen.append((step, log_precision.clone())))
-    assert [step for step, _ in seen] == list(range(7))
-    tail = torch.stack([value for _, value in seen[-4:]])  # the last half, rounded up
-    assert torch.allclose(found.log_precision, tail.mean(0), rtol=1e-12)
 
 
 # --- the record ---

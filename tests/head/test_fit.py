@@ -237,8 +237,7 @@ def test_heads_of_several_tasks_are_those_that_each_has_alone(kind, count, valid
     assert len({head.cv_error for head in together}) == 3  # or the test would not see tasks mixed up
 
 
-@pytest.mark.parametrize("balance", [True, False])
-@pytest.mark.parametrize("kind", ["2 classes", "4 classes"])
+@pytest.mark.parametrize(("kind", "balance"), [("2 classes", False), ("4 classes", True)])
 def test_small_tasks_on_other_images_fitted_together_are_as_alone(kind, balance):
     classes, rng = KINDS[kind][0], torch.Generator().manual_seed(0)
     counts = (15 * classes, 11 * classes, 7 * classes)

@@ -52,9 +52,9 @@ def test_a_plain_loop_over_splits_gives_the_same(kind, width):
 
 
 LIMITS = {
-    "2 classes": {"_CHEAP": {"cpu": 1}},  # one call each
+    "2 classes": {"_MAX_PRODUCTS": {"cpu": 1}},  # one call each
     "4 classes": {"MEMORY": 10 * 8 * (8 * 40 * 4 + 25 * 5 * 4)},  # few heads a call
-    "3 attributes": {"_CHEAP": {"cpu": 10**12}},  # all in one
+    "3 attributes": {"_MAX_PRODUCTS": {"cpu": 10**12}},  # all in one
 }
 
 
@@ -97,10 +97,10 @@ def test_a_gpu_out_of_memory_fits_fewer_heads_at_a_time(monkeypatch):
 
     monkeypatch.setattr(Problem, "solve", full)
     monkeypatch.setattr(fit, "MEMORY", 1 << 21)
-    monkeypatch.setattr(fit, "_LEAST_MEMORY", 1 << 10)
+    monkeypatch.setattr(fit, "_MIN_MEMORY", 1 << 10)
     assert torch.allclose(fit_splits(x, targets, masks(len(x))), whole, atol=1e-5)
     assert max(asked) > 10
-    monkeypatch.setattr(fit, "_LEAST_MEMORY", 1 << 30)
+    monkeypatch.setattr(fit, "_MIN_MEMORY", 1 << 30)
     with pytest.raises(torch.cuda.OutOfMemoryError):
         fit_splits(x, targets, masks(len(x)))
 

@@ -52,7 +52,7 @@ def fit(x: np.ndarray, onehot: np.ndarray, omega: np.ndarray, penalty: float, *,
         value = objective(weight, bias, x, onehot, omega, penalty, is_multilabel=is_multilabel)
         return value.item(), torch.autograd.grad(value, point)[0].numpy()
 
-    options = {"maxiter": 20000, "maxfun": 50000, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 30}
+    options = {"maxiter": 20000, "maxfun": 50000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 30}
     found = scipy.optimize.minimize(
         value_and_gradient, np.zeros(classes * (features + 1)), jac=True, method="L-BFGS-B", options=options
     )

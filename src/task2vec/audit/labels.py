@@ -25,7 +25,8 @@ import numpy as np
 
 SUSPECTED = 0.115
 NEIGHBOURS = 10
-_OUTLYING = 3
+# Robust standard deviations from the median at which an image is an outlier.
+_OUTLIER_DEVIATIONS = 3
 _CHUNK = 1024
 
 
@@ -57,31 +58,34 @@ def find_label_issues(probabilities: np.ndarray, targets: np.ndarray, is_judged:
     """
     p = probabilities.astype(np.float64)
     if targets.ndim == 2:
-        own = np.where(targets == 1, p, 1 - p)
-        rival, values = 1 - own, targets.astype(np.int64) + 2 * np.arange(p.shape[1])
-        score = _score(own, rival, np.where(is_judged[:, None], values, -1))
+        s = np.where(targets == 1, p, 1 - p)
+        rival = 1 - s
+        values = targets.astype(np.int64) + 2 * np.arange(p.shape[1])
+        score = _score(s, rival, np.where(is_judged[:, None], values, -1))
         suggested = score.argmin(1)
-        best = np.arange(len(p)), suggested
-        score, own, rival = score[best], own[best], rival[best]
+        worst = np.arange(len(p)), suggested
+        score, s, rival = score[worst], s[worst], rival[worst]
     else:
-        own = np.take_along_axis(p, targets[:, None], axis=1)[:, 0]
-        others = p.copy()
-        np.put_along_axis(others, targets[:, None], -1, axis=1)
-        suggested, rival = others.argmax(1), others.max(1)
-        score = _score(own, rival, np.where(is_judged, targets, -1))
-    return LabelIssues(score, (score < SUSPECTED) & (rival > own), suggested)
+        s = np.take_along_axis(p, targets[:, None], axis=1)[:, 0]
+        rivals = p.copy()
+        np.put_along_axis(rivals, targets[:, None], -1, axis=1)
+        suggested = rivals.argmax(1)
+        rival = rivals.max(1)
+        score = _score(s, rival, np.where(is_judged, targets, -1))
+    return LabelIssues(score, (score < SUSPECTED) & (rival > s), suggested)
 
 
-def _score(own: np.ndarray, rival: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _score(s: np.ndarray, rival: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The scores of labels with these probabilities, for arrays of any shape; labels of -1 are not judged."""
-    score, is_judged = np.ones(labels.shape), labels >= 0
+    score = np.ones(labels.shape)
+    is_judged = labels >= 0
     if not is_judged.any():
         return score
-    own, rival, labels = own[is_judged], rival[is_judged], labels[is_judged]
+    s, rival, labels = s[is_judged], rival[is_judged], labels[is_judged]
     counts = np.bincount(labels)
-    usual = np.bincount(labels, own) / np.maximum(counts, 1)
-    against = np.cbrt(np.maximum(rival * usual[labels] * usual[counts > 0].mean(), 1e-36))
-    score[is_judged] = own / (own + against)
+    usual = np.bincount(labels, s) / np.maximum(counts, 1)
+    expected = np.cbrt(np.maximum(rival * usual[labels] * usual[counts > 0].mean(), 1e-36))
+    score[is_judged] = s / (s + expected)
     return score
 
 
@@ -147,4 +151,4 @@ def find_outliers(isolation: np.ndarray) -> np.ndarray:
     """
     away = isolation - np.median(isolation)
     spread = 1.4826 * np.median(np.abs(away))
-    return (away > _OUTLYING * spread) & (spread > 0)
+    return (away > _OUTLIER_DEVIATIONS * spread) & (spread > 0)

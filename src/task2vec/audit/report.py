@@ -8,18 +8,18 @@ head: otherwise a head that has seen a copy knows the answer, and the error look
 import html
 import math
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
+from task2vec.audit.analysis import Analysis, ClassFacts, CopyGroup, LabelIssue, NearTask
+from task2vec.audit.html import render
 from task2vec.audit.labels import (
     ConfusedPair,
     find_confused_pairs,
@@ -38,12 +38,10 @@ from task2vec.plots.layout import lay_out
 from task2vec.progress import Report as Progress
 from task2vec.progress import show_progress
 from task2vec.select.recommend import recommend
-from task2vec.select.recommendation import Recommendation
 from task2vec.storage import write_csv, write_file
-from task2vec.tasks import BadImage, Images, Task, read_splits, to_task
+from task2vec.tasks import Images, Task, read_splits, to_task
 from task2vec.tasks.folder import list_splits
 from task2vec.tasks.images import SIGNATURE_SIDE, ChosenImages, find_near_copies, make_signature
-from task2vec.text import format_percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,9 +49,11 @@ if TYPE_CHECKING:
     from task2vec.embedding.single import Job
     from task2vec.probe import Probe
 
-# Nearest tasks and outliers that are listed, and typical or hard images of a class.
-NEIGHBOURS, OUTLIERS, EXAMPLES = 8, 12, 3
-PAIRS = 8
+# How many nearest tasks, confused pairs of classes and outliers are listed, and examples of a class.
+MAX_NEIGHBOURS = 8
+MAX_PAIRS = 8
+MAX_OUTLIERS = 12
+MAX_EXAMPLES = 3
 # Images that are shown small on a page, at most.
 MAX_THUMBNAILS = 200
 # The penalty of heads that judge labels. A twentieth of it ranks wrong labels among 40 classes worse (areas of 0.945,
@@ -62,196 +62,45 @@ _PENALTY = 1e-3
 COLUMNS = ("image", "label", "predicted", "probability", "label_quality", "is_suspected", "copies", "outlier")
 
 
-@dataclass(frozen=True)
-class LabelIssue:
-    """An image whose label may be wrong.
-
-    Attributes:
-        image: its name.
-        label: its label; for attributes, which one is in question, and its value.
-        suggested: the prediction of heads that were fitted without the image.
-        score: quality of the label, from 0 (surely wrong) to 1.
-        number: of the image, see `TaskReport.images`.
-    """
-
-    image: str
-    label: str
-    suggested: str
-    score: float
-    number: int
-
-
-@dataclass(frozen=True)
-class CopyGroup:
-    """Images that show the same thing.
-
-    Attributes:
-        images: their names.
-        labels: of each.
-        splits: of each; empty for the task itself.
-        is_exact: whether all of them have the same pixels.
-        numbers: of the images, see `TaskReport.images`.
-    """
-
-    images: tuple[str, ...]
-    labels: tuple[str, ...]
-    splits: tuple[str, ...]
-    is_exact: bool
-    numbers: tuple[int, ...]
-
-    @property
-    def is_leak(self) -> bool:
-        """Whether the images are in different splits, so that a test image was trained on."""
-        return len(set(self.splits)) > 1
-
-    @property
-    def has_conflict(self) -> bool:
-        """Whether the images have different labels."""
-        return len(set(self.labels)) > 1
-
-
-@dataclass(frozen=True)
-class ClassFacts:
-    """One class: how many images it has, how many of these are mistaken for others, and examples.
-
-    Attributes:
-        name: of the class.
-        images: how many it has.
-        error: fraction of its images that heads fitted without them misclassify; None if none can be judged.
-        typical: numbers of the images most similar to the others of the class.
-        hardest: numbers of the images whose labels are least expected but not suspected.
-    """
-
-    name: str
-    images: int
-    error: float | None
-    typical: tuple[int, ...]
-    hardest: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class NearTask:
-    """A known task, its origin, and its distance: as measured, the part due to noise, and without that part.
-
-    The last two are None where no standard errors of the known task are stored, as of the bundled ones.
-    """
-
-    task: str
-    origin: str
-    distance: float
-    floor: float | None
-    corrected: float | None
-
-
 @dataclass(frozen=True, repr=False, eq=False)
-class TaskReport:
-    """The result of `report`; `to_html` turns it into a page that can be stored and shared.
+class TaskReport(Analysis):
+    """The result of `report`: the analysis of a task, and what to do next; `to_html` turns it into a page.
 
     Attributes:
-        task: the task, in its canonical order.
-        embedding: of the task.
-        error: class-balanced error of heads on images that they were not fitted on, with its 95% interval; None if no
-            image can be judged, because every class has one image, or copies of one.
-        label_issues: suspected label errors, the worst first.
-        copies: groups of images that show the same thing, leaks between splits first.
-        confused: pairs of classes, the most confused first.
-        classes: the hardest first.
-        outliers: numbers of images that are unlike all others, the most unusual first.
-        neighbours: nearest known tasks.
-        known: the tasks that are compared with: name, dataset, error and norm, and where they lie on the map.
-        place: where this task lies on the map.
-        recommendation: which model to start from, if that was measured; else which to measure first.
         suggestions: what to do next.
-        notes: remarks on the report itself.
-        images: all images that numbers refer to: those of the task, then those of the test splits.
-        sizes: (n, 2) width and height of the images of the task.
-        table: one row of `COLUMNS` for every image.
-        bad: images that could not be read, of all splits.
     """
 
-    task: Task
-    embedding: Embedding
-    error: Score | None
-    label_issues: tuple[LabelIssue, ...]
-    copies: tuple[CopyGroup, ...]
-    confused: tuple[ConfusedPair, ...]
-    classes: tuple[ClassFacts, ...]
-    outliers: tuple[int, ...]
-    neighbours: tuple[NearTask, ...]
-    known: tuple[dict[str, Any], ...]
-    place: tuple[float, float] | None
-    recommendation: Recommendation
     suggestions: tuple[Suggestion, ...]
-    notes: tuple[str, ...]
-    images: Images
-    sizes: np.ndarray
-    table: tuple[dict[str, Any], ...]
-    bad: tuple[BadImage, ...]
 
     def __repr__(self) -> str:
         """The report in one line."""
-        issues, copies = len(self.label_issues), self.n_copies
-        return f"TaskReport({self.task.name}, {len(self.task)} images, {issues} label issues, {copies} copies)"
-
-    @property
-    def n_copies(self) -> int:
-        """The number of images of the task that are copies of another one."""
-        return sum(max(0, group.splits.count("") - 1) for group in self.copies)
-
-    @cached_property
-    def formats(self) -> dict[str, int]:
-        """How many images have which suffix; none for images in memory."""
-        suffixes = (Path(self.images.name(number)).suffix.lower() for number in range(len(self.task)))
-        return dict(Counter(suffix[1:] for suffix in suffixes if suffix).most_common())
-
-    def compare(self, key: str) -> tuple[list[float], float | None]:
-        """The "error" or "norm" of the known tasks, as far as it is known, and that of this task."""
-        own = (self.error and self.error.error) if key == "error" else self.embedding.norm()
-        return [one[key] for one in self.known if one[key] is not None], own
-
-    def rank(self, key: str) -> float | None:
-        """The fraction of the known tasks whose "error" or "norm" is below that of this task; None without any."""
-        values, own = self.compare(key)
-        return float(np.mean([value < own for value in values])) if values and own is not None else None
-
-    def format_interval(self) -> str:
-        """The interval of the error in words, or why there is none."""
-        if self.error is None:
-            return "cannot be measured: every class has only one image, or copies of one"
-        return f"95% interval {100 * self.error.low:.1f} to {format_percent(self.error.high)}"
-
-    @property
-    def beats_chance(self) -> bool | None:
-        """Whether the error is more than a standard error below that of guessing; None if it is not known."""
-        if self.error is None:
-            return None
-        chance = 0.5 if self.task.is_multilabel else 1 - 1 / len(self.task.classes)
-        return self.error.error < chance - (self.error.high - self.error.low) / (2 * 1.96)
+        issues = len(self.label_issues)
+        return f"TaskReport({self.task.name}, {len(self.task)} images, {issues} label issues, {self.n_copies} copies)"
 
     def to_dict(self) -> dict[str, Any]:
         """All of it but the images as plain values."""
-        sizes = self.sizes
-        plain = ("label_issues", "copies", "confused", "neighbours", "suggestions", "bad")
+        records = ("label_issues", "copies", "confused", "neighbours", "suggestions", "bad")
+        widths, heights = np.quantile(self.sizes, [0, 0.5, 1], axis=0).astype(int).T.tolist()
         return {
             "task": self.task.name,
             "fingerprint": self.task.fingerprint,
             "images": len(self.task),
             "is_multilabel": self.task.is_multilabel,
             "formats": self.formats,
-            "width": np.quantile(sizes[:, 0], [0, 0.5, 1]).astype(int).tolist(),
-            "height": np.quantile(sizes[:, 1], [0, 0.5, 1]).astype(int).tolist(),
+            "width": widths,
+            "height": heights,
             "error": self.error and asdict(self.error) | {"rank": self.rank("error")},
             "norm": {"norm": self.embedding.norm(), "rank": self.rank("norm")},
             "probe": self.embedding.probe,
             "stages": self.embedding.stages(),
             "classes": [
-                asdict(one) | {"typical": self._name_all(one.typical), "hardest": self._name_all(one.hardest)}
-                for one in self.classes
+                asdict(facts) | {"typical": self._name_all(facts.typical), "hardest": self._name_all(facts.hardest)}
+                for facts in self.classes
             ],
             "outliers": self._name_all(self.outliers),
             "recommendation": self.recommendation.to_dict(),
             "notes": list(self.notes),
-            **{name: [_drop_numbers(asdict(one)) for one in getattr(self, name)] for name in plain},
+            **{name: [_drop_numbers(asdict(record)) for record in getattr(self, name)] for name in records},
         }
 
     def _name_all(self, numbers: Sequence[int]) -> list[str]:
@@ -268,9 +117,7 @@ class TaskReport:
             path: of the file.
             max_thumbnails: maximum number of thumbnails; 0 for a page without images.
         """
-        from task2vec.audit.html import render
-
-        page = render(self, max_thumbnails=max_thumbnails)
+        page = render(self, self.suggestions, max_thumbnails=max_thumbnails)
         if path is not None:
             write_file(Path(path), page.encode("utf-8", errors="replace"))
         return page
@@ -331,53 +178,54 @@ def report(
     from task2vec.probe import load_probe
 
     task, tests = _read(what, test, {"num_workers": num_workers, "progress": progress is True})
-    watched, order = _Watched(task.images), task.canonical_order[0]
+    recorded = _RecordedImages(task.images)
+    order = task.canonical_order[0]
     compute: dict[str, Any] = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
-    job = prepare_job(replace(task, images=watched), probe or load_probe(), settings=settings, **compute)
+    job = prepare_job(replace(task, images=recorded), probe or load_probe(), settings=settings, **compute)
     with ExitStack() as stack:
         if isinstance(library, str | Path):
             library = stack.enter_context(Library.open(library))
         show = stack.enter_context(show_progress(progress))
         features = job.features(show)
         embedding = _embed(job, features, library, show)
-        signatures = [watched.signatures[order], *(_look_at(one, num_workers, show) for one in tests.values())]
-        own = replace(task.canonical(), name=task.name)
-        images, copies = _find_groups({"": own, **tests}, np.concatenate(signatures))
-        found = _Findings(own, images, _hold_out(job, features, copies), features.float().cpu().numpy())
-        advice = recommend(embedding, library=library)
-        known, place = _draw_map(embedding)
-        made = TaskReport(
-            task=own,
+        signatures = [recorded.signatures[order]]
+        signatures += [_sign_images(split, num_workers, show) for split in tests.values()]
+        canonical = replace(task.canonical(), name=task.name)
+        images, copies = _find_groups({"": canonical, **tests}, np.concatenate(signatures))
+        held_out = _hold_out(job, features, copies)
+        findings = _Findings(canonical, images, held_out, features.float().cpu().numpy())
+        known, position = _draw_map(embedding)
+        analysis = Analysis(
+            task=canonical,
             embedding=embedding,
-            error=found.score_error(),
-            label_issues=tuple(found.list_issues()),
+            error=findings.score_error(),
+            label_issues=tuple(findings.list_issues()),
             copies=copies,
-            confused=tuple(found.list_confused()),
-            classes=found.list_classes(),
-            outliers=found.list_outliers(),
+            confused=tuple(findings.list_confused()),
+            classes=findings.list_classes(),
+            outliers=findings.list_outliers(),
             neighbours=tuple(_find_neighbours(embedding, library)),
             known=known,
-            place=place,
-            recommendation=advice,
-            suggestions=(),
+            place=position,
+            recommendation=recommend(embedding, library=library),
             notes=tuple(embedding.provenance["warnings"]),
             images=images,
-            sizes=watched.sizes[order],
-            table=tuple(found.list_rows(copies)),
-            bad=tuple(bad for one in (task, *tests.values()) for bad in one.bad),
+            sizes=recorded.sizes[order],
+            table=tuple(findings.list_rows(copies)),
+            bad=tuple(bad for split in (task, *tests.values()) for bad in split.bad),
         )
     if command is None and os.path.exists(task.source):
         command = f"task2vec report {format_path(task.source)}"
-    return replace(made, suggestions=suggest(made, command))
+    return TaskReport(**vars(analysis), suggestions=suggest(analysis, command))
 
 
-def _read(what: Any, test: Any, options: dict[str, Any]) -> tuple[Task, dict[str, Task]]:
+def _read(source: Any, test: Any, options: dict[str, Any]) -> tuple[Task, dict[str, Task]]:
     """The task, and the splits that it is compared with."""
-    if test is None and isinstance(what, str | os.PathLike) and list_splits(Path(what)):
-        splits = read_splits(what, **options)
+    if test is None and isinstance(source, str | os.PathLike) and list_splits(Path(source)):
+        splits = read_splits(source, **options)
         return splits.pop(next(iter(splits))), splits
     tests = test if isinstance(test, Mapping) else {} if test is None else {"test": test}
-    return to_task(what, **options), {name or "test": to_task(one, **options) for name, one in tests.items()}
+    return to_task(source, **options), {name or "test": to_task(split, **options) for name, split in tests.items()}
 
 
 def _name_labels(task: Task) -> list[str]:
@@ -390,11 +238,13 @@ def _name_labels(task: Task) -> list[str]:
 # --- images, seen once ------------------------------------------------------------------------------------------------
 
 
-class _Watched:
-    """The images of a task; of each the size and a signature are noted when it is loaded for the first time."""
+class _RecordedImages:
+    """The images of a task; the size and a signature of each are recorded when it is first loaded."""
 
     def __init__(self, images: Images):
-        self.images, self.is_threadsafe, self.name = images, images.is_threadsafe, images.name
+        self.images = images
+        self.is_threadsafe = images.is_threadsafe
+        self.name = images.name
         self.sizes = np.zeros((len(images), 2), dtype=np.int64)
         self.signatures = np.zeros((len(images), SIGNATURE_SIDE, SIGNATURE_SIDE, 3), dtype=np.float16)
 
@@ -410,36 +260,37 @@ class _Watched:
         return image
 
 
-def _look_at(task: Task, num_workers: int | None, show: Progress) -> np.ndarray:
+def _sign_images(task: Task, num_workers: int | None, show: Progress) -> np.ndarray:
     """The signatures of a split that is not embedded."""
-    watched, step = _Watched(task.images), show("splits", len(task))
+    recorded = _RecordedImages(task.images)
+    step = show("splits", len(task))
     workers = num_workers or min(8, os.cpu_count() or 1) if task.images.is_threadsafe else 1
 
-    def look(number: int) -> None:
-        watched.load(number)
+    def load(number: int) -> None:
+        recorded.load(number)
         step(1)
 
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(look, range(len(task))))
-    return watched.signatures
+        list(pool.map(load, range(len(task))))
+    return recorded.signatures
 
 
 def _embed(job: "Job", features: "Tensor", library: Library | None, show: Progress) -> Embedding:
     """The embedding that the library has, or a new one, which it then has if it can be written."""
-    found = None if library is None else library.find(job.given, job.passes.probe, settings=job.settings)
-    if found is None:
-        found = job.embed(features, show)
+    embedding = None if library is None else library.find(job.given, job.passes.probe, settings=job.settings)
+    if embedding is None:
+        embedding = job.embed(features, show)
         if library is not None and not library.is_read_only:
-            library.add(found, source=job.given.source)
-    return found
+            library.add(embedding, source=job.given.source)
+    return embedding
 
 
 def _find_groups(splits: Mapping[str, Task], signatures: np.ndarray) -> tuple[Images, tuple[CopyGroup, ...]]:
     """The images of all splits one after the other, and those of them that show the same, leaks first."""
     tasks = tuple(splits.values())
-    places = [(at, row) for at, task in enumerate(tasks) for row in range(len(task))]
+    rows = [(number, row) for number, task in enumerate(tasks) for row in range(len(task))]
     prefixes = tuple(f"{name}: " if name else "" for name in splits)
-    images = ChosenImages(tuple(task.images for task in tasks), places, prefixes)
+    images = ChosenImages(tuple(task.images for task in tasks), rows, prefixes)
     digests = [digest for task in tasks for digest in task.digests]
     labels = [label for task in tasks for label in _name_labels(task)]
     names = [*splits]
@@ -447,7 +298,7 @@ def _find_groups(splits: Mapping[str, Task], signatures: np.ndarray) -> tuple[Im
         CopyGroup(
             images=tuple(images.name(number) for number in group),
             labels=tuple(labels[number] for number in group),
-            splits=tuple(names[places[number][0]] for number in group),
+            splits=tuple(names[rows[number][0]] for number in group),
             is_exact=len({digests[number] for number in group}) == 1,
             numbers=tuple(group),
         )
@@ -466,17 +317,19 @@ def _hold_out(job: "Job", features: "Tensor", copies: Sequence[CopyGroup]) -> tu
 
     from task2vec.head import predict_held_out
 
-    _, first, same = np.unique(job.task.digests, return_index=True, return_inverse=True)
-    fold = first[same]
+    _, first, copy_of = np.unique(job.task.digests, return_index=True, return_inverse=True)
+    fold = first[copy_of]
     for group in copies:
         for label in set(group.labels):
-            pairs = zip(group.numbers, group.labels, strict=True)
-            own = fold[[number for number, name in pairs if name == label and number < len(fold)]]
-            fold[np.isin(fold, own)] = own.min(initial=len(fold))
+            members = zip(group.numbers, group.labels, strict=True)
+            folds = fold[[number for number, name in members if name == label and number < len(fold)]]
+            fold[np.isin(fold, folds)] = folds.min(initial=len(fold))
     groups = torch.from_numpy(np.unique(fold, return_inverse=True)[1]).to(features.device)
-    how = {"classes": len(job.task.classes), "penalty": _PENALTY, "balance": job.settings.balance, "groups": groups}
-    predicted = (one.cpu().numpy() for one in predict_held_out(features, job.targets, **how))
-    return *predicted, fold == np.arange(len(fold))
+    classes = len(job.task.classes)
+    predicted = predict_held_out(
+        features, job.targets, classes=classes, penalty=_PENALTY, balance=job.settings.balance, groups=groups
+    )
+    return *(values.cpu().numpy() for values in predicted), fold == np.arange(len(fold))
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
@@ -495,11 +348,14 @@ class _Findings:
     """
 
     def __init__(self, task: Task, images: Images, held_out: Sequence[np.ndarray], features: np.ndarray):
-        self.task, self.images = task, images
+        self.task = task
+        self.images = images
         self.predicted, votes, self.is_judged, is_first = held_out
         self.is_counted = self.is_judged & is_first
-        rows, targets = np.arange(len(task)), task.targets
-        self.wrong = np.abs(votes - targets) if task.is_multilabel else 1 - votes[rows, targets]
+        if task.is_multilabel:
+            self.wrong = np.abs(votes - task.targets)
+        else:
+            self.wrong = 1 - votes[np.arange(len(task)), task.targets]
         self.issues = find_label_issues(self.predicted, task.targets, self.is_judged)
         self.isolation = measure_isolation(features)
         self.features = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
@@ -512,50 +368,56 @@ class _Findings:
 
     def list_issues(self) -> Iterator[LabelIssue]:
         """The suspected images, the worst label first."""
-        numbers, classes = np.flatnonzero(self.issues.is_suspected), self.task.classes
+        numbers = np.flatnonzero(self.issues.is_suspected)
+        classes = self.task.classes
         for number in numbers[np.argsort(self.issues.score[numbers], kind="stable")].tolist():
             suggested = int(self.issues.suggested[number])
             if self.task.is_multilabel:
                 has = bool(self.task.targets[number, suggested])
-                label, other = (f"{classes[suggested]}: {'yes' if value else 'no'}" for value in (has, not has))
+                label, prediction = (f"{classes[suggested]}: {'yes' if value else 'no'}" for value in (has, not has))
             else:
-                label, other = classes[self.task.targets[number]], classes[suggested]
-            yield LabelIssue(self.images.name(number), label, other, float(self.issues.score[number]), number)
+                label = classes[self.task.targets[number]]
+                prediction = classes[suggested]
+            yield LabelIssue(self.images.name(number), label, prediction, float(self.issues.score[number]), number)
 
     def list_confused(self) -> list[ConfusedPair]:
         """The most confused pairs of classes."""
-        how = {"names": self.task.classes, "limit": PAIRS}
-        return find_confused_pairs(self.predicted, self.task.targets, self.is_counted, **how)
+        return find_confused_pairs(
+            self.predicted, self.task.targets, self.is_counted, names=self.task.classes, limit=MAX_PAIRS
+        )
 
     def list_classes(self) -> tuple[ClassFacts, ...]:
         """All classes, the hardest first; of attributes, their images are those that have them."""
-        found = []
+        classes = []
         for number, name in enumerate(self.task.classes):
-            is_own = self.task.targets[:, number] > 0 if self.task.is_multilabel else self.task.targets == number
-            rows = np.flatnonzero(is_own)
+            is_member = self.task.targets[:, number] > 0 if self.task.is_multilabel else self.task.targets == number
+            rows = np.flatnonzero(is_member)
             counted = rows[self.is_counted[rows]]
-            wrong = self.wrong[counted, number] if self.task.is_multilabel else self.wrong[counted]
-            typical = rows[np.argsort(-(self.features[rows] @ self.features[rows].mean(0)), kind="stable")][:EXAMPLES]
-            others = rows[self.is_judged[rows] & ~self.issues.is_suspected[rows] & ~np.isin(rows, typical)]
-            hardest = others[np.argsort(self.predicted[others, number], kind="stable")][:EXAMPLES]
-            error = float(wrong.mean()) if len(counted) else None
-            found.append(ClassFacts(name, len(rows), error, tuple(typical.tolist()), tuple(hardest.tolist())))
-        return tuple(sorted(found, key=lambda one: (-(one.error or 0.0), one.images, one.name)))
+            wrong_shares = self.wrong[counted, number] if self.task.is_multilabel else self.wrong[counted]
+            error = float(wrong_shares.mean()) if len(counted) else None
+            likeness = self.features[rows] @ self.features[rows].mean(0)
+            typical = rows[np.argsort(-likeness, kind="stable")][:MAX_EXAMPLES]
+            candidates = rows[self.is_judged[rows] & ~self.issues.is_suspected[rows] & ~np.isin(rows, typical)]
+            hardest = candidates[np.argsort(self.predicted[candidates, number], kind="stable")][:MAX_EXAMPLES]
+            classes.append(ClassFacts(name, len(rows), error, tuple(typical.tolist()), tuple(hardest.tolist())))
+        return tuple(sorted(classes, key=lambda facts: (-(facts.error or 0.0), facts.images, facts.name)))
 
     def list_outliers(self) -> tuple[int, ...]:
         """The images that are unlike all others, the most unusual first."""
         numbers = np.flatnonzero(find_outliers(self.isolation))
-        return tuple(numbers[np.argsort(-self.isolation[numbers], kind="stable")][:OUTLIERS].tolist())
+        return tuple(numbers[np.argsort(-self.isolation[numbers], kind="stable")][:MAX_OUTLIERS].tolist())
 
     def list_rows(self, copies: Sequence[CopyGroup]) -> Iterator[dict[str, Any]]:
         """One row of `COLUMNS` for every image, the most doubtful labels first, then for copies in other splits."""
         group_of = {number: group for group in copies for number in group.numbers}
-        labels, count = _name_labels(self.task), len(self.task)
+        labels = _name_labels(self.task)
+        count = len(self.task)
         order = np.argsort(self.issues.score, kind="stable").tolist()
         for number in [*order, *(number for number in group_of if number >= count)]:
-            group, name = group_of.get(number), self.images.name(number)
-            others = () if group is None else (one for one in group.images if one != name)
-            row: dict[str, Any] = {"image": name, "copies": " | ".join(others)}
+            group = group_of.get(number)
+            name = self.images.name(number)
+            copy_names = () if group is None else (image for image in group.images if image != name)
+            row: dict[str, Any] = {"image": name, "copies": " | ".join(copy_names)}
             if number < count:
                 row |= {"label": labels[number], "outlier": round(float(self.isolation[number]), 4)}
                 row |= self._describe_prediction(number) if self.is_judged[number] else {}
@@ -564,12 +426,13 @@ class _Findings:
             yield row
 
     def _describe_prediction(self, number: int) -> dict[str, Any]:
-        classes, chances = self.task.classes, self.predicted[number]
-        found = {"predicted": classes[int(chances.argmax())], "probability": round(float(chances.max()), 4)}
+        classes = self.task.classes
+        p = self.predicted[number]
+        row: dict[str, Any] = {"label_quality": round(float(self.issues.score[number]), 4)}
+        row["is_suspected"] = bool(self.issues.is_suspected[number])
         if self.task.is_multilabel:
-            found = {"predicted": ", ".join(name for name, p in zip(classes, chances, strict=True) if p > 0.5)}
-        quality = round(float(self.issues.score[number]), 4)
-        return found | {"label_quality": quality, "is_suspected": bool(self.issues.is_suspected[number])}
+            return row | {"predicted": ", ".join(name for name, value in zip(classes, p, strict=True) if value > 0.5)}
+        return row | {"predicted": classes[int(p.argmax())], "probability": round(float(p.max()), 4)}
 
 
 # --- other tasks ------------------------------------------------------------------------------------------------------
@@ -577,41 +440,42 @@ class _Findings:
 
 def _draw_map(embedding: Embedding) -> tuple[tuple[dict[str, Any], ...], tuple[float, float] | None]:
     """The bundled tasks with their errors, norms and places on a map, and the place of this task on it."""
-    own = embedding.provenance.get("task_fingerprint")
-    tasks = [one for one in list_bundled(embedding) if one.provenance.get("task_fingerprint") != own]
+    fingerprint = embedding.provenance.get("task_fingerprint")
+    tasks = [task for task in list_bundled(embedding) if task.provenance.get("task_fingerprint") != fingerprint]
     if len(tasks) < 2:
         return (), None
     datasets = {info.name: info.dataset for info in bundled_metatask().tasks}
-    laid = lay_out(measure_all(tasks, tasks), method="classical scaling")  # t-SNE takes as long as all the rest
+    layout = lay_out(measure_all(tasks, tasks), method="classical scaling")  # t-SNE takes as long as all the rest
     known = [
         {
-            "task": one.task,
-            "dataset": datasets.get(one.task),
-            "error": (one.provenance.get("head") or {}).get("cv_error"),
-            "norm": one.norm(),
-            "place": tuple(place),
+            "task": task.task,
+            "dataset": datasets.get(task.task),
+            "error": (task.provenance.get("head") or {}).get("cv_error"),
+            "norm": task.norm(),
+            "place": tuple(position),
         }
-        for one, place in zip(tasks, laid.positions.tolist(), strict=True)
+        for task, position in zip(tasks, layout.positions.tolist(), strict=True)
     ]
-    x, y = laid.place(measure_all([embedding], tasks))[0].tolist()
+    x, y = layout.place(measure_all([embedding], tasks))[0].tolist()
     return tuple(known), (x, y)
 
 
 def _find_neighbours(embedding: Embedding, library: Library | None) -> list[NearTask]:
     """The nearest tasks of the library and of the bundle, with the noise of their distances."""
-    own, every = embedding.provenance.get("task_fingerprint"), list_bundled(embedding)
+    bundled = list_bundled(embedding)
     near: dict[str, tuple[str, str, Embedding]] = {}
-    for number in np.argsort(measure_all([embedding], every)[0], kind="stable")[: NEIGHBOURS + 1].tolist():
-        near[every[number].provenance["task_fingerprint"]] = every[number].task, "bundled", every[number]
-    for found in [] if library is None else library.nearest(embedding, NEIGHBOURS):
+    for number in np.argsort(measure_all([embedding], bundled)[0], kind="stable")[: MAX_NEIGHBOURS + 1].tolist():
+        task = bundled[number]
+        near[task.provenance["task_fingerprint"]] = task.task, "bundled", task
+    for match in [] if library is None else library.nearest(embedding, MAX_NEIGHBOURS):
         try:
-            near[found.task.fingerprint] = found.task.name, "library", library.get(found.embedding.key)  # type: ignore[union-attr]
+            near[match.task.fingerprint] = match.task.name, "library", library.get(match.embedding.key)  # type: ignore[union-attr]
         except LibraryError:
             continue  # damaged: `task2vec library verify` names it
-    near.pop(own or "", None)
-    rows = [(name, origin, with_error(embedding, one)) for name, origin, one in near.values()]
+    near.pop(embedding.provenance.get("task_fingerprint") or "", None)
+    rows = [(name, origin, with_error(embedding, task)) for name, origin, task in near.values()]
     rows.sort(key=lambda row: row[2].value)
     return [
-        NearTask(name, origin, d.value, *(None if math.isnan(each) else each for each in (d.floor, d.corrected)))
-        for name, origin, d in rows[:NEIGHBOURS]
+        NearTask(name, origin, d.value, *(None if math.isnan(value) else value for value in (d.floor, d.corrected)))
+        for name, origin, d in rows[:MAX_NEIGHBOURS]
     ]

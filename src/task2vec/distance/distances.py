@@ -45,12 +45,15 @@ BELOW_ONE = float(np.nextafter(1, 0))
 # exp of more than 709 is infinite; this leaves room for a sum.
 _LARGEST_LOG_RATIO = 690.0
 # Entries compared at once in float32, as many as fit into a processor's cache, and filters that are summed in it.
-_BLOCK, _FILTERS = 1 << 16, 2048
+_BLOCK = 1 << 16
+_FILTERS = 2048
 # The sum of squares and the distance below which float32 has lost its digits.
-_SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-20, 1e-4
+_SMALLEST_SQUARES = 1e-20
+_SMALLEST_DISTANCE = 1e-4
 
 # Within these, neither a sum of two nor its reciprocal leaves the normal numbers of float32.
-_LOWEST, _HIGHEST = 1e-37, 1e37
+_LOWEST = 1e-37
+_HIGHEST = 1e37
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,10 @@ def find_counted(a: Embedding, b: Embedding) -> np.ndarray:
 
 def check_comparable(a: Embedding, b: Embedding) -> None:
     """Raises an error if the coordinates or scales of two embeddings have different meanings."""
-    for one in (a, b):
-        if not isinstance(one, Embedding):
+    for embedding in (a, b):
+        if not isinstance(embedding, Embedding):
             raise UsageError(
-                f"a {type(one).__name__} is not a task embedding. Pass what embed() or load_embedding() returns."
+                f"a {type(embedding).__name__} is not a task embedding. Pass what embed() or load_embedding() returns."
             )
     check_provenance(a, b, "task2vec embed")
 
@@ -119,13 +122,13 @@ def check_provenance(a: Embedding | DomainEmbedding, b: Embedding | DomainEmbedd
             f"{command} --probe {a.probe}{at} {b.task}"
         )
     for name in SCALING:
-        one, other = (e.provenance.get("settings", {}).get(name) for e in (a, b))
-        if one != other:
+        first, second = (e.provenance.get("settings", {}).get(name) for e in (a, b))
+        if first != second:
             classes = {"balance": "EmbedSettings", "head": "VariationalSettings"}
-            fix = f"{classes[name]}({name}={one!r})" if name in classes else f"{command} --{name} {one} {b.task}"
+            fix = f"{classes[name]}({name}={first!r})" if name in classes else f"{command} --{name} {first} {b.task}"
             raise SettingsMismatchError(
-                f"cannot compare '{a.task}' with '{b.task}': they were embedded with {name}={one} and {name}={other}, "
-                f"which changes the numbers themselves. Embed one again: {fix}"
+                f"cannot compare '{a.task}' with '{b.task}': they were embedded with {name}={first} and "
+                f"{name}={second}, which changes the numbers themselves. Embed one again: {fix}"
             )
 
 
@@ -189,7 +192,8 @@ def _jensen_shannon(log_a: np.ndarray, log_b: np.ndarray) -> float:
     # With t = (p - q) / (p + q) a filter adds (p + q) / 4 ((1 + t) log(1 + t) + (1 - t) log(1 - t)). In v = 2 atanh(t)
     # this is (p + q) / 4 (v t - 2 log cosh(v / 2)), whose first form does not cancel for small v.
     t = np.tanh(v / 2)
-    near, far = np.log1p(-np.square(np.minimum(t, 0.5))), 2 * math.log(2) - v - 2 * np.log1p(np.exp(-v))
+    near = np.log1p(-np.square(np.minimum(t, 0.5)))
+    far = 2 * math.log(2) - v - 2 * np.log1p(np.exp(-v))
     parts = (np.exp(log_p) + np.exp(log_q)) / 4 * (v * t + np.where(t < 0.5, near, far))
     return math.sqrt(min(max(float(parts.sum()) / math.log(2), 0.0), 1.0))
 
@@ -290,22 +294,29 @@ def symmetric_to_rows(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         >>> symmetric_to_rows(np.float32([1, 2]), np.float32([[2, 1], [1, 2]])).round(6)
         array([0.2, 0. ])
     """
-    sizes, dead, sums = np.abs(query), np.flatnonzero(query < 0), np.zeros((3, len(rows)))
+    sizes = np.abs(query)
+    dead = np.flatnonzero(query < 0)
+    sums = np.zeros((3, len(rows)))
     step = max(1, _BLOCK // len(query))
     for at in range(0, len(rows), step):
-        some = rows[at : at + step]
-        p, q = sizes, np.abs(some)
+        block = rows[at : at + step]
+        p = sizes
+        q = np.abs(block)
         share = 1 / (p + q)
-        share[:, dead] *= some[:, dead] > 0
+        share[:, dead] *= block[:, dead] > 0
         p, q = p * share, q * share
         for start in range(0, len(query), _FILTERS):  # in float64 over some thousand filters each
-            one, other = p[:, start : start + _FILTERS], q[:, start : start + _FILTERS]
-            sums[:, at : at + step] += np.vecdot(one, one), np.vecdot(other, other), np.vecdot(one, other)
+            p_block, q_block = p[:, start : start + _FILTERS], q[:, start : start + _FILTERS]
+            sums[:, at : at + step] += (
+                np.vecdot(p_block, p_block),
+                np.vecdot(q_block, q_block),
+                np.vecdot(p_block, q_block),
+            )
     pp, qq, pq = sums
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.minimum(1 - pq / np.sqrt(pp * qq), BELOW_ONE)
-    is_exact = (np.minimum(pp, qq) > _SMALLEST_SQUARES) & (found > _SMALLEST_DISTANCE)
+        distances = np.minimum(1 - pq / np.sqrt(pp * qq), BELOW_ONE)
+    is_exact = (np.minimum(pp, qq) > _SMALLEST_SQUARES) & (distances > _SMALLEST_DISTANCE)
     for at in np.flatnonzero(~is_exact):
-        log_a, log_b = (np.log(np.abs(one.astype(np.float64))) for one in (query, rows[at]))
-        found[at] = symmetric.from_counted(log_a, log_b, (query > 0) | (rows[at] > 0))
-    return found
+        log_a, log_b = (np.log(np.abs(row.astype(np.float64))) for row in (query, rows[at]))
+        distances[at] = symmetric.from_counted(log_a, log_b, (query > 0) | (rows[at] > 0))
+    return distances

@@ -115,13 +115,15 @@ def diversity(
         >>> print(diversity(batches, device="cpu"))
         0.125 ± 0.044 (4 batches)
     """
-    kind, side = _check_kind(kind), _check_side("batches", batches, twins)
+    kind = _check_kind(kind)
+    side = _check_side("batches", batches, twins)
     pairs, pairs_without = _mean_of_pairs(_measure(side, side, kind, device))
     coefficient = _spread(pairs, pairs_without)
     if twins is None:
         return Diversity(coefficient, None, None, len(batches), kind.name)
     near = np.diagonal(pairwise(batches, kind, others=twins, device=device).values)
-    floor, floor_without = near.mean(), (near.sum() - near) / (len(near) - 1)
+    floor = near.mean()
+    floor_without = (near.sum() - near) / (len(near) - 1)
     excess = _spread(pairs - floor, pairs_without - floor_without)
     return Diversity(coefficient, _spread(floor, floor_without), excess, len(batches), kind.name)
 
@@ -155,48 +157,52 @@ def cross_diversity(
     kind = _check_kind(kind)
     twin, other_twin = (None, None) if twins is None else twins
     sides = [_check_side("batches", batches, twin), _check_side("others", others, other_twin)]
-    (one, one_without), (other, other_without) = (_mean_of_pairs(_measure(side, side, kind, device)) for side in sides)
+    (first, first_without), (second, second_without) = (
+        _mean_of_pairs(_measure(side, side, kind, device)) for side in sides
+    )
     across = _measure(sides[0], sides[1], kind, device)
     cross = across.mean()
     cross_without = [(across.sum() - across.sum(1 - axis)) / (across.size - across.shape[1 - axis]) for axis in (0, 1)]
-    own, own_without = (one + other) / 2, [(one_without + other) / 2, (one + other_without) / 2]
+    expected = (first + second) / 2
+    expected_without = [(first_without + second) / 2, (first + second_without) / 2]
     coefficient = _spread(cross, *cross_without)
-    excess = _spread(cross - own, *(a - b for a, b in zip(cross_without, own_without, strict=True)))
+    excess = _spread(cross - expected, *(a - b for a, b in zip(cross_without, expected_without, strict=True)))
     alignment = Spread(1 - coefficient.value, coefficient.stderr) if kind.highest == 1 else None
     counts = len(batches), len(others)
-    return CrossDiversity(coefficient, alignment, _spread(own, *own_without), excess, counts, kind.name)
+    return CrossDiversity(coefficient, alignment, _spread(expected, *expected_without), excess, counts, kind.name)
 
 
 def _spread(value: float, *without: np.ndarray) -> Spread:
     """The number with its error, from what it is without each batch; variances of independent collections add up."""
-    parts = [(len(each) - 1) / len(each) * np.square(each - each.mean()).sum() for each in without]
-    return Spread(float(value), float(np.sqrt(sum(parts))))
+    variances = [(len(values) - 1) / len(values) * np.square(values - values.mean()).sum() for values in without]
+    return Spread(float(value), float(np.sqrt(sum(variances))))
 
 
 Side = list[Sequence[Embedding]]
 
 
-def _measure(side: Side, other: Side, kind: Distance, device: str | None) -> np.ndarray:
+def _measure(rows: Side, columns: Side, kind: Distance, device: str | None) -> np.ndarray:
     """(batches, batches) distances, each the mean over both twins of both; nothing but pairs of different ones counts.
 
     A batch and its twin are one draw, and left out together.
     """
-    return np.mean([pairwise(a, kind, others=b, device=device).values for a in side for b in other], axis=0)
+    return np.mean([pairwise(a, kind, others=b, device=device).values for a in rows for b in columns], axis=0)
 
 
 def _mean_of_pairs(apart: np.ndarray) -> tuple[float, np.ndarray]:
     """The mean over all pairs of different batches, and the same without each of the batches."""
-    count, apart = len(apart), apart - np.diag(np.diagonal(apart))
+    count = len(apart)
+    apart = apart - np.diag(np.diagonal(apart))
     total = apart.sum()
     return total / (count * (count - 1)), (total - apart.sum(0) - apart.sum(1)) / ((count - 1) * (count - 2))
 
 
 def _check_kind(kind: str | Distance) -> Distance:
-    found = find_kind(kind)
-    if not found.is_symmetric:
+    distance = find_kind(kind)
+    if not distance.is_symmetric:
         why = "so the result would depend on the order of the batches"
-        raise UsageError(f"'{found.name}' has a direction, {why}. Use a symmetric distance: symmetric, cosine.")
-    return found
+        raise UsageError(f"'{distance.name}' has a direction, {why}. Use a symmetric distance: symmetric, cosine.")
+    return distance
 
 
 def _check_side(name: str, batches: Sequence[Embedding], twins: Sequence[Embedding] | None) -> Side:
@@ -205,6 +211,6 @@ def _check_side(name: str, batches: Sequence[Embedding], twins: Sequence[Embeddi
         fix = f"Embed at least {FEWEST_BATCHES}; ten or more are better."
         raise UsageError(f"{len(batches)} {name} are too few to estimate diversity and its error. {fix}")
     if twins is not None and len(twins) != len(batches):
-        what = f"there are {len(twins)} twins for {len(batches)} {name}, but each batch needs its own"
-        raise UsageError(f"{what}. Pass what embed_batches returns, in its order.")
+        problem = f"there are {len(twins)} twins for {len(batches)} {name}, but each batch needs its own"
+        raise UsageError(f"{problem}. Pass what embed_batches returns, in its order.")
     return [batches] if twins is None else [batches, twins]

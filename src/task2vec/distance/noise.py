@@ -95,11 +95,14 @@ def with_error(a: Embedding, b: Embedding) -> NoisyDistance:
         return NoisyDistance(0.0, 0.0, 0.0, 0.0, "stderr")
     u = np.log(a.vector[counted]) - np.log(b.vector[counted])
     if "stderr" in bases:
-        noise = np.hypot(*((one.stderr / one.vector)[counted] for one in (a, b)))
-        basis, floor, stderr = "stderr", _distance(_expand_normal(noise)), math.nan
+        noise = np.hypot(*((embedding.stderr / embedding.vector)[counted] for embedding in (a, b)))
+        basis = "stderr"
+        floor = _distance(_expand_normal(noise))
+        stderr = math.nan
     else:
-        e_a, e_b = (find_noise(one)[counted] for one in (a, b))
-        basis, floor = "halves", (_distance(e_a + e_b) + _distance(e_a - e_b)) / 2
+        e_a, e_b = (find_noise(embedding)[counted] for embedding in (a, b))
+        basis = "halves"
+        floor = (_distance(e_a + e_b) + _distance(e_a - e_b)) / 2
         stderr = math.hypot(*((_distance(u + e) - _distance(u - e)) / 2 for e in (e_a, e_b)))
     value = _distance(u)
     corrected = float(subtract_floor(np.array(value), np.array(floor))) if u.any() else 0.0
@@ -138,8 +141,8 @@ def find_basis(embedding: Embedding) -> str:
 def find_noise(embedding: Embedding) -> np.ndarray:
     """(filters,) a noise sample of the logarithm of the vector, from the halves of the task."""
     assert embedding.halves is not None
-    one, other = np.log(embedding.halves + embedding.prior)
-    return (one - other) / 2
+    first, second = np.log(embedding.halves + embedding.prior)
+    return (first - second) / 2
 
 
 def _expand_normal(e: np.ndarray) -> np.ndarray:

@@ -33,14 +33,19 @@ from task2vec.storage import write_rows
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Numbers of a block that fit into a processor's cache or keep a GPU busy.
-BLOCK = {"cpu": 1 << 19, "cuda": 1 << 24}
-# Rows whose sums are held at a time, rows of one block, and filters that are summed in float32.
-GROUP, ROWS, CHUNK = 64, {"cpu": 1, "cuda": 16}, 2048
-WIDEST = 30.0
+# Numbers in a block, which fit into a processor's cache or keep a GPU busy.
+NUMBERS_PER_BLOCK = {"cpu": 1 << 19, "cuda": 1 << 24}
+# Rows whose sums are held at a time, and rows of one block.
+ROWS_PER_GROUP = 64
+ROWS_PER_BLOCK = {"cpu": 1, "cuda": 16}
+# Filters that are summed in float32 before the sums are added in float64.
+FILTERS_PER_SUM = 2048
+MAX_LOG_SPREAD = 30.0
 # The product of two is the largest power of ten in float32.
 HUGE = 1e19
-SMALLEST_SHARE, SMALLEST_SQUARES, SMALLEST_DISTANCE = 1 / 8, 1e-25, 1e-6
+SMALLEST_SHARE = 1 / 8
+SMALLEST_SQUARES = 1e-25
+SMALLEST_DISTANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,10 +109,11 @@ class DistanceMatrix:
                 f"the k={k} nearest tasks of '{name}' are not defined: {self.rows.count(name)} rows of {self!r} have "
                 f"that name. Ask for one row and at least one neighbour; rows are: {known}"
             )
-        own = self.rows.index(name)
-        row, is_square = self.values[own], self.rows == self.columns
-        order = [index for index in np.argsort(row, kind="stable") if not (is_square and index == own)]
-        return [(self.columns[index], float(row[index])) for index in order[:k]]
+        index = self.rows.index(name)
+        row = self.values[index]
+        is_square = self.rows == self.columns
+        order = [column for column in np.argsort(row, kind="stable") if not (is_square and column == index)]
+        return [(self.columns[column], float(row[column])) for column in order[:k]]
 
     def save_csv(self, path: str | Path) -> Path:
         """Writes the table to `path`, whole or not at all, and returns it; the numbers keep all their digits."""
@@ -146,21 +152,23 @@ def pairwise(
     columns = embeddings if others is None else list(others)
     if not embeddings or not columns:
         raise UsageError("the list of embeddings is empty, so there is nothing to compare. Pass at least one.")
-    for one in (*embeddings, *columns):
-        check_comparable(embeddings[0], one)
+    for embedding in (*embeddings, *columns):
+        check_comparable(embeddings[0], embedding)
     logs, dead = stack_logs(embeddings)
     other_logs, other_dead = (None, None) if others is None else stack_logs(columns)
     sides = {"others": other_logs, "dead": dead, "others_dead": other_dead}
     values = pairwise_from_logs(logs, replace(kind, alpha=0.0), **sides, device=device)
     if kind.alpha:
-        values = values - kind.alpha * np.array([[symmetric(one, trivial(one))] for one in embeddings])
-    names, other_names = (tuple(one.task for one in side) for side in (embeddings, columns))
+        complexities = np.array([[symmetric(embedding, trivial(embedding))] for embedding in embeddings])
+        values = values - kind.alpha * complexities
+    names, other_names = (tuple(embedding.task for embedding in side) for side in (embeddings, columns))
     return DistanceMatrix(values, names, other_names, kind.name)
 
 
 def stack_logs(embeddings: Sequence[Embedding]) -> tuple[np.ndarray, np.ndarray]:
     """(tasks, filters) logs of the vectors, and where they are dead."""
-    return np.log(np.stack([one.vector for one in embeddings])), np.stack([one.fisher == 0 for one in embeddings])
+    logs = np.log(np.stack([embedding.vector for embedding in embeddings]))
+    return logs, np.stack([embedding.fisher == 0 for embedding in embeddings])
 
 
 def pairwise_from_logs(
@@ -189,10 +197,11 @@ def pairwise_from_logs(
             "pairwise(embeddings, 'asymmetric'), or subtract alpha times each row's distance from its prior."
         )
     sides = [_check_side(logs, dead)] + ([] if others is None else [_check_side(others, others_dead)])
-    filters, other_filters = sides[0][0].shape[1], sides[-1][0].shape[1]
+    filters = sides[0][0].shape[1]
+    other_filters = sides[-1][0].shape[1]
     if filters != other_filters:
-        what = f"log-embeddings of {filters} and of {other_filters} filters cannot be compared"
-        raise DataError(f"{what}: they come from different probes. Embed all tasks with one.")
+        problem = f"log-embeddings of {filters} and of {other_filters} filters cannot be compared"
+        raise DataError(f"{problem}: they come from different probes. Embed all tasks with one.")
     values = np.full((len(sides[0][0]), len(sides[-1][0])), np.nan)
     if kind.from_logs is symmetric.from_logs:
         values = _measure_by_sums(sides, device)
@@ -217,78 +226,83 @@ def _check_side(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, 
     return logs, np.array(np.broadcast_to(False if dead is None else dead, logs.shape), dtype=bool)
 
 
-def _measure_by_sums(tables: list[tuple[np.ndarray, np.ndarray]], wanted: str | None) -> np.ndarray:
+def _measure_by_sums(tables: list[tuple[np.ndarray, np.ndarray]], device_name: str | None) -> np.ndarray:
     """The symmetric distance of all pairs on a device; NaN where float32 does not suffice.
 
     Args:
         tables: the rows, and the columns unless they are the rows: log-embeddings, and which filters are dead.
-        wanted: the device.
+        device_name: the device; None uses a GPU if there is one.
     """
     import torch
 
     from task2vec.embedding.batching import choose_device
 
-    device = choose_device(wanted)
-    sides = [tuple(torch.from_numpy(each).to(device) for each in table) for table in tables]
+    device = choose_device(device_name)
+    sides = [tuple(torch.from_numpy(array).to(device) for array in table) for table in tables]
     middle = torch.stack([logs.sum(0) for logs, _ in sides]).sum(0) / sum(len(logs) for logs, _ in sides)
-    if max(float((logs - middle).abs_().max()) for logs, _ in sides) > WIDEST:
+    if max(float((logs - middle).abs_().max()) for logs, _ in sides) > MAX_LOG_SPREAD:
         return np.full((len(sides[0][0]), len(sides[-1][0])), np.nan)
     # Tasks are taken from the largest to the smallest.
     means = [logs.mean(1) for logs, _ in sides]
     orders = [mean.argsort(descending=True) for mean in means]
     sides = [(logs[order], dead[order]) for (logs, dead), order in zip(sides, orders, strict=True)]
-    is_square, filters = len(sides) == 1, sides[0][0].shape[1]
+    is_square = len(sides) == 1
+    filters = sides[0][0].shape[1]
     # For every row, the columns before its place belong to larger tasks; of a square table they are mirrored.
     places = torch.searchsorted(-means[-1][orders[-1]], -means[0][orders[0]]).tolist()
     places = list(range(len(places))) if is_square else places
     is_shared = sides[0][1].any(0) & sides[-1][1].any(0)
-    dead = [each[:, is_shared].float() for _, each in sides]
-    # Some filters of the rows and of the columns: values in float32, and HUGE where they are dead, if some are dead on
-    # both sides.
+    dead = [mask[:, is_shared].float() for _, mask in sides]
+    # For each chunk of filters: the values of both sides in float32, and HUGE where filters are dead, if any are dead
+    # on both sides.
     chunks: list[tuple[list[Tensor], list[Tensor]]] = []
-    for some in is_shared.int().argsort(stable=True).split(CHUNK):
-        values = [(logs[:, some] - middle[some]).exp_().float() for logs, _ in sides]
-        chunks.append((values, [(each[:, some] * HUGE).float() for _, each in sides] if is_shared[some].any() else []))
-    found = torch.empty(len(means[0]), len(means[-1]), dtype=torch.float64, device=device)
+    for chunk in is_shared.int().argsort(stable=True).split(FILTERS_PER_SUM):
+        values = [(logs[:, chunk] - middle[chunk]).exp_().float() for logs, _ in sides]
+        masks = [(mask[:, chunk] * HUGE).float() for _, mask in sides] if is_shared[chunk].any() else []
+        chunks.append((values, masks))
+    distances = torch.empty(len(means[0]), len(means[-1]), dtype=torch.float64, device=device)
 
     def fill(group: slice) -> None:
-        """Writes the distances of some rows; of a square table those before their places are none."""
-        buffer = torch.empty(BLOCK.get(device.type, BLOCK["cpu"]), dtype=torch.float32, device=device)
-        totals = found.new_zeros(2, group.stop - group.start, found.shape[1])
+        """Writes the distances of some rows; in a square table, only those to smaller tasks."""
+        buffer = torch.empty(
+            NUMBERS_PER_BLOCK.get(device.type, NUMBERS_PER_BLOCK["cpu"]), dtype=torch.float32, device=device
+        )
+        totals = distances.new_zeros(2, group.stop - group.start, distances.shape[1])
         for values, masks in chunks:
             sums = torch.zeros_like(totals, dtype=torch.float32)
-            for rows in _slices(group.start, group.stop, ROWS.get(device.type, ROWS["cpu"])):
-                a, own = values[0][rows, None], slice(rows.start - group.start, rows.stop - group.start)
-                place = places[rows.start if is_square else (rows.start + rows.stop) // 2]
+            for rows in _slices(group.start, group.stop, ROWS_PER_BLOCK.get(device.type, ROWS_PER_BLOCK["cpu"])):
+                a = values[0][rows, None]
+                target = slice(rows.start - group.start, rows.stop - group.start)
+                first = places[rows.start if is_square else (rows.start + rows.stop) // 2]
                 width = max(1, len(buffer) // a.numel())
-                after = [(some, False) for some in _slices(place, found.shape[1], width)]
-                before = [(some, True) for some in _slices(0, 0 if is_square else place, width)]
-                for some, is_row_smaller in after + before:
-                    b = values[-1][None, some]
+                after = [(columns, False) for columns in _slices(first, distances.shape[1], width)]
+                before = [(columns, True) for columns in _slices(0, 0 if is_square else first, width)]
+                for columns, is_row_smaller in after + before:
+                    b = values[-1][None, columns]
                     shape = (len(a), b.shape[1], a.shape[2])
                     q = torch.add(a, b, out=buffer[: math.prod(shape)].view(shape))
                     if masks:
-                        q.addcmul_(masks[0][rows, None], masks[-1][None, some])
+                        q.addcmul_(masks[0][rows, None], masks[-1][None, columns])
                     torch.div(a if is_row_smaller else b, q, out=q)
-                    torch.sum(q, -1, out=sums[0, own, some])
-                    torch.linalg.vector_norm(q, dim=-1, out=sums[1, own, some])
+                    torch.sum(q, -1, out=sums[0, target, columns])
+                    torch.linalg.vector_norm(q, dim=-1, out=sums[1, target, columns])
             totals += torch.stack([sums[0].double(), sums[1].double().square()])
         shared = dead[0][group] @ dead[-1].T  # small whole numbers, exact in float32
-        found[group] = _finish(totals[0], totals[1], filters - shared.double())
+        distances[group] = _finish(totals[0], totals[1], filters - shared.double())
 
-    parts = _slices(0, len(found), GROUP)
+    groups = _slices(0, len(distances), ROWS_PER_GROUP)
     if device.type == "cpu":
         # The blocks are small. If each one were shared between the threads, these would wait for each other most of the
         # time, and endlessly on a busy machine: so every group has one thread.
         with ThreadPoolExecutor(torch.get_num_threads(), initializer=_use_one_thread) as pool:
-            list(pool.map(fill, parts))
+            list(pool.map(fill, groups))
     else:
-        list(map(fill, parts))
+        list(map(fill, groups))
     if is_square:
-        found = found.triu_(1)
-        found += found.T.clone()
-    result = torch.empty_like(found)
-    result[orders[0][:, None], orders[-1]] = found
+        distances = distances.triu_(1)
+        distances += distances.T.clone()
+    result = torch.empty_like(distances)
+    result[orders[0][:, None], orders[-1]] = distances
     return result.cpu().numpy()
 
 

@@ -74,12 +74,12 @@ def taxonomic_matrix(tasks: Sequence[Task | Sequence[str]], taxonomy: Taxonomy, 
     costs = np.full((len(tasks), len(taxonomy.depths)), _UNREACHABLE)
     for row, (taxa, cost) in enumerate(reach):
         np.minimum.at(costs[row], taxa, cost)
-    found = np.zeros((len(tasks), len(tasks)), dtype=np.int64)
+    distances = np.zeros((len(tasks), len(tasks)), dtype=np.int64)
     for row, (taxa, _) in enumerate(reach):
         taxa = np.unique(taxa)
         lengths = costs[:, taxa] + costs[row, taxa] if kind == "graph" else costs[:, taxa]
-        found[row] = lengths.min(axis=1)
-    return found
+        distances[row] = lengths.min(axis=1)
+    return distances
 
 
 def _find_ancestors(task: Task | Sequence[str], taxonomy: Taxonomy, kind: str) -> tuple[np.ndarray, np.ndarray]:
@@ -126,10 +126,10 @@ def transfer(errors: ArrayLike, own: ArrayLike | None = None) -> np.ndarray:
             "error of every task without transfer, or the transpose of errors."
         )
     for name, values, is_wrong in (("errors", measured, measured < 0), ("own", base, base <= 0)):
-        wrong = np.argwhere(is_wrong | np.isinf(values)).tolist()
-        if wrong:
+        cells = np.argwhere(is_wrong | np.isinf(values)).tolist()
+        if cells:
             raise DataError(
-                f"{name}{wrong[0]} is {values[tuple(wrong[0])]:g}: errors are positive numbers, and D_ft divides by a "
+                f"{name}{cells[0]} is {values[tuple(cells[0])]:g}: errors are positive numbers, and D_ft divides by a "
                 "task's own error. Measure it on more test images, leave the task out, or use NaN if it was not "
                 "measured."
             )
@@ -161,7 +161,7 @@ def domain(a: DomainEmbedding, b: DomainEmbedding, *, kind: str = "cosine") -> f
 def _mean_direction(domain: DomainEmbedding) -> np.ndarray:
     largest = np.abs(domain.mean).max()
     if not largest > 0:
-        what = f"every mean feature of '{domain.task}' is 0, so its domain has no direction to compare"
-        raise DataError(f"{what}. Check its images, or use kind='standardised'.")
+        problem = f"every mean feature of '{domain.task}' is 0, so its domain has no direction to compare"
+        raise DataError(f"{problem}. Check its images, or use kind='standardised'.")
     scaled = domain.mean / largest
     return scaled / np.linalg.norm(scaled)

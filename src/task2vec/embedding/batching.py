@@ -1,16 +1,16 @@
 """How images go through the probe: decoded by threads, in batches that fit into memory, forward and backward.
 
-The backward passes of any number of tasks on the same images share the forward pass. Every task has drawn pairs of an
-image and a term of its own. A batch is made of columns, which go forward once, and of slots, in each of which all
-columns go back. An image may take several columns: with one, its batch has as many slots as the image has pairs, most
-of them empty where other images have few; with a column for every pair nothing is empty, and the image goes forward
-once for each. The best number lies between, and minimises the cost
+The backward passes of any number of tasks on the same images share the forward pass. Every task has drawn its own pairs
+of an image and a term. A batch consists of columns, which go forward once, and slots: in each slot all columns go back
+once. An image may take several columns. With one column, the batch has as many slots as the image has pairs, and most
+are empty where other images have few. With a column for every pair no slot is empty, but the image goes forward once
+for each pair. The best number of columns lies between; it minimises the cost
 
     (columns + idle) x (forward + slots)
 
-in backward passes of one image. Images with the most pairs come first, so those of a batch have about as many. Pairs of
-an image are run in their order, as many in a slot as it has columns: then at most one task is ever in the middle of its
-pairs of an image, so that a single row per image is enough for sums that wait.
+in backward passes of one image. Images with the most pairs come first, so the images of a batch have similar numbers of
+pairs. The pairs of an image are run in order, as many per slot as it has columns: so at most one task is unfinished on
+an image, and a single row per image is enough for partial sums.
 """
 
 import os
@@ -37,22 +37,23 @@ from task2vec.tasks.images import SIGNATURE_SIDE, find_near_copies
 
 # Decoded images are kept for the second pass up to this many bytes; more of them are decoded again.
 CACHE_BYTES = {"cpu": 16 << 20, "cuda": 8 << 30}
-# More images at a time would save a CPU a tenth of its time, and take twice the memory.
+# Larger batches would save a CPU a tenth of its time, but take twice the memory.
 BATCH_SIZE = {"cpu": 3, "cuda": 128}
-# A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to the next of these.
+# A GPU prepares kernels for every new batch size, which can take seconds: batches are padded to the next of these.
 _SIZES = (32, 64, 128, 256, 512, 1024)
-# Devices that resize images faster than Pillow does, if so many have the same size.
-_RESAMPLES, _ALIKE = ("cuda",), 8
-# Threads that decode: more of them wait for each other.
-_DECODERS = 8
-# What happens once per column, with all that is remembered of the layers' inputs, in backward passes with their
-# reductions. Measured: 0.5 to 1.7 on a CPU, by probe and method; 0.25 to 0.5 on an H200.
+# Devices that resize images faster than Pillow, if at least so many have the same size.
+_RESIZING_DEVICES = ("cuda",)
+_MIN_SAME_SIZE = 8
+# Threads that decode images; more would wait for each other.
+_MAX_DECODERS = 8
+# Cost of a forward pass, with all that depends on the layers' inputs alone, in backward passes with their reductions.
+# Measured: 0.5 to 1.7 on a CPU, by probe and method; 0.25 to 0.5 on an H200.
 _FORWARD = {"cpu": 1.5, "cuda": 0.3}
 # How many images a GPU could run while the host starts the kernels of a pass: 14 to 300 on an H200.
 _IDLE = {"cpu": 0, "cuda": 32}
-# Near copies are sought among so many images at most, which takes seconds.
-_MOST_COMPARED = 10_000
-# Numbers in the seeds of one forward pass, all its slots together; for the other slots a batch goes forward again.
+# Near copies are searched among at most so many images, which takes seconds.
+_MAX_COMPARED = 10_000
+# Numbers in the seeds of one forward pass over all its slots; more slots need another forward pass.
 _SEEDS = 1 << 26
 
 
@@ -75,7 +76,7 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
     """Lets a GPU multiply float32 in TF32, its fast path, in the block; a CPU is not affected."""
     with ExitStack() as end:
         if device.type == "cuda":
-            with suppress(RuntimeError):  # so torch refuses once a user has set several of its flags, which then stay
+            with suppress(RuntimeError):  # torch refuses if the user has set conflicting flags, which then stay
                 end.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
                 torch.set_float32_matmul_precision("high")
         yield
@@ -84,11 +85,13 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
 class Pixels:
     """Preprocessed images for one probe, on the device where they will be used.
 
-    What is cached depends on bytes only, never on the number of images, and the numbers do not depend on the cache.
+    The cache is limited in bytes, not images, and results do not depend on it.
     """
 
     def __init__(self, images: Images, probe: Probe, *, device: torch.device, num_workers: int):
-        self.images, self.probe, self.device = images, probe, device
+        self.images = images
+        self.probe = probe
+        self.device = device
         self.num_workers = num_workers if images.is_threadsafe else 1
         self.kept: dict[int, Tensor] = {}
         self.room = CACHE_BYTES.get(device.type, CACHE_BYTES["cpu"])
@@ -104,7 +107,7 @@ class Pixels:
         return self.runs(list(indices[start : start + size]) for start in range(0, len(indices), size))
 
     def runs(self, runs: Iterable[list[int]]) -> Iterator[tuple[list[int], Tensor]]:
-        """Runs of indices with their stacked tensors, one run being decoded while another is used."""
+        """Runs of indices with their stacked tensors; the next run is decoded while one is used."""
         pool = ThreadPoolExecutor(self.num_workers)
         begun = ((run, *self._begin(run, pool)) for run in runs)
         try:
@@ -112,8 +115,8 @@ class Pixels:
             while ahead is not None:
                 run, tensors, loading = ahead
                 ahead = next(begun, None)
-                for some, future in loading:
-                    loaded = dict(zip(some, future.result(), strict=True))
+                for indices, future in loading:
+                    loaded = dict(zip(indices, future.result(), strict=True))
                     tensors |= loaded
                     new = {index: tensor for index, tensor in loaded.items() if index not in self.kept}
                     if (size := sum(tensor.nbytes for tensor in new.values())) <= self.room:
@@ -126,30 +129,31 @@ class Pixels:
     def _begin(
         self, run: list[int], pool: ThreadPoolExecutor
     ) -> tuple[dict[int, Tensor], list[tuple[list[int], Future[Tensor]]]]:
-        """What is in the cache, and the rest as it is being decoded: one part by each thread, handed over at once."""
+        """The cached images of a run, and those being decoded, in one part per thread."""
         cached = {index: self.kept[index] for index in run if index in self.kept}
         missing = [index for index in run if index not in cached]
-        parts = [missing[start :: self.num_workers] for start in range(min(self.num_workers, len(missing)))]
-        return cached, [(part, pool.submit(self._load_all, part)) for part in parts]
+        shares = [missing[start :: self.num_workers] for start in range(min(self.num_workers, len(missing)))]
+        return cached, [(share, pool.submit(self._load_all, share)) for share in shares]
 
     def _load_all(self, indices: Sequence[int]) -> Tensor:
-        """Images on the device. A GPU resizes many of one size together, which takes Pillow longer than decoding."""
+        """Images on the device. A GPU resizes images of one size together; Pillow would take longer than decoding."""
         look = self.probe.preprocess
-        if self.device.type not in _RESAMPLES or not isinstance(look, Preprocess):
+        if self.device.type not in _RESIZING_DEVICES or not isinstance(look, Preprocess):
             tensors = torch.stack([self._preprocess(index, self.load(index)) for index in indices])
             return tensors.to(self.device, non_blocking=True)
         resized: dict[int, Tensor] = {}
         sizes: dict[tuple[int, int], dict[int, Image]] = {}
-        for place, index in enumerate(indices):
+        for number, index in enumerate(indices):
             image = self.load(index)
-            sizes.setdefault(image.size, {})[place] = image
-        for size, own in sizes.items():
-            if len(own) >= _ALIKE and look.can_resample(*size):
-                pixels = look.resample(torch.from_numpy(np.stack([*map(np.asarray, own.values())])).to(self.device))
+            sizes.setdefault(image.size, {})[number] = image
+        for size, same_size in sizes.items():
+            if len(same_size) >= _MIN_SAME_SIZE and look.can_resample(*size):
+                stacked = torch.from_numpy(np.stack([*map(np.asarray, same_size.values())]))
+                pixels = look.resample(stacked.to(self.device))
             else:
-                pixels = torch.stack([look(image) for image in own.values()]).to(self.device, non_blocking=True)
-            resized |= dict(zip(own, pixels, strict=True))
-        return torch.stack([resized[place] for place in range(len(indices))])
+                pixels = torch.stack([look(image) for image in same_size.values()]).to(self.device, non_blocking=True)
+            resized |= dict(zip(same_size, pixels, strict=True))
+        return torch.stack([resized[number] for number in range(len(indices))])
 
     def stack(self) -> Tensor | None:
         """All images as one tensor, if all are in the cache."""
@@ -160,17 +164,18 @@ class Pixels:
         return whole
 
     def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
-        """Batches of images that recur often: from one tensor, if all images are in the cache."""
+        """Batches of images with repetitions: from one tensor, if all images are in the cache."""
         whole = self.stack()
         if whole is None:
             yield from (pixels for _, pixels in self.batches(indices, size))
             return
-        for some in torch.tensor(indices, device=self.device).split(size):
-            yield whole[some]
+        for numbers in torch.tensor(indices, device=self.device).split(size):
+            yield whole[numbers]
 
     def forget(self) -> None:
-        """Empties the cache, and caches nothing more: memory is short."""
-        self.kept, self.room = {}, 0
+        """Empties the cache and disables it, since memory is short."""
+        self.kept = {}
+        self.room = 0
 
     def load(self, index: int) -> Image:
         """One image, decoded; `DataError` if it cannot be."""
@@ -187,39 +192,42 @@ class Pixels:
 
 
 class OomRetry:
-    """Runs work on batches no larger than what has fitted into memory so far; the numbers stay the same."""
+    """Runs work on batches that are halved when GPU memory runs out; results do not change."""
 
-    def __init__(self, what: str, *, on_shortage: Callable[[], None] = lambda: None, unit: str = "image"):
-        """`what` is named in errors; `on_shortage` frees what can be spared; batches are of so many units."""
-        self.what, self.on_shortage, self.unit = what, on_shortage, unit
+    def __init__(self, description: str, *, on_shortage: Callable[[], None] = lambda: None, unit: str = "image"):
+        """`description` and `unit` are for messages; `on_shortage` frees memory that can be spared."""
+        self.description = description
+        self.on_shortage = on_shortage
+        self.unit = unit
         self.largest: int | None = None
 
     def shrink(self, count: int) -> None:
-        """Notes that `count` units at a time are too many."""
+        """Records that `count` units at a time are too many."""
         self.largest = (count + 1) // 2
         self.on_shortage()
         torch.cuda.empty_cache()
         warnings.warn(f"GPU memory ran out: continuing with batches of {self.largest} {self.unit}s", stacklevel=3)
 
-    def run(self, work: Callable[..., list], parts: Sequence[Any]) -> list:
-        """`work` on `parts`, sequences with one entry per unit, or on their halves as often as memory requires."""
-        count = len(parts[0])
+    def run(self, work: Callable[..., list], sequences: Sequence[Any]) -> list:
+        """`work` on `sequences` with one entry per unit each, or on their halves as often as memory requires."""
+        count = len(sequences[0])
         if self.largest is None or count <= self.largest:
             try:
-                return work(*parts)
+                return work(*sequences)
             except torch.cuda.OutOfMemoryError as error:
                 if count == 1:
                     raise ResourceError(
-                        f"the GPU does not have enough memory for a single {self.unit}: {self.what}. Use smaller "
-                        "images (--size), fewer classes or the CPU (--device cpu)."
+                        f"the GPU does not have enough memory for a single {self.unit}: {self.description}. Use "
+                        "smaller images (--size), fewer classes or the CPU (--device cpu)."
                     ) from error
             self.shrink(count)
         middle = (count + 1) // 2
-        return self.run(work, [part[:middle] for part in parts]) + self.run(work, [part[middle:] for part in parts])
+        first = self.run(work, [values[:middle] for values in sequences])
+        return first + self.run(work, [values[middle:] for values in sequences])
 
 
 class Passes:
-    """A probe made ready to run on some images, none of which is decoded before it is used."""
+    """A probe that is ready to run on images, none of which is decoded before it is used."""
 
     def __init__(
         self,
@@ -232,29 +240,33 @@ class Passes:
         batch_size: int | None = None,
     ):
         if any(count is not None and count < 1 for count in (num_workers, batch_size)):
-            what = f"num_workers={num_workers} and batch_size={batch_size} must be at least 1"
-            raise UsageError(f"{what}. Leave them out to have them chosen.")
-        where, self.dtype, self.probe = choose_device(device), getattr(torch, settings.dtype), probe
-        decoders = num_workers or min(_DECODERS, os.cpu_count() or 1)
-        self.pixels = Pixels(images, probe, device=where, num_workers=decoders)
-        self.network = probe.prepare(device=where, dtype=self.dtype)
+            raise UsageError(
+                f"num_workers={num_workers} and batch_size={batch_size} must be at least 1. Leave them out to have "
+                "them chosen."
+            )
+        chosen_device = choose_device(device)
+        self.dtype = getattr(torch, settings.dtype)
+        self.probe = probe
+        decoders = num_workers or min(_MAX_DECODERS, os.cpu_count() or 1)
+        self.pixels = Pixels(images, probe, device=chosen_device, num_workers=decoders)
+        self.network = probe.prepare(device=chosen_device, dtype=self.dtype)
         if settings.method == "variational":
             NoisyNetwork(self.network, probe.layers)  # refuses a probe with layers that cannot take noise
-        self.batch_size = batch_size or BATCH_SIZE.get(where.type, 16)
-        what = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
-        self.memory = OomRetry(what, on_shortage=self.forget)
+        self.batch_size = batch_size or BATCH_SIZE.get(chosen_device.type, 16)
+        description = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
+        self.memory = OomRetry(description, on_shortage=self.forget)
         self.signatures: Tensor | None = None
         self._near_copies: dict[bytes, list[list[int]]] = {}
 
     def forget(self) -> None:
-        """Gives back the memory that only makes things faster: decoded images, and recorded passes."""
+        """Frees the memory that only saves time: decoded images and recorded passes."""
         self.pixels.forget()
         self.network.recorded.clear()
 
     def input(self, pixels: Tensor) -> Tensor:
         """What the network takes: normalised, and on a GPU with the last image repeated up to one of `_SIZES`.
 
-        Nothing is filled up where memory is short, batches are small, or images go one by one anyway.
+        Batches are not padded where memory is short, batches are small, or images go one by one.
         """
         images = self.probe.preprocess.normalise(pixels, self.dtype)
         if not images.is_cuda:
@@ -265,23 +277,24 @@ class Passes:
         return images.contiguous(memory_format=torch.channels_last)
 
     def features(self, report: Report) -> Tensor:
-        """(n, d) pooled features of every image, float32 (float64 if asked); keeps what near copies are found by."""
-        pixels, dtype = self.pixels, torch.promote_types(self.dtype, torch.float32)
+        """(n, d) pooled features of every image, float32 (float64 if requested); keeps signatures for near copies."""
+        pixels = self.pixels
+        dtype = torch.promote_types(self.dtype, torch.float32)
         kept = torch.empty(len(pixels), self.probe.feature_dim, dtype=dtype, device=pixels.device)
         signatures = []
         step = report("features", len(pixels))
         with tensor_cores(pixels.device):
-            for indices, some in pixels.batches(range(len(pixels)), self.batch_size):
-                kept[indices] = torch.cat(self.memory.run(lambda part: [self._features(part)], [some])).to(kept)
-                if some.dtype == torch.uint8 and min(some.shape[2:]) >= SIGNATURE_SIDE:
-                    signatures += self.memory.run(_pool, [some])
+            for indices, batch in pixels.batches(range(len(pixels)), self.batch_size):
+                kept[indices] = torch.cat(self.memory.run(lambda images: [self._features(images)], [batch])).to(kept)
+                if batch.dtype == torch.uint8 and min(batch.shape[2:]) >= SIGNATURE_SIDE:
+                    signatures += self.memory.run(_pool, [batch])
                 step(len(indices))
         self.signatures = torch.cat(signatures).permute(0, 2, 3, 1) if signatures else None
         return kept
 
     def near_copies(self, places: Tensor) -> list[list[int]]:
-        """Groups of near copies among the images at `places`; none if they are too many, or tiny, or seen as floats."""
-        if self.signatures is None or len(places) > _MOST_COMPARED:
+        """Groups of near copies among the images at `places`; none if images are too many, too small, or floats."""
+        if self.signatures is None or len(places) > _MAX_COMPARED:
             return []
         key = places.numpy().tobytes()
         if key not in self._near_copies:
@@ -294,7 +307,7 @@ class Passes:
 
 
 def _pool(pixels: Tensor) -> list[Tensor]:
-    """The signatures of `find_near_copies`, channels first, of what the network sees."""
+    """The signatures of the network's input for `find_near_copies`, channels first."""
     return [functional.adaptive_avg_pool2d(pixels.float(), SIGNATURE_SIDE).half()]
 
 
@@ -311,33 +324,33 @@ def refuse_infinite(features: Tensor, name_of: Callable[[int], str]) -> None:
 # --- backward passes --------------------------------------------------------------------------------------------------
 
 
-def count_images(counts: Tensor, most: int, *, device: torch.device) -> int:
+def count_images(counts: Tensor, max_columns: int, *, device: torch.device) -> int:
     """How many of the first images make up the next batch, of at most `most` columns.
 
     `counts` are the pairs of each image, descending.
     """
-    slots, columns = _list_layouts(counts[:most], most)
+    slots, columns = _list_layouts(counts[:max_columns], max_columns)
     totals = columns.cumsum(1)
-    images = (totals <= most).sum(1)
+    images = (totals <= max_columns).sum(1)
     costs = _find_costs(totals.gather(1, images[:, None] - 1)[:, 0], slots, device)
     return int(images[(costs / counts.cumsum(0)[images - 1]).argmin()])
 
 
-def assign_columns(counts: Tensor, most: int, *, device: torch.device) -> Tensor:
+def assign_columns(counts: Tensor, max_columns: int, *, device: torch.device) -> Tensor:
     """(images,) the columns that each image of a batch takes, at most `most` in all; none where it has no pairs.
 
     `counts` are the pairs of each image; there are no more images than columns.
     """
-    slots, columns = _list_layouts(counts, most)
+    slots, columns = _list_layouts(counts, max_columns)
     total = columns.sum(1)
-    costs = _find_costs(total, slots, device).masked_fill(total > most, torch.inf)
+    costs = _find_costs(total, slots, device).masked_fill(total > max_columns, torch.inf)
     return columns[costs.argmin()]
 
 
-def _list_layouts(counts: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def _list_layouts(counts: Tensor, max_columns: int) -> tuple[Tensor, Tensor]:
     """(choices,) slots with which the image with the most pairs takes 1, 2, ... columns; (choices, images) columns."""
     highest = int(counts.max())
-    slots = (-(-highest // torch.arange(1, min(most, highest) + 1))).unique()
+    slots = (-(-highest // torch.arange(1, min(max_columns, highest) + 1))).unique()
     return slots, -(-counts // slots[:, None])
 
 
@@ -348,7 +361,7 @@ def _find_costs(columns: Tensor, slots: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Part:
-    """The pairs of one task; all but `weight` has an entry for each of them.
+    """The pairs of one task; all attributes but `weight` and `design` have one entry per pair.
 
     Attributes:
         images: the image of the pair, by its number among the common images; pairs of one image lie together.
@@ -370,35 +383,39 @@ class Part:
 class Backward:
     """Runs the pairs of all parts, and enters their rows into a ledger.
 
-    The pairs of one image and one task are a group: what enters the ledger is the sum of their rows. What is done stays
-    done if memory runs out and the rest goes on in halves.
+    The pairs of one image and one task are a group; the sum of their rows enters the ledger. If memory runs out,
+    finished groups stay in the ledger, and the rest is run in halves.
     """
 
     def __init__(self, passes: Passes, engine: PerSampleFisher, parts: Sequence[Part], keys: Sequence[int]):
         """`keys` are the seeds of the random signs of the common images."""
-        self.passes, self.engine, self.keys = passes, engine, keys
+        self.passes = passes
+        self.engine = engine
+        self.keys = keys
         self.pixels = passes.pixels
-        designs = [part.design for part in parts]
+        designs = [pairs.design for pairs in parts]
         self.ledger = Ledger(designs, filters=passes.probe.n_filters, device=self.pixels.device)
         # Vectors and heads of all tasks with as many classes, one below the other; where those of each task begin.
         self.vectors: dict[int, Tensor] = {}
         self.heads: dict[int, Tensor] = {}
-        self.classes = torch.tensor([len(part.weight) for part in parts])
+        self.classes = torch.tensor([len(pairs.weight) for pairs in parts])
         first_vector, self.first_class = torch.zeros(2, len(parts), dtype=torch.int64)
         for classes in self.classes.unique().tolist():
-            some = [part for part in parts if len(part.weight) == classes]
-            counts, own = torch.tensor([len(part.vectors) for part in some]), self.classes == classes
-            first_vector[own], self.first_class[own] = counts.cumsum(0) - counts, classes * torch.arange(len(some))
-            self.vectors[classes] = _send(torch.cat([part.vectors for part in some]), self.pixels.device)
-            self.heads[classes] = _send(torch.cat([part.weight for part in some]), self.pixels.device)
-        images = torch.cat([part.images for part in parts])
+            same = [pairs for pairs in parts if len(pairs.weight) == classes]
+            counts = torch.tensor([len(pairs.vectors) for pairs in same])
+            is_same = self.classes == classes
+            first_vector[is_same] = counts.cumsum(0) - counts
+            self.first_class[is_same] = classes * torch.arange(len(same))
+            self.vectors[classes] = _send(torch.cat([pairs.vectors for pairs in same]), self.pixels.device)
+            self.heads[classes] = _send(torch.cat([pairs.weight for pairs in same]), self.pixels.device)
+        images = torch.cat([pairs.images for pairs in parts])
         order = torch.argsort(images, stable=True)  # by image, then by task, then as drawn
         self.images = images[order]
-        self.owners = torch.cat([torch.full_like(part.images, number) for number, part in enumerate(parts)])[order]
-        within = torch.cat([torch.arange(len(part.images)) for part in parts])[order]
+        self.owners = torch.cat([torch.full_like(pairs.images, number) for number, pairs in enumerate(parts)])[order]
+        within = torch.cat([torch.arange(len(pairs.images)) for pairs in parts])[order]
         self.places = first_vector[self.owners] + within
-        self.inclusion = torch.cat([part.inclusion for part in parts])[order]
-        self.weights = torch.cat([part.weights for part in parts])[order]
+        self.inclusion = torch.cat([pairs.inclusion for pairs in parts])[order]
+        self.weights = torch.cat([pairs.weights for pairs in parts])[order]
         ids = self.images * len(parts) + self.owners
         _, self.groups, self.sizes = torch.unique_consecutive(ids, return_inverse=True, return_counts=True)
         self.firsts = self.sizes.cumsum(0) - self.sizes  # of the pairs of each group
@@ -420,7 +437,7 @@ class Backward:
                 step(int(self.counts[numbers].sum()))
 
     def _plan(self, images: Tensor) -> Iterator[list[int]]:
-        """The images of one batch after the other; the size is computed each time, for memory may have run out."""
+        """The images of one batch after the other; the size is computed each time, as memory may have run out."""
         order = images[torch.argsort(self.counts[images], descending=True, stable=True)]
         while len(order):
             end = count_images(self.counts[order[: self.most]], self.most, device=self.pixels.device)
@@ -428,7 +445,7 @@ class Backward:
             order = order[end:]
 
     def _run_batch(self, pixels: Tensor, images: Tensor) -> list:
-        """Runs what is not done of some images."""
+        """Runs the pairs of these images that are not done."""
         while bool((left := self.counts[images] - self.done[images]).any()):
             columns = assign_columns(left, self.most, device=pixels.device)
             try:
@@ -442,7 +459,7 @@ class Backward:
         return []
 
     def _pass(self, pixels: Tensor, images: Tensor, left: Tensor, columns: Tensor) -> None:
-        """One forward pass, and the backward passes of what is `left` of each image, as far as seeds may be held."""
+        """One forward pass, and the backward passes of the pairs `left` of each image, within the limit of seeds."""
         passes, device = self.passes, pixels.device
         owners = torch.repeat_interleave(columns)  # the image of each column
         within = torch.arange(len(owners)) - (columns.cumsum(0) - columns)[owners]
@@ -465,44 +482,48 @@ class Backward:
 
         Those of many tasks are sums of weighted rows of all their heads: a product for each would be as many launches.
         """
-        passes, device = self.passes, self.pixels.device
-        found = torch.empty(len(pairs), passes.probe.feature_dim, dtype=passes.dtype, device=device)
+        passes = self.passes
+        device = self.pixels.device
+        all_seeds = torch.empty(len(pairs), passes.probe.feature_dim, dtype=passes.dtype, device=device)
         classes = self.classes[self.owners[pairs]]
         for count in classes.unique().tolist():
-            own = torch.nonzero(classes == count).flatten()
-            vectors, heads = self.vectors[count][_send(self.places[pairs[own]], device)], self.heads[count]
+            selected = torch.nonzero(classes == count).flatten()
+            vectors = self.vectors[count][_send(self.places[pairs[selected]], device)]
+            heads = self.heads[count]
             if len(heads) == count:
                 seeds = vectors @ heads
             else:
-                rows = self.first_class[self.owners[pairs[own]]][:, None] + torch.arange(count)
+                rows = self.first_class[self.owners[pairs[selected]]][:, None] + torch.arange(count)
                 seeds = functional.embedding_bag(_send(rows, device), heads, per_sample_weights=vectors, mode="sum")
-            found[_send(own, device)] = seeds.to(found)
-        return found
+            all_seeds[_send(selected, device)] = seeds.to(all_seeds)
+        return all_seeds
 
     def _take(self, rows: Tensor, pairs: Tensor) -> None:
-        """Adds the rows of one slot to their groups: those that are complete enter the ledger, the others wait.
+        """Adds the rows of one slot to their groups: complete groups enter the ledger, the others wait.
 
-        Nothing is noted before all is done that may run out of memory: the slot is run again then, and counts once.
+        State changes only after everything that may run out of memory: then the slot is run again, and counts once.
         """
-        groups, terms = self.groups[pairs], torch.ones_like(pairs)
+        groups = self.groups[pairs]
+        terms = torch.ones_like(pairs)
         if self.waiting is not None:
             rows, groups, terms = (torch.cat(parts) for parts in zip(self.waiting, (rows, groups, terms), strict=True))
         different, index = groups.unique(return_inverse=True)
         if len(different) < len(groups):  # most images have one pair, and nothing to add up
             rows = rows.new_zeros(len(different), rows.shape[1]).index_add_(0, _send(index, rows.device), rows)
-            groups, terms = different, torch.zeros_like(different).index_add_(0, index, terms)
+            groups = different
+            terms = torch.zeros_like(different).index_add_(0, index, terms)
         is_complete = terms == self.sizes[groups]
-        ended, going_on = (torch.nonzero(some).flatten() for some in (is_complete, ~is_complete))
+        ended, going_on = (torch.nonzero(mask).flatten() for mask in (is_complete, ~is_complete))
         waiting = (rows[_send(going_on, rows.device)], groups[going_on], terms[going_on]) if len(going_on) else None
         if len(ended):
-            own = self.firsts[groups[ended]]
-            given = {"inclusion": self.inclusion[own], "terms": terms[ended], "weights": self.weights[own]}
+            firsts = self.firsts[groups[ended]]
+            numbers = {"inclusion": self.inclusion[firsts], "terms": terms[ended], "weights": self.weights[firsts]}
             finished = rows if waiting is None else rows[_send(ended, rows.device)]
-            self.ledger.add(finished, self.owners[own], **given)
+            self.ledger.add(finished, self.owners[firsts], **numbers)
         self.waiting = waiting
         self.done.index_add_(0, self.images[pairs], torch.ones_like(pairs))
 
 
 def _send(small: Tensor, device: torch.device) -> Tensor:
-    """A tensor on the device of the rows, without waiting for what that is busy with."""
+    """The tensor on another device, without waiting for that device."""
     return small.to(device, non_blocking=True)

@@ -41,15 +41,17 @@ class DomainEmbedding:
         for name in ("mean", "second_moment"):
             values = np.array(getattr(self, name), dtype=np.float64)  # a copy: the caller's array stays writable
             if values.ndim != 1 or not values.size or not np.isfinite(values).all():
-                what = f"'{name}' of the domain of '{self.task}' has shape {values.shape} or values that are not finite"
-                raise DataError(f"{what}: it is not a vector of moments. Pass one number per feature.")
+                problem = (
+                    f"'{name}' of the domain of '{self.task}' has shape {values.shape} or values that are not finite"
+                )
+                raise DataError(f"{problem}: it is not a vector of moments. Pass one number per feature.")
             values.setflags(write=False)
             object.__setattr__(self, name, values)
         # A second moment is never below the square of the mean, rounding aside.
         least = np.square(self.mean) * (1 - 1e-9) - 1e-300
         if least.shape != self.second_moment.shape or (self.second_moment < least).any():
-            what = f"mean and second moment of the domain of '{self.task}' cannot be those of the same features"
-            raise DataError(f"{what}: E[z^2] is at least E[z]^2. Compute both from one set, as embed_domain does.")
+            problem = f"mean and second moment of the domain of '{self.task}' cannot be those of the same features"
+            raise DataError(f"{problem}: E[z^2] is at least E[z]^2. Compute both from one set, as embed_domain does.")
 
     def __repr__(self) -> str:
         """The domain in one line."""
@@ -106,7 +108,8 @@ def embed_domain(
     from task2vec.tasks import to_task
 
     task = to_task(task, num_workers=num_workers, progress=progress is True)
-    probe, settings = probe or load_probe(), EmbedSettings(dtype=dtype)
+    probe = probe or load_probe()
+    settings = EmbedSettings(dtype=dtype)
     job = prepare_job(task, probe, settings=settings, device=device, num_workers=num_workers, batch_size=batch_size)
     with show_progress(progress) as report:
         rows = job.features(report).cpu().numpy()

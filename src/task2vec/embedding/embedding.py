@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 SCHEMA = 1
 SUFFIX = ".t2v.safetensors"
 _ARRAYS = ("fisher", "prior", "stderr")
-_LARGEST, _LARGEST_HEADER = 1 << 30, 64 << 20
-_LONGEST_NAME = 120
-# Stages that the layers are grouped into, at most.
-MOST_STAGES = 14
+_MAX_BYTES = 1 << 30
+_MAX_HEADER_BYTES = 64 << 20
+_MAX_NAME = 120
+# The layers are grouped into at most so many stages.
+MAX_STAGES = 14
 # A temporary file older than this was left by a writer that was killed.
 _ORPHAN_SECONDS = 3600
 _EMBED_AGAIN = "embed the task again: task2vec embed FOLDER"
@@ -73,13 +74,15 @@ _SAMPLING = ("seeds", "max_samples", "rel_tol", "smoothing")
 
 def _check(settings: "EmbedSettings | VariationalSettings") -> None:
     """Refuses values that are not available, not of the type of the default, or outside of their limits."""
-    for one in fields(settings):
-        name, value, default = one.name, getattr(settings, one.name), one.default
+    for setting in fields(settings):
+        name, default = setting.name, setting.default
+        value = getattr(settings, name)
         if name in _CHOICES and value not in _CHOICES[name]:
             raise UsageError(f"{name}={value!r} is not available. Choose one of {', '.join(_CHOICES[name])}.")
         if name not in _LIMITS or value is default is None:
             continue
-        (least, end, why), kind = _LIMITS[name], Integral if isinstance(default, int) else Real
+        least, end, why = _LIMITS[name]
+        kind = Integral if isinstance(default, int) else Real
         if not isinstance(value, kind) or not least <= value < end:
             raise UsageError(f"{name}={value} is not possible: {why}. Leave it out for the default, {default}.")
 
@@ -200,13 +203,13 @@ class Embedding:
             values = np.array(getattr(self, name), dtype=np.float64, order="C")  # a copy: the caller's stays writable
             whose = f"'{name}' of the embedding of '{self.task}' has"
             if values.shape != shape:
-                what = f"{whose} shape {values.shape}, but its layers have {filters} filters"
-                raise DataError(f"{what}: they do not belong together. Pass one number per filter.")
+                problem = f"{whose} shape {values.shape}, but its layers have {filters} filters"
+                raise DataError(f"{problem}: they do not belong together. Pass one number per filter.")
             if name == "stderr" and np.isnan(values).all():
                 pass  # not known
             elif not np.isfinite(values).all() or values.min(initial=1) < 0 or (name == "prior" and not values.all()):
-                what = f"{whose} values that no Fisher can have (NaN, infinite, negative, or a prior of zero)"
-                raise DataError(f"{what}: no distance could be computed from them. Embed the task again.")
+                problem = f"{whose} values that no Fisher can have (NaN, infinite, negative, or a prior of zero)"
+                raise DataError(f"{problem}: no distance could be computed from them. Embed the task again.")
             values.setflags(write=False)
             object.__setattr__(self, name, values)
 
@@ -268,8 +271,8 @@ class Embedding:
         error = np.divide(self.stderr, self.fisher, out=np.zeros(len(self)), where=self.fisher > 0)
         share = np.clip(1 / used + error**2, 1e-9, 1)  # of one image in the Fisher: 1/n
         width = np.exp(np.minimum(stdtrit(1 / share, (1 + level) / 2) * error, 100))
-        of_one = [float((self.fisher * share)[part].mean()) for part in self.layer_slices().values()]
-        unseen = -math.log1p(-level) * np.repeat(of_one, [layer.filters for layer in self.layers])
+        one_image = [float((self.fisher * share)[rows].mean()) for rows in self.layer_slices().values()]
+        unseen = -math.log1p(-level) * np.repeat(one_image, [layer.filters for layer in self.layers])
         return self.fisher / width, np.maximum(self.fisher * width, unseen)
 
     def layer_slices(self) -> dict[str, slice]:
@@ -280,7 +283,8 @@ class Embedding:
     def stages(self) -> list[dict[str, Any]]:
         """For every stage of the probe in order: its name, its filters, its share of the norm, and its mean Fisher."""
         norm = float(self.fisher.sum())
-        rows, start = [], 0
+        rows = []
+        start = 0
         for name, filters in group_layers([(layer.name, layer.filters) for layer in self.layers]):
             total = float(self.fisher[start : start + filters].sum())
             share = total / norm if norm > 0 else 0.0
@@ -300,8 +304,9 @@ def group_layers(layers: list[tuple[str, int]]) -> list[tuple[str, int]]:
         >>> group_layers([("stem", 8), ("blocks.0.a", 4), ("blocks.0.b", 4), ("blocks.1.a", 6), ("neck", 2)])
         [('stem', 8), ('blocks.0.a', 4), ('blocks.0.b', 4), ('blocks.1.a', 6), ('neck', 2)]
     """
-    depth, stages = max(name.count(".") for name, _ in layers) + 1, layers
-    while depth and len(stages) > MOST_STAGES:
+    depth = max(name.count(".") for name, _ in layers) + 1
+    stages = layers
+    while depth and len(stages) > MAX_STAGES:
         depth -= 1
         groups = groupby(layers, key=lambda layer: ".".join(layer[0].split(".")[:depth]))
         stages = [(name, sum(filters for _, filters in group)) for name, group in groups]
@@ -354,9 +359,9 @@ def load_embedding(path: str | Path) -> Embedding:
     """
     path = Path(path)
     try:
-        if (size := path.stat().st_size) > _LARGEST:
-            what = f"'{path}' has {size} bytes, but no embedding is larger than {_LARGEST}: it is some other file"
-            raise EmbeddingFileError(f"{what}. Check the path, or {_EMBED_AGAIN}")
+        if (size := path.stat().st_size) > _MAX_BYTES:
+            problem = f"'{path}' has {size} bytes, but no embedding is larger than {_MAX_BYTES}: it is some other file"
+            raise EmbeddingFileError(f"{problem}. Check the path, or {_EMBED_AGAIN}")
         return decode_embedding(path.read_bytes(), path)
     except OSError as error:
         raise EmbeddingFileError(
@@ -370,12 +375,12 @@ def decode_embedding(content: bytes, path: str | Path) -> Embedding:
         metadata, arrays = unpack_arrays(content)
         schema = metadata["schema"]
     except (ValueError, KeyError) as error:
-        what = f"'{path}' is not a task2vec embedding, or it is damaged ({error})"
-        raise EmbeddingFileError(f"{what}, so nothing in it can be trusted; {_EMBED_AGAIN}") from error
+        problem = f"'{path}' is not a task2vec embedding, or it is damaged ({error})"
+        raise EmbeddingFileError(f"{problem}, so nothing in it can be trusted; {_EMBED_AGAIN}") from error
     if schema != SCHEMA:
         is_newer = isinstance(schema, int) and schema > SCHEMA
-        what = f"'{path}' has schema {schema}, but this version reads {SCHEMA}: its numbers may mean something else"
-        raise EmbeddingFileError(f"{what}; {'upgrade: pip install -U task2vec' if is_newer else _EMBED_AGAIN}")
+        problem = f"'{path}' has schema {schema}, but this version reads {SCHEMA}: its numbers may mean something else"
+        raise EmbeddingFileError(f"{problem}; {'upgrade: pip install -U task2vec' if is_newer else _EMBED_AGAIN}")
     try:
         layers = tuple(FilterLayer(*fields) for fields in metadata["layers"])
         return Embedding(
@@ -402,7 +407,8 @@ def unpack_arrays(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]
         ValueError: It is something else, or was changed since.
     """
     try:
-        arrays, (metadata, text, sha256) = load_tensors(content), read_header(io.BytesIO(content))
+        arrays = load_tensors(content)
+        metadata, text, sha256 = read_header(io.BytesIO(content))
     except (SafetensorError, KeyError, TypeError) as error:
         raise ValueError(repr(error)) from error
     if sha256 != hash_content(text, arrays):
@@ -417,7 +423,7 @@ def read_header(file: BinaryIO) -> tuple[dict[str, Any], str, Any]:
         ValueError: There are none.
     """
     try:
-        length = min(int.from_bytes(file.read(8), "little"), _LARGEST_HEADER)
+        length = min(int.from_bytes(file.read(8), "little"), _MAX_HEADER_BYTES)
         envelope = json.loads(json.loads(file.read(length))["__metadata__"]["task2vec"])
         return dict(json.loads(envelope["story"])), envelope["story"], envelope["sha256"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -437,7 +443,7 @@ def hash_content(text: str, arrays: Mapping[str, np.ndarray]) -> str:
 
 
 class Store(Protocol):
-    """Where embeddings are looked up before they are computed, and kept after: a library, for instance."""
+    """Where embeddings are looked up and kept, such as a library."""
 
     def find(self, task: "Task", probe: "Probe", *, settings: EmbedSettings) -> Embedding | None:
         """The embedding that embedding this task by this probe with these settings would give again, if present."""
@@ -448,12 +454,12 @@ class Store(Protocol):
 
 def name_file(task: "Task", suffix: str = SUFFIX) -> str:
     """The file name of a task: its name if that is a safe one, else what is safe of it and the task's fingerprint."""
-    clean = re.sub(r"[^\w.-]", "_", task.name, flags=re.ASCII).lstrip(".")[:_LONGEST_NAME]
+    clean = re.sub(r"[^\w.-]", "_", task.name, flags=re.ASCII).lstrip(".")[:_MAX_NAME]
     return f"{clean if clean == task.name else f'{clean}-{task.fingerprint[:8]}'}{suffix}"
 
 
 def open_folder(folder: Path) -> Path:
-    """The folder, made if it does not exist, without temporary files of writers that were killed."""
+    """The folder, which is created if necessary, without temporary files of writers that were killed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -461,16 +467,16 @@ def open_folder(folder: Path) -> Path:
             if time() - orphan.stat().st_mtime > _ORPHAN_SECONDS:
                 orphan.unlink(missing_ok=True)
     except OSError as error:
-        what = f"embeddings cannot be written to '{folder}': {error.strerror}"
-        raise ResourceError(f"{what}. They would be lost. Choose another folder.") from error
+        problem = f"embeddings cannot be written to '{folder}': {error.strerror}"
+        raise ResourceError(f"{problem}. They would be lost. Choose another folder.") from error
     return folder
 
 
 def find_saved(folder: Path, task: "Task", probe: "Probe", *, settings: EmbedSettings) -> tuple[Path, Embedding | None]:
     """Where the embedding of `task` lies or belongs in `folder`, and the embedding if a run would give it again.
 
-    It lies under the task's name, if nothing else has that; otherwise the name gets a hash of all that makes the
-    embedding, so that nothing but itself is ever overwritten. A damaged file counts as something else.
+    The file has the task's name, unless another file has it; then a hash of everything that determines the embedding is
+    appended, so that no other file is ever overwritten. A damaged file counts as another one.
     """
     name = name_file(task)
     identity = {
@@ -479,13 +485,14 @@ def find_saved(folder: Path, task: "Task", probe: "Probe", *, settings: EmbedSet
         "settings": json.loads(json.dumps(settings.as_dict())),
         "recipe": RECIPE,
     }
-    own = hashlib.sha256(json.dumps(list(identity.values()), sort_keys=True).encode()).hexdigest()[:16]
-    first, second = folder / name, folder / f"{name.removesuffix(SUFFIX)}-{own}{SUFFIX}"
-    for place in (first, second):
+    identity_hash = hashlib.sha256(json.dumps(list(identity.values()), sort_keys=True).encode()).hexdigest()[:16]
+    first = folder / name
+    second = folder / f"{name.removesuffix(SUFFIX)}-{identity_hash}{SUFFIX}"
+    for path in (first, second):
         try:
-            known = load_embedding(place) if place.exists() else None
+            known = load_embedding(path) if path.exists() else None
         except EmbeddingFileError:
             continue
         if known is not None and all(known.provenance.get(key) == value for key, value in identity.items()):
-            return place, known
+            return path, known
     return (second if os.path.lexists(first) else first), None

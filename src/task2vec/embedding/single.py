@@ -21,6 +21,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec import __version__
 from task2vec.embedding.batching import Backward, Part, Passes, refuse_infinite, tensor_cores
 from task2vec.embedding.embedding import RECIPE, Embedding, EmbedSettings
 from task2vec.errors import DataError, ResourceError
@@ -62,9 +62,11 @@ Measured = tuple[FisherEstimate, Tensor, list[str], dict[str, Any]]
 
 # Above this change of L from epoch to epoch or between the halves of what is reported (root mean square over the
 # filters), or this part of the optimiser's top speed, a run has not converged; the speed catches short epochs.
-_MOST_DRIFT, _MOST_SPEED = 0.1, 0.1
+_MAX_DRIFT = 0.1
+_MAX_SPEED = 0.1
 # With a requested tolerance the estimate is checked after every so many images, if at least so many are in.
-_ROUND, _FEWEST = 64, 16
+_IMAGES_PER_ROUND = 64
+_MIN_IMAGES = 16
 
 
 def embed(
@@ -108,7 +110,7 @@ def embed(
 
 @dataclass(frozen=True)
 class Job:
-    """One task on its way to an embedding.
+    """The embedding of one task, step by step.
 
     Attributes:
         given: the task as it was given.
@@ -133,7 +135,7 @@ class Job:
 
     @cached_property
     def labels(self) -> Tensor:
-        """The targets of the task on the host, which need not wait for a GPU."""
+        """The targets of the task on the host, which do not wait for a GPU."""
         return torch.from_numpy(self.task.targets.astype(np.int64))
 
     @cached_property
@@ -162,14 +164,16 @@ class Job:
     def embed(self, features: Tensor, report: Report) -> Embedding:
         """The embedding of the task, whose features are known, with its halves if wanted."""
         head, measured = self.measure(features, report)
-        halves = [half.measure(features[own], report)[1][0].fisher.numpy() for own, half in self.split()]
+        halves = [half.measure(features[images], report)[1][0].fisher.numpy() for images, half in self.split()]
         return self.describe(head, measured, halves=halves)
 
     def measure(self, features: Tensor, report: Report) -> tuple[Head, Measured]:
         """The head, and what is measured at it."""
-        classes, settings = len(self.task.classes), self.settings
-        how = {"l2": settings.l2, "balance": settings.balance, "groups": self.groups}
-        head = fit_head(features, self.targets, classes=classes, **how)
+        classes = len(self.task.classes)
+        settings = self.settings
+        head = fit_head(
+            features, self.targets, classes=classes, l2=settings.l2, balance=settings.balance, groups=self.groups
+        )
         if settings.method == "variational":
             with tensor_cores(self.device):
                 return head, measure_noise(self, features, head, report)
@@ -182,45 +186,49 @@ class Job:
 
     def fisher(self, features: Tensor, head: Head, report: Report) -> FisherEstimate:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
-        part = draw_parts([self], [head], features)[0]
-        backward = start_backward([self], [part])
-        ledger, images, wanted = backward.ledger, part.images.unique(), self.settings.rel_tol
+        pairs = draw_parts([self], [head], features)[0]
+        backward = start_backward([self], [pairs])
+        ledger = backward.ledger
+        images = pairs.images.unique()
+        wanted = self.settings.rel_tol
         shuffle = torch.randperm(len(images), generator=torch.Generator().manual_seed(self.settings.seed + 1))
-        step = report("fisher", len(part.images))
-        for some in images[shuffle].split(_ROUND if wanted is not None else len(images)):
-            backward.run(some.tolist(), step)
+        step = report("fisher", len(pairs.images))
+        for batch in images[shuffle].split(_IMAGES_PER_ROUND if wanted is not None else len(images)):
+            backward.run(batch.tolist(), step)
             check_rows(ledger.sums[:1, 1], self.passes.probe.layers)
             # A handful of images cannot show how much they differ, so they never end a run.
             estimate = ledger.estimate(0)
-            if wanted is not None and estimate.images >= _FEWEST and estimate.relative_error <= wanted:
+            if wanted is not None and estimate.images >= _MIN_IMAGES and estimate.relative_error <= wanted:
                 break
         return ledger.estimate(0)
 
     def split(self) -> list[tuple[Tensor, "Job"]]:
         """Two halves of the task as tasks of their own, if wanted: which images they have, and their jobs.
 
-        Every second image of each class goes to the second half. As the canonical order follows from a hash of the
-        pixels, the halves are as good as drawn at random. Each gets half of the pairs, so that their noise is that of
-        the whole with half as many images.
+        Every second image of each class goes to the second half. The canonical order follows from a hash of the pixels,
+        so the halves are as good as random. Each gets half of the pairs, so its noise is that of a task with half as
+        many images.
         """
         halves = []
         settings = replace(self.settings, max_samples=max(2, self.settings.max_samples // 2), split_half=False)
         for start in (0, 1) if self.settings.split_half else ():
-            own = self.order[start::2].sort().values
+            images = self.order[start::2].sort().values
             try:
                 # Fewer members may reorder classes; images stay, except copies, whose pixels are the same.
-                task = self.task.subset(own.numpy()).canonical()
+                task = self.task.subset(images.numpy()).canonical()
             except DataError as error:
                 raise DataError(
                     f"'{self.task.name}' cannot be split into two halves: one of them would have a single class, or an "
                     "attribute that is the same for all images. Add images, or leave out split_half (--split-half)."
                 ) from error
-            halves.append((own, Job(task, task, settings, self.passes, self.places[own], self.digests)))
+            halves.append((images, Job(task, task, settings, self.passes, self.places[images], self.digests)))
         return halves
 
     def _warn_of_copies(self) -> list[str]:
-        """What near copies do to the error, if there are any; the very same images are in one fold."""
-        task, pairs, count = self.task, [], 0
+        """A warning if there are near copies, which make the error too low; exact copies are in one fold."""
+        task = self.task
+        pairs = []
+        count = 0
         for first, *others in self.passes.near_copies(self.places):
             near = [image for image in others if task.digests[image] != task.digests[first]]
             pairs += [(first, image) for image in near[:1]]
@@ -237,7 +245,8 @@ class Job:
     def describe(self, head: Head, measured: Measured, *, halves: Sequence[np.ndarray] = ()) -> Embedding:
         """The embedding of the task as it was given, with its provenance."""
         estimate, prior, warnings, more = measured
-        given, probe = self.given, self.passes.probe
+        given = self.given
+        probe = self.passes.probe
         modules = {"torch": torch, "timm": timm, "numpy": np, "safetensors": safetensors}
         provenance = {
             "task_fingerprint": given.fingerprint,
@@ -246,7 +255,7 @@ class Job:
             "image_size": list(probe.size),
             "settings": self.settings.as_dict(),
             "recipe": RECIPE,
-            "versions": {"task2vec": __version__, "python": platform.python_version()}
+            "versions": {"task2vec": version("task2vec"), "python": platform.python_version()}
             | {name: module.__version__ for name, module in modules.items()},
             "device": self.device.type,
             "classes": list(given.classes),
@@ -274,7 +283,7 @@ class Job:
 
 
 def _chance_warning(head: Head) -> str:
-    """What an embedding of labels that cannot be predicted is worth."""
+    """The warning for labels that cannot be predicted."""
     return (
         f"the head predicts no better than chance (cross-validated error {100 * head.cv_error:.1f}%): the norm then "
         "does not measure difficulty, and neighbours mean little. Check the labels, or add images"
@@ -282,7 +291,7 @@ def _chance_warning(head: Head) -> str:
 
 
 def prepare_job(task: Task, probe: Probe, *, settings: EmbedSettings, **options: Any) -> Job:
-    """An embedding about to begin: the network is ready, no image has been decoded.
+    """The job of embedding a task: the network is ready, and no image has been decoded.
 
     Options are device, num_workers and batch_size.
     """
@@ -294,38 +303,42 @@ def prepare_job(task: Task, probe: Probe, *, settings: EmbedSettings, **options:
 def draw_parts(jobs: Sequence[Job], heads: Sequence[Head], features: Tensor) -> list[Part]:
     """The pairs to back-propagate of jobs on the same images with as many classes, drawn from the images by class.
 
-    Sorted so, the draw spreads over the classes. A pair counts 1 / inclusion; the ledger divides by the inclusion of
-    the image, so only the rest enters its gradient.
+    In this order the draw spreads over the classes. A pair counts 1 / inclusion; the ledger divides by the inclusion of
+    the image, so the gradient contains only the other factor.
     """
-    settings, is_multilabel = jobs[0].settings, jobs[0].task.is_multilabel
+    settings = jobs[0].settings
+    is_multilabel = jobs[0].task.is_multilabel
     weight, bias = (torch.stack(values) for values in zip(*((head.weight, head.bias) for head in heads), strict=True))
     # One product for all heads, and one transfer: a GPU waits for each.
     logits = replace(heads[0], weight=weight.flatten(0, 1), bias=bias.flatten()).logits(features)
     logits = logits.view(-1, *bias.shape).transpose(0, 1).contiguous()
-    p, weight = probabilities(logits, is_multilabel=is_multilabel).cpu(), weight.cpu()
+    p = probabilities(logits, is_multilabel=is_multilabel).cpu()
+    weight = weight.cpu()
     weights, order = (torch.stack(values) for values in zip(*((job.weights, job.order) for job in jobs), strict=True))
     chances = pair_chances(p, weight, weights, is_multilabel=is_multilabel, is_plain=settings.seeds == "plain")
-    most = [chances[0].numel() if settings.seeds == "all" else job.settings.max_samples for job in jobs]  # halves: half
-    budget = torch.tensor(most)
+    # Halves have half of the samples.
+    budget = torch.tensor([chances[0].numel() if settings.seeds == "all" else job.settings.max_samples for job in jobs])
     if settings.seeds == "balanced" and settings.rel_tol is None:
         budget = torch.minimum(budget, enough_pairs(chances))
     chances = chances.take_along_dim(order[..., None], 1)
     draw = draw_pairs(chances, budget, generator=torch.Generator().manual_seed(settings.seed))
-    images, counts = order[draw.tasks, draw.images], draw.tasks.bincount(minlength=len(jobs)).tolist()
-    own = weights[draw.tasks, images]
-    root = (own * draw.image_inclusion / draw.inclusion).sqrt()
+    images = order[draw.tasks, draw.images]
+    counts = draw.tasks.bincount(minlength=len(jobs)).tolist()
+    drawn_weights = weights[draw.tasks, images]
+    root = (drawn_weights * draw.image_inclusion / draw.inclusion).sqrt()
     numbers = draw.tasks * p.shape[1] + images
     vectors = term_vectors(p.flatten(0, 1), numbers, draw.terms, is_multilabel=is_multilabel) * root[:, None]
-    pairs = zip(*(values.split(counts) for values in (images, vectors, draw.image_inclusion, own)), strict=True)
     squares = weights.square().sum(1).tolist()
-    return [
-        Part(job.places[images], vectors, head, inclusion, own, Design(len(job.task), len(images.unique()), square))
-        for job, head, square, (images, vectors, inclusion, own) in zip(jobs, weight, squares, pairs, strict=True)
-    ]
+    columns = [values.split(counts) for values in (images, vectors, draw.image_inclusion, drawn_weights)]
+    parts = []
+    for job, head, square, images, vectors, inclusion, u in zip(jobs, weight, squares, *columns, strict=True):
+        design = Design(len(job.task), len(images.unique()), square)
+        parts.append(Part(job.places[images], vectors, head, inclusion, u, design))
+    return parts
 
 
 def start_backward(jobs: Sequence[Job], parts: Sequence[Part]) -> Backward:
-    """The backward passes of jobs on common images, about to begin, with an empty ledger."""
+    """The backward passes of jobs on common images, with an empty ledger."""
     settings, passes = jobs[0].settings, jobs[0].passes
     engine = PerSampleFisher(passes.network, passes.probe.layers, is_untied=settings.method == "robust")
     # Random signs are drawn from the content of an image and the seed.
@@ -333,19 +346,21 @@ def start_backward(jobs: Sequence[Job], parts: Sequence[Part]) -> Backward:
 
 
 def add_priors(jobs: Sequence[Job], estimates: Sequence[FisherEstimate]) -> list[Measured]:
-    """Smoothed Fishers at converged heads, each with a prior fitted to it or, by the direct method, fixed; on the host.
+    """Smoothed Fishers at converged heads with their priors, on the host; the direct method has a fixed prior.
 
-    All at once: a GPU takes no longer for many than for one.
+    All are computed at once: a GPU takes no longer for many than for one.
     """
-    settings, layers = jobs[0].settings, jobs[0].passes.probe.layers
-    both = torch.stack([torch.stack([one.fisher, one.stderr]) for one in estimates], dim=1)
+    settings = jobs[0].settings
+    layers = jobs[0].passes.probe.layers
+    both = torch.stack([torch.stack([estimate.fisher, estimate.stderr]) for estimate in estimates], dim=1)
     fisher, stderr = smooth(both, layers, settings.smoothing)
     beta = torch.tensor([[settings.beta / len(job.task)] for job in jobs], dtype=torch.float64)
     if settings.method == "robust":
         priors = fitted_prior(fisher, layers, beta=beta.to(fisher.device))
     else:
         priors = fixed_prior(layers, beta=beta)
-    wanted, found = settings.rel_tol, []
+    wanted = settings.rel_tol
+    measured = []
     on_host = (values.cpu() for values in (fisher, stderr, priors))
     for estimate, *vectors, prior in zip(estimates, *on_host, strict=True):
         warnings = []
@@ -354,8 +369,8 @@ def add_priors(jobs: Sequence[Job], estimates: Sequence[FisherEstimate]) -> list
                 f"a relative error of {wanted:g} was requested, but only {estimate.relative_error:.2g} was reached "
                 f"with {estimate.terms} samples: raise max_samples= (--max-samples), or add images to the task"
             )
-        found.append((replace(estimate, fisher=vectors[0], stderr=vectors[1]), prior, warnings, {}))
-    return found
+        measured.append((replace(estimate, fisher=vectors[0], stderr=vectors[1]), prior, warnings, {}))
+    return measured
 
 
 def fixed_prior(layers: tuple[FilterLayer, ...], *, beta: float | Tensor) -> Tensor:
@@ -372,18 +387,21 @@ def fitted_prior(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float
 
 
 def measure_noise(job: Job, features: Tensor, head: Head, report: Report) -> Measured:
-    """The Fisher behind the noise that the weights tolerate, with the prior that was trained along.
+    """The Fisher behind the noise that the weights tolerate, with the prior that was trained.
 
     `head` is the converged one, used if it is to stay fixed.
     """
-    settings, layers = job.settings.variational, job.passes.probe.layers
-    # What is trained is at least single precision, whatever the probe runs in: small steps would be lost.
-    dtype, is_joint = torch.promote_types(job.passes.dtype, torch.float32), settings.head == "joint"
+    settings = job.settings.variational
+    layers = job.passes.probe.layers
+    # Training needs at least single precision, whatever the probe runs in: small steps would be lost.
+    dtype = torch.promote_types(job.passes.dtype, torch.float32)
+    is_joint = settings.head == "joint"
     weight, bias = train_head(job, features, report) if is_joint else (head.weight, head.bias)
-    beta, total = job.settings.beta / len(job.task), settings.epochs * settings.steps_per_epoch
+    beta = job.settings.beta / len(job.task)
+    total = settings.epochs * settings.steps_per_epoch
     step = report("noise", total)
     try:
-        found = minimise(
+        minimum = minimise(
             NoisyNetwork(job.passes.network, layers),
             draw_batches(job, total + 1),
             weight=weight.to(job.device, dtype),
@@ -402,18 +420,20 @@ def measure_noise(job: Job, features: Tensor, head: Head, report: Report) -> Mea
             "changes the numbers and is not reduced automatically: use "
             f"VariationalSettings(batch={max(1, settings.batch // 2)})."
         ) from error
-    prior = beta / spread_over_filters(found.prior_variances, layers)
-    vector = beta * found.log_precision.exp()
-    fisher, stderr, images = (vector - prior).clamp_min(0), vector * found.stderr, len(job.task)
+    prior = beta / spread_over_filters(minimum.prior_variances, layers)
+    vector = beta * minimum.log_precision.exp()
+    fisher = (vector - prior).clamp_min(0)
+    stderr = vector * minimum.stderr
+    images = len(job.task)
     estimate = FisherEstimate(fisher.cpu(), stderr.cpu(), images, total * settings.batch, float(images))
-    has_converged = max(found.drift, found.trend) <= _MOST_DRIFT and found.speed <= _MOST_SPEED
-    diagnostics = {name: getattr(found, name) for name in ("loss", "kl", "drift", "trend")} | {
+    has_converged = max(minimum.drift, minimum.trend) <= _MAX_DRIFT and minimum.speed <= _MAX_SPEED
+    diagnostics = {name: getattr(minimum, name) for name in ("loss", "kl", "drift", "trend")} | {
         "has_converged": has_converged
     }
     warning = (
         "the variational training has not converged: the precisions still changed by a factor of "
-        f"{math.exp(found.drift):.2f} from epoch to epoch and of {math.exp(found.trend):.2f} between the halves of "
-        f"what is reported (root mean square over filters), at {100 * found.speed:.0f}% of the optimiser's top "
+        f"{math.exp(minimum.drift):.2f} from epoch to epoch and of {math.exp(minimum.trend):.2f} between the halves of "
+        f"what is reported (root mean square over filters), at {100 * minimum.speed:.0f}% of the optimiser's top "
         "speed: raise epochs= (--epochs)"
     )
     return estimate, prior.cpu(), [] if has_converged else [warning], {"variational": diagnostics}
@@ -426,7 +446,7 @@ def _draw(job: Job, count: int, *, seed: int) -> Tensor:
 
 
 def train_head(job: Job, features: Tensor, report: Report) -> tuple[Tensor, Tensor]:
-    """Weight and bias after the epochs of the head alone: from zero, by Adam, on the features as they are."""
+    """Weight and bias after the epochs of the head alone, trained from zero by Adam on the features."""
     settings = job.settings.variational
     total = settings.head_epochs * settings.steps_per_epoch
     drawn = _draw(job, total * settings.batch, seed=job.settings.seed + 3).to(features.device)
@@ -435,9 +455,9 @@ def train_head(job: Job, features: Tensor, report: Report) -> tuple[Tensor, Tens
     bias = torch.zeros(classes, dtype=features.dtype, device=features.device, requires_grad=True)
     optimiser = torch.optim.Adam([weight, bias], lr=settings.head_rate)
     step = report("head", total)
-    for some in drawn.split(settings.batch):
+    for images in drawn.split(settings.batch):
         optimiser.zero_grad()
-        mean_loss(functional.linear(features[some], weight, bias), job.targets[some]).backward()
+        mean_loss(functional.linear(features[images], weight, bias), job.targets[images]).backward()
         optimiser.step()
         step(1)
     return weight.detach(), bias.detach()
@@ -448,6 +468,6 @@ def draw_batches(job: Job, total: int) -> Iterator[tuple[Tensor, Tensor]]:
     size = job.settings.variational.batch
     drawn = _draw(job, total * size, seed=job.settings.seed + 4)
     batches = job.passes.pixels.draws(job.places[drawn].tolist(), size)
-    for pixels, some in zip(batches, drawn.to(job.device).split(size), strict=True):
-        # Less what fills up a batch on a GPU: it would have no targets.
-        yield job.passes.input(pixels)[: len(pixels)], job.targets[some]
+    for pixels, images in zip(batches, drawn.to(job.device).split(size), strict=True):
+        # Without the padding of a batch on a GPU, which has no targets.
+        yield job.passes.input(pixels)[: len(pixels)], job.targets[images]

@@ -63,7 +63,7 @@ class TrainedExpert:
     @property
     def metrics(self) -> tuple[EpochMetrics, ...]:
         """Loss and error of every epoch of its training."""
-        return tuple(EpochMetrics.read(one) for one in self.metadata["metrics"])
+        return tuple(EpochMetrics.read(values) for values in self.metadata["metrics"])
 
     def probabilities(self, features: Tensor) -> Tensor:
         """(n, classes) probabilities of the classes of its source task for images with these features."""
@@ -78,13 +78,18 @@ class TrainedExpert:
             )
         known = self.metadata
         recipe = known["recipe"] | {key: known[key] for key in ("seed", "architecture", "task")}
-        place = {"source": "file", "location": str(self.path.absolute()), "sha256": _hash_file(self.path)}
-        return replace(describe_network(self), **place, recipe=recipe | {"base": known["base_fingerprint"]})
+        return replace(
+            describe_network(self),
+            source="file",
+            location=str(self.path.absolute()),
+            sha256=_hash_file(self.path),
+            recipe=recipe | {"base": known["base_fingerprint"]},
+        )
 
     def save(self, path: Path) -> "TrainedExpert":
         """The expert with a file; the checkpoint of its training is removed."""
-        place = find_head_name(self.probe.network)
-        head = {f"{place}.weight": self.weight, f"{place}.bias": self.bias}
+        head_name = find_head_name(self.probe.network)
+        head = {f"{head_name}.weight": self.weight, f"{head_name}.bias": self.bias}
         write_tensors(path, dict(self.probe.network.state_dict()) | head, self.metadata)
         unfinished(path).unlink(missing_ok=True)
         return replace(self, path=path)
@@ -118,9 +123,10 @@ def load_expert(expert: Expert | str | Path, *, download: bool = False) -> Exper
         probe = _load_network(expert, download=download)
     else:
         trained = load_trained(expert)
-        expert, probe = trained.entry(), trained.probe
-    own: dict[str, Any] = vars(probe) | {"name": expert.name}
-    return ExpertProbe(**own, entry=expert, architecture=name_architecture(probe))
+        expert = trained.entry()
+        probe = trained.probe
+    values: dict[str, Any] = vars(probe) | {"name": expert.name}
+    return ExpertProbe(**values, entry=expert, architecture=name_architecture(probe))
 
 
 def _load_network(expert: Expert, *, download: bool) -> Probe:
@@ -164,8 +170,9 @@ def load_trained(path: str | Path) -> TrainedExpert:
             f"the expert '{path}' was trained with different preprocessing from that of its network now, so its "
             "features would not be the same. Pass its transform to load_probe(..., weights=FILE, transform=...)."
         )
-    place = find_head_name(probe.network)
-    weight, bias = tensors[f"{place}.weight"], tensors[f"{place}.bias"]
+    head_name = find_head_name(probe.network)
+    weight = tensors[f"{head_name}.weight"]
+    bias = tensors[f"{head_name}.bias"]
     return TrainedExpert(metadata["name"], probe, weight, bias, metadata, path, is_found=True)
 
 
@@ -197,7 +204,7 @@ def read_tensors(path: Path) -> Checkpoint:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """The metadata alone, without checking the tensors: quick, for listings."""
+    """The metadata alone, without checking the tensors: fast, for listings."""
     with _reading(path), path.open("rb") as file:
         return read_header(file)[0]
 
@@ -224,7 +231,7 @@ def _hash_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-# --- what is at the place of an expert -------------------------------------------------------------------------------
+# --- existing experts and checkpoints --------------------------------------------------------------------------------
 
 
 def unfinished(path: Path) -> Path:
@@ -233,24 +240,25 @@ def unfinished(path: Path) -> Path:
 
 
 def check_place(path: Path, key: str) -> None:
-    """Raises `ConflictError` or `WeightsError` if another expert, or its checkpoint, is there; reads no weights."""
-    for place, what in ((path, "an expert"), (unfinished(path), "the checkpoint of an unfinished training")):
+    """Raises `ConflictError` or `WeightsError` if `path` holds another expert or its checkpoint; reads no weights."""
+    for file, kind in ((path, "an expert"), (unfinished(path), "the checkpoint of an unfinished training")):
         try:
-            known = read_metadata(place).get("key") if os.path.lexists(place) else key
+            known = read_metadata(file).get("key") if os.path.lexists(file) else key
         except WeightsError:
-            if place == path:
+            if file == path:
                 raise
             continue  # a damaged checkpoint counts as none
         if known != key:
             raise ConflictError(
-                f"'{place}' is {what} of another task, network, recipe or seed, and would be lost. Give the new expert "
+                f"'{file}' is {kind} of another task, network, recipe or seed, and would be lost. Give the new expert "
                 "a name of its own (--name) or another place (--out), or overwrite it: replace_other=True, --force"
             )
 
 
 def find_kept(path: Path, key: str) -> TrainedExpert | Checkpoint | None:
     """The expert at `path`, or else its checkpoint, if it is of the same key; damaged files count as none."""
-    is_finished, kept = False, None
+    is_finished = False
+    kept = None
     with suppress(WeightsError, WeightsNotFoundError):
         is_finished = read_metadata(path).get("key") == key
     if is_finished:
@@ -260,11 +268,11 @@ def find_kept(path: Path, key: str) -> TrainedExpert | Checkpoint | None:
     return kept if kept is not None and kept[1].get("key") == key else None
 
 
-# --- what a network is and costs -------------------------------------------------------------------------------------
+# --- networks and their costs ----------------------------------------------------------------------------------------
 
 
 def describe_network(model: Probe | TrainedExpert) -> Expert:
-    """The network of a model as a library keeps it; one that it cannot load again is kept by name, for its errors."""
+    """The network of a model as a library entry; one that cannot be loaded again is kept by name, for its errors."""
     probe = model if isinstance(model, Probe) else model.probe
     known = name_architecture(probe)
     source, location = ("file", f"module {type(probe.network).__name__}") if known is None else ("hub", known)

@@ -50,9 +50,9 @@ from task2vec.tasks import Images, Task, to_task, to_tasks
 # What errors are measured on: a pretrained network, an expert trained here, or an entry of a library.
 Model = Probe | TrainedExpert | Expert
 # Pairs of tasks and models in one record of a library, whose length is limited.
-_PAIRS = 100
+_PAIRS_PER_RECORD = 100
 # Images whose features are held at a time; a task that has more is a group of its own.
-_MOST_IMAGES = 100_000
+_MAX_IMAGES = 100_000
 # Keys of protocols, and seeds.
 Wanted = tuple[tuple[str, int], ...]
 # A model and its tasks by their numbers, each task with its missing cells.
@@ -99,11 +99,12 @@ def linear_error(
         [('tf_efficientnet_lite0', 0, True), ('tf_efficientnet_lite0', 1, True)]
     """
     reading: Any = {"num_workers": num_workers, "progress": progress}
-    task, test = to_task(task, **reading), None if test is None else [to_task(test, **reading)]
+    task = to_task(task, **reading)
+    test = None if test is None else [to_task(test, **reading)]
     cells: list[tuple[MeasuredError, ...] | CellFailure] = []
-    how: Any = {"device": device, "batch_size": batch_size, "download": download, "on_cell": cells.append, **reading}
     protocols = None if protocol is None else [protocol]
-    error_matrix([task], [model], tests=test, protocols=protocols, seeds=seeds, **how)
+    compute: Any = {"device": device, "batch_size": batch_size, "download": download, **reading}
+    error_matrix([task], [model], tests=test, protocols=protocols, seeds=seeds, on_cell=cells.append, **compute)
     (cell,) = cells
     if isinstance(cell, CellFailure):
         raise Failure(cell.kind, cell.message, cell.exit_code).error()
@@ -211,10 +212,10 @@ def error_matrix(
 def check_models(models: Iterable[Model] | Model) -> tuple[Model, ...]:
     """The models, if each is one, and no two have one name."""
     models = (models,) if isinstance(models, Model) else tuple(models)
-    for one in models:
-        if not isinstance(one, Model):
+    for model in models:
+        if not isinstance(model, Model):
             raise UsageError(
-                f"a {type(one).__name__} gives no features, so it is not a model. Pass what load_probe, train_expert "
+                f"a {type(model).__name__} gives no features, so it is not a model. Pass what load_probe, train_expert "
                 "or library.experts() return."
             )
     why = "have the same name, so errors would be ambiguous. Rename one: dataclasses.replace(model, name=...)."
@@ -223,12 +224,12 @@ def check_models(models: Iterable[Model] | Model) -> tuple[Model, ...]:
 
 def _refuse_twice(values: Iterable[Any], identity: Callable[[Any], str], why: str) -> tuple[Any, ...]:
     """The values, if no two are the same."""
-    found: dict[str, Any] = {}
-    for one in values:
-        if identity(one) in found:
-            raise UsageError(f"'{found[identity(one)].name}' and '{one.name}' {why}")
-        found[identity(one)] = one
-    return tuple(found.values())
+    first: dict[str, Any] = {}
+    for value in values:
+        if identity(value) in first:
+            raise UsageError(f"'{first[identity(value)].name}' and '{value.name}' {why}")
+        first[identity(value)] = value
+    return tuple(first.values())
 
 
 def _match_tests(tasks: tuple[Task, ...], tests: Sequence[Task]) -> tuple[MatchedTest, ...]:
@@ -242,7 +243,7 @@ def _match_tests(tasks: tuple[Task, ...], tests: Sequence[Task]) -> tuple[Matche
 
 
 def list_wholes(tasks: Sequence[Task], tests: Sequence[MatchedTest] | None) -> list[Task]:
-    """For each task all images that its cells need: its own, and then the test images that it comes with."""
+    """For each task all images that its cells need: its training images, then its own test images."""
     return list(tasks) if tests is None else [matched.join() for matched in tests]
 
 
@@ -269,7 +270,7 @@ def features_of_tasks(probe: Probe, tasks: Sequence[Task], report: Report = sile
     """The features of the images of each task; the network sees each image once, however many tasks share it."""
     images, _, places = gather_images(tasks)
     features = compute_features(probe, images, report, **options)
-    return [features[torch.from_numpy(place).to(features.device)] for place in places]
+    return [features[torch.from_numpy(rows).to(features.device)] for rows in places]
 
 
 def describe_model(model: Model) -> Expert:
@@ -286,7 +287,7 @@ def describe_model(model: Model) -> Expert:
 
 @dataclass
 class _Run:
-    """Cells under way: those that are known, those to be computed, and those that failed."""
+    """The cells of a run: known, waiting to be computed, or failed."""
 
     tasks: tuple[Task, ...]
     models: tuple[Model, ...]
@@ -297,7 +298,7 @@ class _Run:
     tests: tuple[MatchedTest, ...] | None
     known: dict[tuple[str, str, str, int], MeasuredError] = field(default_factory=dict)
     seen: set[tuple[str, str]] = field(default_factory=set)
-    waiting: set[tuple[int, int]] = field(default_factory=set)  # models and tasks without outcome, by their numbers
+    waiting: set[tuple[int, int]] = field(default_factory=set)  # numbers of models and tasks without outcome
     failures: list[CellFailure] = field(default_factory=list)
 
     def __post_init__(self):
@@ -309,7 +310,7 @@ class _Run:
                 )
 
     def list_keys(self, row: int) -> list[str]:
-        """The keys of the protocols for a task, with its test images if it comes with some."""
+        """The keys of the protocols for a task, with its own test images if it has any."""
         more = "" if self.tests is None else f", {self.tests[row].key}"
         return [protocol.key + more for protocol in self.protocols]
 
@@ -323,10 +324,11 @@ class _Run:
             )
         wholes = list_wholes(self.tasks, self.tests)
         for model in self.models:
-            own, given = getattr(model, "task", None), trained_on.get(model.name, ())
+            source = getattr(model, "task", None)
+            given = trained_on.get(model.name, ())
             images = {digest for task in to_tasks(given) for digest in task.digests}
             for task, whole in zip(self.tasks, wholes, strict=True):
-                if task.fingerprint == own or not images.isdisjoint(whole.digests):
+                if task.fingerprint == source or not images.isdisjoint(whole.digests):
                     self.seen.add((task.fingerprint, model.name))
 
     @contextmanager
@@ -339,8 +341,8 @@ class _Run:
             yield
             return
         pairs = sorted(self.seen)
-        for start in range(0, len(pairs), _PAIRS):
-            with self.library.record(RUN, {SEEN: pairs[start : start + _PAIRS]}):
+        for start in range(0, len(pairs), _PAIRS_PER_RECORD):
+            with self.library.record(RUN, {SEEN: pairs[start : start + _PAIRS_PER_RECORD]}):
                 pass
         names = ("tasks", "models", "protocols", "seeds")
         with self.library.record(RUN, {name: len(getattr(self, name)) for name in names}):
@@ -358,7 +360,7 @@ class _Run:
     def list_units(self) -> dict[str, Unit]:
         """The work: for each model, groups of tasks on common images with their missing cells.
 
-        The same for all backends, so that all compute the same sums.
+        It is the same for all backends, so that all compute the same sums.
         """
         units: dict[str, Unit] = {}
         pairs = [list(product(self.list_keys(row), self.seeds)) for row in range(len(self.tasks))]
@@ -370,32 +372,33 @@ class _Run:
                 missing |= {row: tuple(lacking)} if lacking else {}
             self.waiting |= {(column, row) for row in missing}
             rows = list(missing)
-            for group in group_tasks([wholes[row] for row in rows], most=_MOST_IMAGES):
-                own = {rows[place]: missing[rows[place]] for place in group}
-                more = f" and {len(own) - 1} more" if len(own) > 1 else ""
-                key = f"{len(units)}: {model.name} on {self.tasks[next(iter(own))].name}{more}"
-                units[key] = Unit(key, (column, own))
+            for group in group_tasks([wholes[row] for row in rows], most=_MAX_IMAGES):
+                cells = {rows[number]: missing[rows[number]] for number in group}
+                more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+                key = f"{len(units)}: {model.name} on {self.tasks[next(iter(cells))].name}{more}"
+                units[key] = Unit(key, (column, cells))
         return units
 
-    def take(self, column: int, row: int, found: tuple[MeasuredError, ...] | Failure) -> int:
-        """Keeps the outcome of a task on a model; 1 if it is new, 0 if a unit was begun again and repeats it."""
+    def take(self, column: int, row: int, outcome: tuple[MeasuredError, ...] | Failure) -> int:
+        """Stores the outcome of a task on a model; 1 if it is new, 0 if a restarted unit repeats it."""
         if (column, row) not in self.waiting:
             return 0
         self.waiting.remove((column, row))
-        task, model = self.tasks[row], self.models[column].name
-        if isinstance(found, Failure):
-            self._fail(task, model, found)
+        task = self.tasks[row]
+        model = self.models[column].name
+        if isinstance(outcome, Failure):
+            self._fail(task, model, outcome)
             return 1
-        self.known |= {_key(error): error for error in found}
+        self.known |= {_key(error): error for error in outcome}
         if self.library is not None:
             try:
-                self.library.add(*found)
-            except ConflictError:  # another run measured some of them meanwhile, and what is kept is not changed
-                for error in found:
+                self.library.add(*outcome)
+            except ConflictError:  # another run measured some of them meanwhile; stored errors do not change
+                for error in outcome:
                     with suppress(ConflictError):
                         self.library.add(error)
                 self._read(self.library)
-        self.on_cell(tuple(self.known[_key(error)] for error in found))
+        self.on_cell(tuple(self.known[_key(error)] for error in outcome))
         return 1
 
     def _fail(self, task: Task, model: str, failure: Failure) -> None:
@@ -408,7 +411,7 @@ class _Run:
         self.on_cell(cell)
 
     def result(self) -> MetaTask:
-        """All that is known."""
+        """The matrix of all outcomes."""
         names = deduplicate_names(task.name for task in self.tasks)
         tasks = [
             TaskInfo(name, fingerprint=task.fingerprint, images=len(task), classes=len(task.classes))
@@ -417,19 +420,20 @@ class _Run:
         models = [
             # The side of the input images; None for an entry of a library that has the network's own.
             ModelInfo(
-                one.name,
-                source_fingerprint=getattr(one, "task", None),
-                size=one.input_size if isinstance(one, Expert) else open_model(one).size[0],
+                model.name,
+                source_fingerprint=getattr(model, "task", None),
+                size=model.input_size if isinstance(model, Expert) else open_model(model).size[0],
             )
-            for one in self.models
+            for model in self.models
         ]
         errors = [replace(error, protocol=hide_test(error.protocol)) for error in self.known.values()]
-        how: Any = {"errors": errors, "has_seen": self.seen, "failures": tuple(self.failures)}
         protocols = [protocol.key for protocol in self.protocols]
+        info: dict[str, Any] = {}
         if self.tests is not None:
             protocols = [f"{key}, {OWN_TEST}" for key in protocols]
-            how["info"] = {"tests": {matched.task.fingerprint: matched.describe() for matched in self.tests}}
-        return build_metatask("error matrix", tasks, models, protocols, self.seeds, **how)
+            info = {"tests": {matched.task.fingerprint: matched.describe() for matched in self.tests}}
+        kept: Any = {"errors": errors, "has_seen": self.seen, "failures": tuple(self.failures), "info": info}
+        return build_metatask("error matrix", tasks, models, protocols, self.seeds, **kept)
 
 
 def _key(error: MeasuredError) -> tuple[str, str, str, int]:
@@ -441,7 +445,7 @@ def _key(error: MeasuredError) -> tuple[str, str, str, int]:
 
 @dataclass(frozen=True)
 class CellWork:
-    """All that workers need: see `task2vec.parallel.Work`."""
+    """Everything that workers need: see `task2vec.parallel.Work`."""
 
     tasks: tuple[Task, ...]
     models: tuple[Model, ...]
@@ -464,26 +468,28 @@ class CellWork:
             if column not in loaded:
                 loaded.clear()  # two networks need not fit into memory
                 loaded[column] = open_model(self.models[column], download=self.download)
-            own = [wholes[number] for number in wanted]
+            group = [wholes[number] for number in wanted]
             try:
-                features = features_of_tasks(loaded[column], own, self.report, **self.options)
+                features = features_of_tasks(loaded[column], group, self.report, **self.options)
             except Exception as error:
-                rows, half = list(wanted), len(wanted) // 2
+                rows = list(wanted)
+                half = len(wanted) // 2
                 if not half:
                     yield rows[0], Failure.of(error)
-                # It is not known which task fails, and the others go on: each half is tried without the other.
-                for some in (rows[:half], rows[half:]) if half else ():
-                    yield from measure((column, {row: wanted[row] for row in some}))
+                # Any of the tasks may have failed: each half is tried without the other.
+                for half_rows in (rows[:half], rows[half:]) if half else ():
+                    yield from measure((column, {row: wanted[row] for row in half_rows}))
                 return
-            for number, each in zip(wanted, features, strict=True):
-                task, name = self.tasks[number], self.models[column].name
+            for number, task_features in zip(wanted, features, strict=True):
+                task = self.tasks[number]
+                name = self.models[column].name
                 try:
                     if self.on_features is not None:
-                        self.on_features(name, task, each[: len(task)])
+                        self.on_features(name, task, task_features[: len(task)])
                     if number not in plans:
                         test = None if self.tests is None else self.tests[number].test
-                        plans[number] = plan_cells(task, self.protocols, self.seeds, test=test).to(each.device)
-                    yield number, tuple(measure_cells(each, plans[number], model=name, only=wanted[number]))
+                        plans[number] = plan_cells(task, self.protocols, self.seeds, test=test).to(task_features.device)
+                    yield number, tuple(measure_cells(task_features, plans[number], model=name, only=wanted[number]))
                 except Exception as error:
                     yield number, Failure.of(error)
 
@@ -495,18 +501,18 @@ class CellWork:
 
 @dataclass(frozen=True)
 class CellPlan:
-    """The splits of a task: all that its cells need besides features. Made once, it serves every model.
+    """The splits of a task: everything that its cells need besides features, for all models.
 
     Attributes:
         task: as it was given.
-        order: of the images, as their content decides it; after them those for testing, if the task comes with some.
+        order: canonical order of the images, followed by the task's own test images, if any.
         targets: in that order.
         protocols: how errors are measured.
         seeds: of splits and all other randomness.
         tests: (seeds, n) the test images of each seed.
         pairs: shots and seeds, one pair for each part.
         parts: the training images of each pair.
-        test: the test images that the task comes with; None tests on half of its images.
+        test: the task's own test images; None tests on half of its images.
     """
 
     task: Task
@@ -520,24 +526,26 @@ class CellPlan:
     test: MatchedTest | None = None
 
     def name(self, row: int) -> str:
-        """The name of an image, for messages, by its place among all as they were given."""
+        """The name of an image, for messages, by its row in the order as given."""
         if self.test is None or row < len(self.task):
             return self.task.images.name(row)
         return self.test.test.images.name(row - len(self.task))
 
     def key(self, protocol: ErrorProtocol) -> str:
-        """The key that errors by the protocol are kept under: with the test images, if the task comes with some."""
+        """The key of errors by the protocol, which includes the task's own test images, if any."""
         return protocol.key if self.test is None else f"{protocol.key}, {self.test.key}"
 
     def to(self, device: torch.device | str) -> "CellPlan":
         """The same, on the device of the features."""
         return replace(self, parts=self.parts.to(device))
 
-    def draw(self, part: int) -> Tensor:
-        """(epochs, draws) numbers of training images of a part, uniformly over classes."""
-        mask, seed = self.parts.train[part], self.pairs[part][1]
-        rows, own = torch.from_numpy(np.flatnonzero(mask)), self.targets[mask]
-        draws = [draw_epoch(own, draws=DRAWS, seed=seed, epoch=epoch)[0] for epoch in range(EPOCHS)]
+    def draw(self, split: int) -> Tensor:
+        """(epochs, draws) numbers of training images of a split, uniformly over classes."""
+        mask = self.parts.train[split]
+        seed = self.pairs[split][1]
+        rows = torch.from_numpy(np.flatnonzero(mask))
+        targets = self.targets[mask]
+        draws = [draw_epoch(targets, draws=DRAWS, seed=seed, epoch=epoch).images for epoch in range(EPOCHS)]
         return rows[torch.stack(draws)]
 
 
@@ -557,11 +565,13 @@ def plan_cells(
         )
     order = np.array(task.canonical_order[0])
     task_in_order = task.canonical()
-    targets, matched = task_in_order.targets, None
+    targets = task_in_order.targets
+    matched = None
     if test is None:
         tests = np.stack([choose_test_half(task_in_order, seed) for seed in seeds])
     else:
-        matched, test_order = match_test(task_in_order, test), np.array(test.canonical_order[0])
+        matched = match_test(task_in_order, test)
+        test_order = np.array(test.canonical_order[0])
         order = np.concatenate([order, len(task) + test_order])
         targets = np.concatenate([targets, matched.targets[test_order]])
         tests = np.tile(np.arange(len(order)) >= len(task), (len(seeds), 1))
@@ -580,8 +590,8 @@ def measure_cells(
 ) -> list[MeasuredError]:
     """The errors of a task on (n, d) `features` of its images, given in the order of the task.
 
-    After them come those of its test images, in their order, if the plan has some.
-    All classifiers are fitted together, on the device of the features.
+    If the plan has the task's own test images, their features follow, in their order. All classifiers are fitted
+    together, on the device of the features.
 
     Args:
         features: pooled features by the model; their precision is that of the arithmetic. Single precision moves an
@@ -599,12 +609,12 @@ def measure_cells(
         >>> measure_cells(means, plan, model="mean colour")[0].error < 0.2
         True
     """
-    found = []
+    errors = []
     for protocol, seed, predicted in predict_cells(features, plan, only=only):
         score = score_cell(predicted, plan, protocol, seed)
         ends = (score.error, plan.key(protocol), seed, score.low, score.high)
-        found.append(MeasuredError(plan.task.fingerprint, model, *ends))
-    return found
+        errors.append(MeasuredError(plan.task.fingerprint, model, *ends))
+    return errors
 
 
 def predict_cells(
@@ -624,7 +634,7 @@ def predict_cells(
     every = product(plan.protocols, plan.seeds)
     wanted = [(protocol, seed) for protocol, seed in every if kept is None or (plan.key(protocol), seed) in kept]
     features = features[torch.from_numpy(plan.order).to(features.device)]
-    found: dict[tuple[str, int], np.ndarray] = {}
+    predictions: dict[tuple[str, int], np.ndarray] = {}
     for classifier in {protocol.classifier for protocol, _ in wanted}:
         rows = sorted({plan.pairs.index((p.shots, seed)) for p, seed in wanted if p.classifier == classifier})
         parts = plan.parts.only(rows)
@@ -632,11 +642,10 @@ def predict_cells(
             logits = fit_split_heads(features, parts)
         else:
             draws = torch.stack([plan.draw(row) for row in rows])
-            how: Any = {**ADAM, "is_multilabel": parts.is_multilabel}
-            logits = train_split_heads(features, parts.onehot, draws, **how)
+            logits = train_split_heads(features, parts.onehot, draws, is_multilabel=parts.is_multilabel, **ADAM)
         predicted = (logits if parts.is_multilabel else logits.argmax(2)).cpu().numpy()
-        found |= {(classifier, row): each for row, each in zip(rows, predicted, strict=True)}
-    return [(p, seed, found[p.classifier, plan.pairs.index((p.shots, seed))]) for p, seed in wanted]
+        predictions |= {(classifier, row): values for row, values in zip(rows, predicted, strict=True)}
+    return [(p, seed, predictions[p.classifier, plan.pairs.index((p.shots, seed))]) for p, seed in wanted]
 
 
 def score_cell(
@@ -645,12 +654,13 @@ def score_cell(
     """The error of one classifier on the test images of its seed, or on those of them that are `among` some (n,)."""
     is_test = plan.tests[plan.seeds.index(seed)]
     is_test = is_test if among is None else is_test & among
-    predicted, targets = predicted[is_test], plan.targets[is_test]
+    predicted = predicted[is_test]
+    targets = plan.targets[is_test]
     if plan.test is not None and plan.parts.is_multilabel:
         predicted, targets = predicted[:, plan.test.tested], targets[:, plan.test.tested]
     if protocol.measure == "precision":
         return score_precision(predicted, targets)
-    wrong = (predicted > 0) != targets.astype(bool) if plan.parts.is_multilabel else predicted != targets
+    mistakes = (predicted > 0) != targets.astype(bool) if plan.parts.is_multilabel else predicted != targets
     if protocol.measure == "balanced" or plan.parts.is_multilabel:
-        return score_balanced(wrong, targets)
-    return wilson_interval(int(wrong.sum()), len(wrong))
+        return score_balanced(mistakes, targets)
+    return wilson_interval(int(mistakes.sum()), len(mistakes))

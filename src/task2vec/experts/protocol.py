@@ -31,7 +31,7 @@ CLASSIFIERS = ("logistic", "achille2019")
 MEASURES = ("usual", "balanced", "precision")
 # "half" of the images, "all" where the task has test images of its own, or a number per class.
 Shots = Literal["half", "all"] | int
-# Raised when the same protocol gives other numbers than before, beyond rounding: kept errors are then measured anew.
+# Increased when the same protocol gives different numbers, beyond rounding: stored errors are then measured again.
 RECIPE = 2
 _Z = 1.959964  # of 95%
 _RESAMPLES = 500
@@ -39,7 +39,8 @@ _RESAMPLES = 500
 
 # How the paper trains a linear classifier: epochs, images per epoch (with replacement, uniformly over classes), Adam.
 # It does not give batch size and start, here 64 and zero.
-EPOCHS, DRAWS = 16, 10_000
+EPOCHS = 16
+DRAWS = 10_000
 ADAM = {"batch": 64, "rate": 1e-4, "weight_decay": 5e-4}
 
 
@@ -71,7 +72,7 @@ class ErrorProtocol:
     measure: str = "usual"
 
     def __post_init__(self):
-        """Refuse what cannot be meant."""
+        """Refuse invalid values."""
         is_count = isinstance(self.shots, int) and not isinstance(self.shots, bool) and self.shots >= 1
         if self.shots not in ("half", "all") and not is_count:
             raise UsageError(
@@ -90,8 +91,9 @@ class ErrorProtocol:
 
 def check_protocols(protocols: Iterable[ErrorProtocol], *, has_tests: bool) -> tuple[ErrorProtocol, ...]:
     """The protocols, if tasks with (or without) test images of their own can be measured by them."""
-    protocols, wrong = tuple(protocols), "half" if has_tests else "all"
-    if any(protocol.shots == wrong for protocol in protocols):
+    protocols = tuple(protocols)
+    unusable = "half" if has_tests else "all"
+    if any(protocol.shots == unusable for protocol in protocols):
         raise UsageError(
             "shots='half' (--shots) splits the images of a task, but tests (--test-split) are given, so half of the "
             "training images would be wasted. Use 'all', or a number of images per class."
@@ -136,12 +138,13 @@ def choose_training(task: Task, is_test: np.ndarray, *, shots: Shots, seed: int)
     if shots in ("half", "all"):
         return ~is_test
     hashes = [hashlib.sha256(f"draw {seed} {digest}".encode()).digest() for digest in task.digests]
-    # One copy stands for all: others would add weight and no picture.
+    # One copy stands for all: further copies would add weight but no information.
     copies: set[tuple[str, bytes]] = set()
     classes = np.arange(len(task.classes))
     one_hot = task.targets == 1 if task.is_multilabel else task.targets[:, None] == classes
     answers = np.hstack([one_hot, ~one_hot]) if task.is_multilabel else one_hot
-    chosen, seen = np.zeros(len(task), dtype=bool), np.zeros(answers.shape[1], dtype=np.int64)
+    chosen = np.zeros(len(task), dtype=bool)
+    seen = np.zeros(answers.shape[1], dtype=np.int64)
     for row in sorted(range(len(task)), key=hashes.__getitem__):
         content = (task.digests[row], task.targets[row].tobytes())
         if content not in copies and not is_test[row] and (answers[row] & (seen < shots)).any():
@@ -174,9 +177,9 @@ class MatchedTest:
 
     def join(self) -> Task:
         """All images as one task: those of the task, then the test images."""
-        parts, labels = (self.task, self.test), (f"{self.task.name}: ", f"{self.test.name}: ")
-        places = [(part, row) for part, own in enumerate(parts) for row in range(len(own))]
-        images = ChosenImages(tuple(own.images for own in parts), places, labels)
+        prefixes = (f"{self.task.name}: ", f"{self.test.name}: ")
+        places = [(0, row) for row in range(len(self.task))] + [(1, row) for row in range(len(self.test))]
+        images = ChosenImages((self.task.images, self.test.images), places, prefixes)
         targets = np.concatenate([self.task.targets, self.targets])
         return replace(self.task, images=images, targets=targets, digests=self.task.digests + self.test.digests)
 
@@ -216,40 +219,40 @@ def match_test(task: Task, test: Task) -> MatchedTest:
         >>> matched.tested.tolist(), matched.warnings
         ([3, 7], ("classes without test images: '0', '1', '2', '4', '5' and 3 more; the error does not cover them",))
     """
-    which = f"the test images '{test.name}' of the task '{task.name}'"
+    subject = f"the test images '{test.name}' of the task '{task.name}'"
     if task.is_multilabel != test.is_multilabel:
         kinds = ("one class per image", "any number of attributes per image")
         raise DataError(
-            f"{which} have {kinds[test.is_multilabel]}, and the task has {kinds[task.is_multilabel]}, so none of its "
+            f"{subject} have {kinds[test.is_multilabel]}, and the task has {kinds[task.is_multilabel]}, so none of its "
             "predictions could be checked. Read both in the same way."
         )
-    for each in (task, test):
-        if len(set(each.classes)) < len(each.classes):
-            name, times = Counter(each.classes).most_common(1)[0]
+    for side in (task, test):
+        if len(set(side.classes)) < len(side.classes):
+            name, times = Counter(side.classes).most_common(1)[0]
             raise DataError(
-                f"{times} classes of '{each.name}' are called {name!r}, so it is unclear which of them {which} "
+                f"{times} classes of '{side.name}' are called {name!r}, so it is unclear which of them {subject} "
                 "belong to: classes are matched by name. Rename them: dataclasses.replace(task, classes=...)."
             )
     numbers = {name: number for number, name in enumerate(task.classes)}
     unknown = [name for name in test.classes if name not in numbers]
     if len(unknown) == len(test.classes) or (unknown and not task.is_multilabel):
         raise DataError(
-            f"{which} have {pluralize(len(unknown), 'class')} that the task lacks ({quote(unknown)}), so all of their "
-            "images would count as wrong. Add training images of them, or leave them out: test.select([name for name "
-            "in test.classes if name in task.classes])."
+            f"{subject} have {pluralize(len(unknown), 'class')} that the task lacks ({quote(unknown)}), so all of "
+            "their images would count as wrong. Add training images of them, or leave them out: test.select([name for "
+            "name in test.classes if name in task.classes])."
         )
     known = set(task.digests)
     copies = [row for row, digest in enumerate(test.digests) if digest in known]
     if len(copies) == len(test):
         raise DataError(
-            f"{which} are all training images as well, so the error would be that of training. Pass other images, or "
+            f"{subject} are all training images as well, so the error would be that of training. Pass other images, or "
             "no test images: then half of the images of the task are for testing."
         )
-    what = "attributes" if task.is_multilabel else "classes"
+    noun = "attributes" if task.is_multilabel else "classes"
     untested = [name for name in task.classes if name not in test.classes]
     notes = (
-        (untested, f"{what} without test images: {quote(untested)}; the error does not cover them"),
-        (unknown, f"{what} without training images, left out of the test: {quote(unknown)}"),
+        (untested, f"{noun} without test images: {quote(untested)}; the error does not cover them"),
+        (unknown, f"{noun} without training images, left out of the test: {quote(unknown)}"),
         (copies, f"test images that are exact copies of training images: {len(copies)} of {len(test)}, such as "
                  f"{quote([test.images.name(row) for row in copies[:2]])}; the error may be too low"),
     )  # fmt: skip
@@ -257,7 +260,7 @@ def match_test(task: Task, test: Task) -> MatchedTest:
     targets = places[test.targets] if not task.is_multilabel else np.zeros((len(test), len(task.classes)), np.uint8)
     if task.is_multilabel:
         targets[:, places[places >= 0]] = test.targets[:, places >= 0]
-    return MatchedTest(task, test, targets, np.sort(places[places >= 0]), tuple(text for wrong, text in notes if wrong))
+    return MatchedTest(task, test, targets, np.sort(places[places >= 0]), tuple(text for items, text in notes if items))
 
 
 # --- errors and their intervals --------------------------------------------------------------------------------------
@@ -272,38 +275,39 @@ class Score:
     high: float
 
 
-def wilson_interval(wrong: float, count: float) -> Score:
-    """The share of wrong test images, with Wilson's interval.
+def wilson_interval(mistakes: float, count: float) -> Score:
+    """The share of mistakes among test images, with Wilson's interval.
 
     Example:
         >>> score = wilson_interval(3, 10)
         >>> round(score.low, 3), score.error, round(score.high, 3)
         (0.108, 0.3, 0.603)
     """
-    share, spare = wrong / count, _Z**2 / count
+    share = mistakes / count
+    spare = _Z**2 / count
     middle = (share + spare / 2) / (1 + spare)
     reach = sqrt(spare * share * (1 - share) + spare**2 / 4) / (1 + spare)
     return Score(share, min(max(middle - reach, 0.0), share), max(min(middle + reach, 1.0), share))
 
 
-def score_balanced(wrong: np.ndarray, targets: np.ndarray) -> Score:
-    """The mean over classes of the part that is wrong, with a bootstrap interval.
+def score_balanced(mistakes: np.ndarray, targets: np.ndarray) -> Score:
+    """The mean over classes of the share of mistakes, with a bootstrap interval.
 
-    `wrong` is (n,) for (n,) class numbers. For attributes both are (n, c), and the mean is over their answers.
+    `mistakes` is (n,) for (n,) class numbers. For attributes both are (n, c), and the mean is over their answers.
     """
     if targets.ndim == 1:
         belongs = (targets[:, None] == np.unique(targets)).astype(np.float64)
-        missed = belongs * wrong[:, None]
+        missed = belongs * mistakes[:, None]
         apart = belongs.shape[1]
     else:
         belongs = np.hstack([targets, 1 - targets]).astype(np.float64)
-        missed = belongs * np.hstack([wrong, wrong])
+        missed = belongs * np.hstack([mistakes, mistakes])
         apart = 2  # the answers to one attribute
 
     def measure(weights: np.ndarray) -> np.ndarray:
         return _mean_known(weights @ missed, weights @ belongs)
 
-    return _resample(measure, len(wrong), worth=apart * _mean_count(belongs))
+    return _resample(measure, len(mistakes), worth=apart * _mean_count(belongs))
 
 
 def score_precision(logits: np.ndarray, targets: np.ndarray) -> Score:
@@ -315,12 +319,14 @@ def score_precision(logits: np.ndarray, targets: np.ndarray) -> Score:
             order = np.argsort(-scores, kind="stable")
             # Equal scores are called together, so all of them count in the precision of each.
             ends = np.searchsorted(-scores[order], -scores[order], side="right") - 1
-            called, hits = weights[:, order], weights[:, order] * is_true[order]
+            called = weights[:, order]
+            hits = weights[:, order] * is_true[order]
             precision = hits.cumsum(1)[:, ends] / np.maximum(called.cumsum(1)[:, ends], 1e-12)
-            sums[0, :, column], sums[1, :, column] = (hits * precision).sum(1), hits.sum(1)
+            sums[0, :, column] = (hits * precision).sum(1)
+            sums[1, :, column] = hits.sum(1)
         return 1 - _mean_known(*sums)
 
-    # Each positive has a precision, and one that is missed costs no more than its share.
+    # Each positive has a precision, and a missed one costs no more than its share.
     return _resample(measure, len(targets), worth=_mean_count(targets))
 
 
@@ -331,16 +337,16 @@ def _mean_count(belongs: np.ndarray) -> float:
 
 
 def _mean_known(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
-    """The mean over columns of parts / wholes; a column that a resample has nothing of does not count."""
+    """The mean over columns of parts / wholes; a column that is empty in a resample does not count."""
     is_known = wholes > 0
     shares = np.divide(parts, wholes, out=np.zeros_like(parts), where=is_known)
     return shares.sum(1) / np.maximum(is_known.sum(1), 1)
 
 
 def _resample(measure: Callable[[np.ndarray], np.ndarray], count: int, *, worth: float) -> Score:
-    """What `measure` makes of the images as they are, and the middle 95% of what it makes of resamples of them.
+    """`measure` of the images, with the middle 95% of its values over bootstrap resamples.
 
-    Where these are all 0 or 1, the end that is missing is Wilson's for a share of so many images as it is `worth`.
+    If these are all 0 or all 1, the other end is Wilson's, for a share of `worth` images.
     """
     error = float(measure(np.ones((1, count)))[0])
     draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)

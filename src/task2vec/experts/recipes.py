@@ -35,7 +35,7 @@ class EpochMetrics:
             >>> EpochMetrics.read(values | {"validation_error": None}).loss
             0.5
         """
-        return cls(**{one.name: values[one.name] for one in fields(cls)})
+        return cls(**{metric.name: values[metric.name] for metric in fields(cls)})
 
 
 @dataclass(frozen=True)

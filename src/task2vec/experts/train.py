@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,13 +42,14 @@ from task2vec.probe.probe import make_probe
 from task2vec.progress import Report, show_progress, silent
 from task2vec.tasks import Task, to_task, to_tasks
 
-# A crop is chosen from a square that is larger by this, where the network's own preprocessing leaves no margin.
+# Crops are chosen from a square larger by this factor, unless the network's preprocessing leaves a wider margin.
 _MARGIN = 8 / 7
 # Raised whenever the same arguments give other weights, so that older experts are not mistaken for new ones.
 VERSION = 2
-# What is done between two checkpoints is lost when a training is killed.
+# A killed training loses what it did since the last checkpoint.
 CHECKPOINT_SECONDS = 60.0
-_MOMENTUM, _SUMS = "momentum.", "sums"
+_MOMENTUM = "momentum."
+_SUMS = "sums"
 
 
 def train_expert(
@@ -92,27 +93,29 @@ def train_expert(
     """
     if not isinstance(seed, int) or seed < 0:
         raise UsageError(f"seed={seed!r} (--seed) is not a valid seed. Use an integer of 0 or more.")
-    base, recipe = base or load_probe(), find_recipe(recipe)
+    base = base or load_probe()
+    recipe = find_recipe(recipe)
     task = to_task(task, num_workers=num_workers, progress=progress is True)
     metadata = describe(task, base, recipe, seed=seed, name=name)
-    path, found = None if out is None else Path(out), None
+    path = None if out is None else Path(out)
+    kept = None
     if path is not None:
         if not replace_other:
             check_place(path, metadata["key"])
-        found = find_kept(path, metadata["key"])
-        if isinstance(found, TrainedExpert):
-            return found
+        kept = find_kept(path, metadata["key"])
+        if isinstance(kept, TrainedExpert):
+            return kept
     with show_progress(progress) as report:
         images = prepare_images(task.canonical(), base, device=choose_device(device), num_workers=num_workers)
         training = Training(base, images, recipe, seed=seed, classes=len(task.classes), report=report)
-        if found is not None:
-            training.restore(*found)
+        if kept is not None:
+            training.restore(*kept)
         keep = None if path is None else partial(_write_checkpoint, unfinished(path), metadata)
         with tensor_cores(training.device):
             training.run(report, keep=keep)
     training.learner.cpu().to(memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
     probe = make_probe(base.name, training.network, (), base.preprocess, source=f"expert ({metadata['name']})")
-    metadata |= {"metrics": [asdict(one) for one in training.metrics], "fingerprint": probe.fingerprint}
+    metadata |= {"metrics": [asdict(epoch) for epoch in training.metrics], "fingerprint": probe.fingerprint}
     weight, bias = training.head.weight.detach(), training.head.bias.detach()
     expert = TrainedExpert(metadata["name"], probe, weight, bias, metadata)
     return expert if path is None else expert.save(path)
@@ -140,9 +143,9 @@ def describe(task: Task, base: Probe, recipe: Recipe, *, seed: int, name: str | 
     }
 
 
-def _write_checkpoint(place: Path, metadata: dict[str, Any], training: "Training") -> None:
+def _write_checkpoint(path: Path, metadata: dict[str, Any], training: "Training") -> None:
     tensors, state = training.state()
-    write_tensors(place, tensors, metadata | state | {"kind": "checkpoint"})
+    write_tensors(path, tensors, metadata | state | {"kind": "checkpoint"})
 
 
 # --- images and draws ------------------------------------------------------------------------------------------------
@@ -171,24 +174,42 @@ class TrainingImages:
 
 
 def prepare_images(task: Task, base: Probe, *, device: torch.device, num_workers: int | None = None) -> TrainingImages:
-    """The images of a task in its order, as its expert will see them, none of them decoded yet."""
+    """The images of a task in its order, as its expert will see them; none is decoded yet."""
     wide = replace(base, preprocess=_widen(base.preprocess)) if isinstance(base.preprocess, Preprocess) else base
     pixels = Pixels(task.images, wide, device=device, num_workers=num_workers or os.cpu_count() or 1)
     return TrainingImages(pixels, task.targets, base.size, base.preprocess.normalise)
 
 
 def _widen(preprocess: Preprocess) -> Preprocess:
-    """The same preprocessing without its last crop, so that there is something to choose crops from."""
+    """The same preprocessing with a margin around the last crop, from which crops are chosen."""
     if preprocess.squash is not None:
         sides = zip(preprocess.squash, preprocess.size, strict=True)
-        height, width = (max(have, round(_MARGIN * want)) for have, want in sides)
+        height, width = (max(given, round(_MARGIN * wanted)) for given, wanted in sides)
         return replace(preprocess, size=(height, width), squash=(height, width))
     side = max(preprocess.resize, round(_MARGIN * max(preprocess.size)))
     return replace(preprocess, size=(side, side), resize=side)
 
 
-def draw_epoch(targets: np.ndarray, *, draws: int, seed: int, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
-    """`draws` images with replacement, uniformly over classes: numbers, (draws, 2) corners of crops, whether mirrored.
+class Draws(NamedTuple):
+    """Images drawn for some steps, and how each is seen.
+
+    Attributes:
+        images: (n,) their numbers.
+        corners: (n, 2) positions of the crops, from 0 to 1.
+        is_mirrored: (n,) whether they are mirrored.
+    """
+
+    images: Tensor
+    corners: Tensor
+    is_mirrored: Tensor
+
+    def take(self, rows: slice | Tensor) -> "Draws":
+        """The given draws."""
+        return Draws(*(values[rows] for values in self))
+
+
+def draw_epoch(targets: np.ndarray, *, draws: int, seed: int, epoch: int) -> Draws:
+    """`draws` images with replacement, uniformly over classes, with their crops and mirrorings.
 
     With one label per image, a class is drawn and then one of its images. With independent attributes, an attribute is
     drawn, then its value, then one of the images that have it; attributes that are the same in all images are left out.
@@ -205,28 +226,29 @@ def draw_epoch(targets: np.ndarray, *, draws: int, seed: int, epoch: int) -> tup
     else:
         pairs = [(np.flatnonzero(column > 0), np.flatnonzero(column <= 0)) for column in targets.T]
         groups = [group for pair in pairs if len(pair[0]) and len(pair[1]) for group in pair]
-    which = torch.randint(len(groups), (draws,), generator=generator)
-    place = torch.rand(draws, generator=generator, dtype=torch.float64)
+    chosen = torch.randint(len(groups), (draws,), generator=generator)
+    positions = torch.rand(draws, generator=generator, dtype=torch.float64)
     sizes = torch.tensor([len(group) for group in groups])
     starts = sizes.cumsum(0) - sizes
-    images = torch.from_numpy(np.concatenate(groups))[starts[which] + (place * sizes[which]).long()]
+    images = torch.from_numpy(np.concatenate(groups))[starts[chosen] + (positions * sizes[chosen]).long()]
     corners = torch.rand(draws, 2, generator=generator)
-    return images, corners, torch.rand(draws, generator=generator) < 0.5
+    return Draws(images, corners, torch.rand(draws, generator=generator) < 0.5)
 
 
 def _mix_seed(seed: int, epoch: int) -> int:
-    """A seed of its own for every epoch, or step."""
+    """A different seed for every epoch or step."""
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def crop(
     pixels: Tensor, corners: Tensor, is_mirrored: Tensor, size: tuple[int, int], *, numbers: Tensor | None = None
 ) -> Tensor:
-    """(n, 3, *size) parts of (n, 3, height, width) `pixels`, each from its own corner, some of them mirrored.
+    """(n, 3, *size) crops of (n, 3, height, width) `pixels`, each at its own corner, some of them mirrored.
 
-    With `numbers` (n,), of the images with these numbers.
+    With `numbers` (n,), crops of the images with these numbers.
     """
-    (height, width), (rows, columns) = pixels.shape[2:], size
+    height, width = pixels.shape[2:]
+    rows, columns = size
     top = (corners[:, 0] * (height - rows + 1)).long()
     left = (corners[:, 1] * (width - columns + 1)).long()
     down = top[:, None] + torch.arange(rows, device=top.device)
@@ -245,9 +267,10 @@ def compute_features(
 ) -> Tensor:
     """(n, d) features of the centre crops of all images."""
     network.eval()
-    step, parts = report("features", len(images.pixels)), []
+    step = report("features", len(images.pixels))
+    parts = []
     for pixels in images.pixels.draws(range(len(images.pixels)), batch):
-        top, left = ((have - want) // 2 for have, want in zip(pixels.shape[2:], images.size, strict=True))
+        top, left = ((side - wanted) // 2 for side, wanted in zip(pixels.shape[2:], images.size, strict=True))
         centre = pixels[:, :, top : top + images.size[0], left : left + images.size[1]]
         inputs = images.normalise(centre, torch.float32)
         parts.append(network(inputs.contiguous(memory_format=torch.channels_last) if inputs.is_cuda else inputs))
@@ -256,7 +279,7 @@ def compute_features(
 
 
 def compute_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss of a batch, and how many images are wrong; for attributes the mean over them of both."""
+    """The loss of a batch, and how many of its images are wrong; for attributes, means over the attributes."""
     if targets.ndim == 1:
         return functional.cross_entropy(logits, targets), (logits.argmax(1) != targets).sum().float()
     loss = functional.binary_cross_entropy_with_logits(logits, targets.float())
@@ -264,21 +287,24 @@ def compute_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Training:
-    """Head and network trained together by a recipe; `step` counts what is done."""
+    """The training of head and network by a recipe; `step` counts the steps done."""
 
     def __init__(
         self, base: Probe, images: TrainingImages, recipe: Recipe, *, seed: int, classes: int, report: Report = silent
     ):
-        self.images, self.recipe, self.seed, self.device = images, recipe, seed, images.pixels.device
+        self.images = images
+        self.recipe = recipe
+        self.seed = seed
+        self.device = images.pixels.device
         self.network = copy.deepcopy(base.network).to(self.device)
         with tensor_cores(self.device):
             features = compute_features(self.network, images, report)
         self.head = nn.Linear(features.shape[1], classes, device=self.device)
         if recipe.head == "exact":
-            found = fit_head(features, images.labels, classes=classes)
+            head = fit_head(features, images.labels, classes=classes)
             with torch.no_grad():
-                self.head.weight.copy_(found.weight)
-                self.head.bias.copy_(found.bias)
+                self.head.weight.copy_(head.weight)
+                self.head.bias.copy_(head.bias)
         else:
             self._train_head(features)
         self.learner = nn.Sequential(OrderedDict(network=self.network, head=self.head)).to(self.device)
@@ -288,14 +314,15 @@ class Training:
         is_cuda = self.device.type == "cuda"
         self.optimiser = torch.optim.SGD(
             self.learner.parameters(),
-            # On a GPU a tensor, so that recorded steps follow it.
+            # A tensor on a GPU, so that recorded steps follow its changes.
             lr=torch.tensor(recipe.rate, device=self.device) if is_cuda else recipe.rate,
             momentum=recipe.momentum,
             weight_decay=recipe.weight_decay,
             fused=is_cuda,
         )
         self.step = 0
-        self.sums, self.seen = torch.zeros(2, device=self.device), 0  # of the epoch so far: losses and errors, images
+        self.sums = torch.zeros(2, device=self.device)
+        self.seen = 0  # of the epoch so far: losses and errors, images
         self.metrics: list[EpochMetrics] = []
         self.recorded: RecordedSteps | None = None
         self.is_recordable = True
@@ -304,14 +331,15 @@ class Training:
         """Trains the head by Adam from zero on fixed features."""
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        recipe, labels = self.recipe, self.images.labels
+        recipe = self.recipe
+        labels = self.images.labels
         optimiser = torch.optim.Adam(self.head.parameters(), lr=recipe.head_rate)
         for epoch in range(recipe.head_epochs):
-            # Epochs of the head have numbers of their own: the network will not see the same draws once more.
+            # Epochs of the head have other numbers: the network will not see the same draws again.
             epoch += recipe.epochs
-            drawn, _, _ = draw_epoch(self.images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
-            for own in drawn.to(self.device).split(recipe.batch):
-                loss, _ = compute_loss(self.head(features[own]), labels[own])
+            drawn = draw_epoch(self.images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
+            for images in drawn.images.to(self.device).split(recipe.batch):
+                loss, _ = compute_loss(self.head(features[images]), labels[images])
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
@@ -319,12 +347,14 @@ class Training:
     def run(self, report: Report = silent, *, keep: Callable[["Training"], None] | None = None) -> None:
         """Trains from `step` to the end; `keep` is called once a minute to write a checkpoint."""
         per_epoch = self.recipe.steps_per_epoch
-        ended, done = report("epochs", self.recipe.epochs), report("training", self.recipe.steps)
+        ended = report("epochs", self.recipe.epochs)
+        done = report("training", self.recipe.steps)
         ended(self.step // per_epoch)
         done(self.step)
         last = time.monotonic()
         for epoch in range(self.step // per_epoch, self.recipe.epochs):
-            begun, before = time.perf_counter(), self.step
+            begun = time.perf_counter()
+            before = self.step
             for _ in self._learn_epoch(epoch):
                 done(1)
                 if self.step == (epoch + 1) * per_epoch:  # before a checkpoint, which has the metrics of the epoch
@@ -334,15 +364,17 @@ class Training:
                 if keep is not None and is_due:
                     keep(self)
                     last = time.monotonic()
-        self.recorded = None  # gives back the memory of the recordings, which refer to this training
+        self.recorded = None  # frees the memory of the recordings, which refer to this training
 
     def _learn_epoch(self, epoch: int) -> Iterator[None]:
         """Learns from the rest of an epoch, batch by batch."""
-        recipe, size = self.recipe, self.recipe.batch
+        recipe = self.recipe
+        size = self.recipe.batch
         first = (self.step - epoch * recipe.steps_per_epoch) * size
-        drawn, corners, is_mirrored = draw_epoch(self.images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
-        corners = corners if recipe.crops else torch.full_like(corners, 0.5)
-        draws = Draws(drawn[first:], corners[first:], is_mirrored[first:] & recipe.mirrors)
+        draws = draw_epoch(self.images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
+        draws = draws.take(slice(first, None))
+        corners = draws.corners if recipe.crops else torch.full_like(draws.corners, 0.5)
+        draws = Draws(draws.images, corners, draws.is_mirrored & recipe.mirrors)
         if self.recorded is None and self.device.type == "cuda" and self.is_recordable:
             self.recorded = RecordedSteps.open(self)
             self.is_recordable = self.recorded is not None
@@ -350,10 +382,10 @@ class Training:
             yield from self.recorded.learn(draws)
             return
         targets = self.images.labels
-        on_device = draws.to(self.device)
+        on_device = Draws(*(values.to(self.device) for values in draws))
         pixels = self.images.pixels.draws(draws.images.tolist(), size)
-        for start, batch in zip(range(0, len(draws), size), pixels, strict=True):
-            chosen = on_device[start : start + size]
+        for start, batch in zip(range(0, len(draws.images), size), pixels, strict=True):
+            chosen = on_device.take(slice(start, start + size))
             views = crop(batch, chosen.corners, chosen.is_mirrored, self.images.size)
             self._learn(self.images.normalise(views, torch.float32), targets[chosen.images])
             yield
@@ -361,7 +393,7 @@ class Training:
     def _learn(self, images: Tensor, targets: Tensor) -> None:
         """One step."""
         self.set_rate()
-        # Dropout draws from the global generator: it gets a seed of its own for every step, and is restored.
+        # Dropout draws from the global generator, which gets a new seed for every step and is restored.
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(_mix_seed(self.seed, self.step))
             self.update(images, targets)
@@ -377,26 +409,26 @@ class Training:
                 group["lr"] = rate
 
     def update(self, images: Tensor, targets: Tensor) -> None:
-        """Moves head and network by the gradient of a batch, and adds its loss and errors to those of the epoch."""
+        """Takes a gradient step on a batch, and adds its loss and errors to those of the epoch."""
         is_cuda = self.device.type == "cuda"
         if is_cuda:
             images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=is_cuda):
             logits = self.learner(images)
-        loss, wrong = compute_loss(logits.float(), targets)
+        loss, mistakes = compute_loss(logits.float(), targets)
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
         with torch.no_grad():
-            self.sums += torch.stack([loss.detach() * len(images), wrong])
+            self.sums += torch.stack([loss.detach() * len(images), mistakes])
 
     def count(self, images: int) -> None:
-        """Counts a step on so many images."""
+        """Counts one step on `images` images."""
         self.seen += images
         self.step += 1
 
     def _close_epoch(self, epoch: int, images: int, begun: float) -> None:
-        loss, wrong = (float(total) / self.seen for total in self.sums)  # waits for the GPU
+        loss, error = (float(total) / self.seen for total in self.sums)  # waits for the GPU
         seconds = max(time.perf_counter() - begun, 1e-9)
         if not np.isfinite(loss):
             raise NotFiniteError(
@@ -405,71 +437,48 @@ class Training:
                 f"rate={self.recipe.rate / 10:g})"
             )
         rate = self.recipe.rate_at(self.step - 1)
-        self.metrics.append(EpochMetrics(epoch + 1, loss, wrong, rate, images / seconds))
+        self.metrics.append(EpochMetrics(epoch + 1, loss, error, rate, images / seconds))
         self.sums.zero_()
         self.seen = 0
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and plain values from which the training can resume."""
+        """The tensors and plain values from which the training can resume."""
         tensors = dict(self.learner.state_dict())
         for name, weight in self.learner.named_parameters():
-            if weight in self.optimiser.state:  # those that a step has moved
+            if weight in self.optimiser.state:  # after its first step
                 tensors[_MOMENTUM + name] = self.optimiser.state[weight]["momentum_buffer"]
         tensors[_SUMS] = self.sums
-        return tensors, {"step": self.step, "seen": self.seen, "metrics": [asdict(one) for one in self.metrics]}
+        return tensors, {"step": self.step, "seen": self.seen, "metrics": [asdict(epoch) for epoch in self.metrics]}
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Goes back to a `state`."""
+        """Restores a `state`."""
         self.learner.load_state_dict({name: tensors[name] for name in self.learner.state_dict()})
         for name, weight in self.learner.named_parameters():
             if _MOMENTUM + name in tensors:
                 momentum = torch.empty_like(weight).copy_(tensors[_MOMENTUM + name])
                 self.optimiser.state[weight]["momentum_buffer"] = momentum
         self.sums = tensors[_SUMS].to(self.device)
-        self.step, self.seen = int(state["step"]), int(state["seen"])
-        self.metrics = [EpochMetrics.read(one) for one in state["metrics"]]
+        self.step = int(state["step"])
+        self.seen = int(state["seen"])
+        self.metrics = [EpochMetrics.read(values) for values in state["metrics"]]
 
 
 # --- recorded steps --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Draws:
-    """Images drawn for some steps, and how each is seen.
-
-    Attributes:
-        images: (n,) their numbers.
-        corners: (n, 2) places of the crops.
-        is_mirrored: (n,) whether they are mirrored.
-    """
-
-    images: Tensor
-    corners: Tensor
-    is_mirrored: Tensor
-
-    def __len__(self) -> int:
-        """Number of draws."""
-        return len(self.images)
-
-    def __getitem__(self, rows: slice | Tensor) -> "Draws":
-        """Some of them."""
-        return Draws(self.images[rows], self.corners[rows], self.is_mirrored[rows])
-
-    def to(self, device: torch.device) -> "Draws":
-        """The same on a device."""
-        return Draws(self.images.to(device), self.corners.to(device), self.is_mirrored.to(device))
-
-
 class RecordedSteps:
     """Steps on a GPU that holds all images of a task.
 
-    A step is some six hundred kernels, which Python takes longer to start than a GPU to run. So a step is recorded
-    once for each size of batch, from the choice of its images to the update of the weights, and replayed.
+    A step is some six hundred kernels, which take Python longer to start than a GPU to run. So a step is recorded once
+    for each batch size, from the choice of its images to the update of the weights, and replayed.
     """
 
     def __init__(self, training: "Training", pixels: Tensor):
-        self.training, self.pixels, self.targets = training, pixels, training.images.labels
-        device, draws = training.device, training.recipe.draws
+        self.training = training
+        self.pixels = pixels
+        self.targets = training.images.labels
+        device = training.device
+        draws = training.recipe.draws
         self.draws = Draws(
             torch.zeros(draws, dtype=torch.long, device=device),
             torch.zeros(draws, 2, device=device),
@@ -482,23 +491,26 @@ class RecordedSteps:
 
     @classmethod
     def open(cls, training: "Training") -> "RecordedSteps | None":
-        """The steps of a training; None where they cannot be recorded: too many images, or dropout."""
+        """The steps of a training; None if they cannot be recorded: there are too many images, or dropout."""
         pixels = training.images.pixels.stack()
         if pixels is None:
             return None
-        twice, size = torch.zeros(2, dtype=torch.long, device=pixels.device), training.images.size
+        twice = torch.zeros(2, dtype=torch.long, device=pixels.device)
+        size = training.images.size
         views = crop(pixels, torch.full((2, 2), 0.5, device=pixels.device), twice > 0, size, numbers=twice)
         is_random = draws_at_random(training.network, training.images.normalise(views, torch.float32))
         return None if is_random else cls(training, pixels)
 
     def learn(self, draws: Draws) -> Iterator[None]:
         """Learns from these draws, batch by batch."""
-        training, size = self.training, self.training.recipe.batch
-        for static, values in zip(vars(self.draws).values(), vars(draws).values(), strict=True):
-            static[: len(values)].copy_(values)
+        training = self.training
+        size = self.training.recipe.batch
+        total = len(draws.images)
+        for static, values in zip(self.draws, draws, strict=True):
+            static[:total].copy_(values)
         self.first.zero_()
-        for start in range(0, len(draws), size):
-            count = min(size, len(draws) - start)
+        for start in range(0, total, size):
+            count = min(size, total - start)
             training.set_rate()
             if count in self.graphs:
                 self.graphs[count].replay()
@@ -508,17 +520,17 @@ class RecordedSteps:
             yield
 
     def _step(self, count: int) -> None:
-        """A step on the next `count` draws; all that changes from step to step is on the GPU."""
-        chosen = self.draws[self.first + self.offsets[:count]]
+        """A step on the next `count` draws; everything that changes from step to step is on the GPU."""
+        chosen = self.draws.take(self.first + self.offsets[:count])
         images = self.training.images
         views = crop(self.pixels, chosen.corners, chosen.is_mirrored, images.size, numbers=chosen.images)
         self.training.update(images.normalise(views, torch.float32), self.targets[chosen.images])
         self.first += count
 
     def _record(self, count: int) -> None:
-        """Takes one step, and records those to come.
+        """Takes one step, and records the next ones.
 
-        `torch.cuda.graph` would synchronise the device and give back all spare memory, which hinders other threads.
+        `torch.cuda.graph` would synchronise the device and release unused memory, which hinders other threads.
         """
         current, side = torch.cuda.current_stream(self.training.device), torch.cuda.Stream(self.training.device)
         side.wait_stream(current)
@@ -541,7 +553,7 @@ class RecordedSteps:
 
 
 def draws_at_random(network: nn.Module, images: Tensor) -> bool:
-    """Whether a pass of `images` in training draws random numbers, as dropout of units or of whole paths does.
+    """Whether a training pass of `images` draws random numbers, as dropout and stochastic depth do.
 
     Example:
         >>> images = torch.zeros(2, 3)
@@ -556,7 +568,7 @@ def draws_at_random(network: nn.Module, images: Tensor) -> bool:
 
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         before = read_states()
-        copy.deepcopy(network).train()(images)  # a copy, for batch norm counts what it sees
+        copy.deepcopy(network).train()(images)  # a copy, as batch norm updates its statistics
         return read_states() != before
 
 
@@ -634,7 +646,8 @@ def train_experts(
         device: "cpu", "cuda"; None takes a GPU if there is one.
         progress: show progress bars on standard error; of those trained here, also of epochs and steps.
     """
-    base, recipe = base or load_probe(), find_recipe(recipe)
+    base = base or load_probe()
+    recipe = find_recipe(recipe)
     tasks = to_tasks(tasks, progress=progress)
     called = [task.name for task in tasks] if names is None else list(names)
     files = _name_files(tasks, called, Path(folder))
@@ -650,7 +663,8 @@ def train_experts(
             except Task2VecError as error:
                 yield ExpertResult(number, task.name, name, error=error)
         with borrow_backend(backend) as opened, show_progress(progress) as report:
-            step, settled = report("experts", len(units)), set()
+            step = report("experts", len(units))
+            settled = set()
             is_here = progress and isinstance(opened, SerialBackend)
             watched = replace(work, options=work.options | {"progress": report}) if is_here else work
             for result in opened.run(watched, units):

@@ -9,7 +9,7 @@ z_i = y_i / pi_i. Then F = sum z_i / N is unbiased, and its variance has two par
   f_i = y_i / u_i (var(y) / N where all weights are one; class sizes, which the weights undo, are no noise).
 
 The noise of drawing labels is inside y_i and counted once by the sum of the two: (1 - pi)/pi^2 + 1/pi = 1/pi^2. The
-standard error so says how far the numbers would move with other images of the same kind, the head being held fixed.
+standard error therefore says how far the numbers would move with other images of the same kind and the same head.
 
 The posterior has one precision per filter and one prior variance per layer. The paper measures the Fisher by how much
 noise the weights tolerate. It minimises, over one variance s_k^2 per filter,
@@ -23,15 +23,15 @@ mean curvature is F_k, stationarity in s_k^2 reads n_k/2 [ F_k + beta (1/v - 1/s
 
     1 / s_k^2 = 1 / v + F_k / beta,          beta / s_k^2 = F_k + beta / v.
 
-The appendix ends with (2 / beta) H in the place of F / beta, which its own loss does not give: it has a 1/2 before both
-the trace and the KL. Without the 1/2 of the KL, the loss of the first public code, one gets 1 / v + F_k / (2 beta). The
-two-layer network of the tests decides for the formula above.
+The appendix ends with (2 / beta) H instead of F / beta, which does not follow from its own loss: that has a 1/2 before
+both the trace and the KL. Without the 1/2 of the KL, as in the first public code, the result is 1 / v + F_k / (2 beta).
+The two-layer network of the tests confirms the formula above.
 
-Stationarity in v, the prior variance of a layer, which is trained along, gives v = mean over its weights of
+v, the prior variance of a layer, is trained as well. Stationarity in v gives v = mean over the layer's weights of
 (w0^2 + s^2). Inserting s^2 leaves one equation per layer, g(v) = v - mean(w0^2) - mean_k 1 / (1/v + F_k / beta) = 0,
 whose left side grows with v: the root is unique. But for a layer without any Fisher s^2 = v, and the root is infinite:
-a trained prior would put the trivial embedding, beta / v, at zero. So v stays between mean(w0^2), where nothing but the
-weights counts, and `WIDEST` times that, which it reaches when almost any noise in the layer does no harm.
+a trained prior would put the trivial embedding, beta / v, at zero. So v is kept between mean(w0^2), where only the
+weights count, and `MAX_PRIOR_RATIO` times that, which it reaches when the layer tolerates almost any noise.
 """
 
 from collections.abc import Sequence
@@ -47,14 +47,14 @@ from task2vec.probe import FilterLayer
 
 _SUMS = 5  # of z, y, z^2, yz and uz over the images
 # The prior is at most this many times as wide as the weights of its layer.
-WIDEST = 2.0
+MAX_PRIOR_RATIO = 2.0
 _TINY = 1e-30
 _STEPS = 10  # each doubles the number of right digits
 
 
 @dataclass(frozen=True)
 class FisherEstimate:
-    """Fisher per filter with its standard error, and what they rest on."""
+    """Fisher per filter with its standard error, and the numbers of images and terms behind them."""
 
     fisher: Tensor
     stderr: Tensor
@@ -72,15 +72,14 @@ class FisherEstimate:
 def smooth(values: Tensor, layers: tuple[FilterLayer, ...], share: float) -> Tensor:
     """Fishers or errors (..., filters) with every filter moved towards the mean of its layer by `share`.
 
-    That keeps the norm. Filters that few images use are noisy, and their logarithms, which distances compare, are
-    noisiest. The errors of the filters of a layer go together, as they come from the same images, so they add up as the
-    values do.
+    The norm stays the same. Filters that few images use are noisy, and their logarithms, which distances compare, are
+    the noisiest. The errors of the filters of a layer come from the same images, so they are averaged like the values.
     """
     return torch.lerp(values, spread_over_filters(mean_over_layers(values, layers), layers), share)
 
 
 class Design(NamedTuple):
-    """How the images of a task were drawn: N, how many were drawn, and the sum of u_i^2 over all."""
+    """How the images of a task were drawn: N, the number drawn, and the sum of u_i^2 over all N."""
 
     total: int
     drawn: int
@@ -88,10 +87,10 @@ class Design(NamedTuple):
 
 
 class Ledger:
-    """Running sums over the images of many tasks, whose rows come in mixed; an estimate can be read at any moment.
+    """Running sums over the images of many tasks, whose rows arrive in any order; an estimate can be read at any time.
 
     Attributes:
-        sums: (tasks, 5, filters), on the device of the rows: nothing is carried off it, nor waited for, before the end.
+        sums: (tasks, 5, filters), on the device of the rows: nothing is copied to the host before the end.
         facts: (tasks, 5) images, terms, and sums of inclusions, of masses and of their squares.
     """
 
@@ -99,7 +98,7 @@ class Ledger:
         self.designs = designs
         self.sums = torch.zeros(len(designs), _SUMS, filters, dtype=torch.float64, device=device)
         self.facts = torch.zeros(len(designs), 5, dtype=torch.float64, device=device)
-        self.is_together = device.type != "cpu"
+        self.is_batched = device.type != "cpu"
 
     def add(self, rows: Tensor, owners: Tensor, *, inclusion: Tensor, terms: Tensor, weights: Tensor) -> None:
         """Adds one row y_i per image.
@@ -112,17 +111,18 @@ class Ledger:
             weights: u_i.
         """
         rows = rows.double()
-        parts = (owners, inclusion, weights, terms)
-        owners, inclusion, weights, terms = (part.to(rows.device, non_blocking=True) for part in parts)
+        owners, inclusion, weights, terms = (
+            values.to(rows.device, non_blocking=True) for values in (owners, inclusion, weights, terms)
+        )
         mass = rows.sum(1) / inclusion
         facts = torch.stack([torch.ones_like(mass), terms.double(), inclusion, mass, mass * mass], dim=1)
         facts = self.facts.index_put((owners,), facts, accumulate=True)
-        enter = self._enter_together if self.is_together else self._enter_one_by_one
-        enter(rows, owners, 1 / inclusion, weights / inclusion)
-        self.facts = facts  # last, for the memory may run out before
+        add = self._add_together if self.is_batched else self._add_one_by_one
+        add(rows, owners, 1 / inclusion, weights / inclusion)
+        self.facts = facts  # last, because memory may run out before
 
-    def _enter_one_by_one(self, rows: Tensor, owners: Tensor, inverse: Tensor, weights: Tensor) -> None:
-        """Three times faster than all together where memory is the limit: no sum is written but its own."""
+    def _add_one_by_one(self, rows: Tensor, owners: Tensor, inverse: Tensor, weights: Tensor) -> None:
+        """One image after the other: three times faster on a CPU, since only the sums of its task are written."""
         for owner, y, p, u in zip(owners.tolist(), rows, inverse.tolist(), weights.tolist(), strict=True):
             z, plain, zz, yz, uz = self.sums[owner]
             z.add_(y, alpha=p)
@@ -131,31 +131,31 @@ class Ledger:
             yz.addcmul_(y, y, value=p)
             uz.add_(y, alpha=u)
 
-    def _enter_together(self, rows: Tensor, owners: Tensor, inverse: Tensor, weights: Tensor) -> None:
-        """Few steps, for a GPU; all memory is taken first, so that rows are entered as a whole or not at all.
+    def _add_together(self, rows: Tensor, owners: Tensor, inverse: Tensor, weights: Tensor) -> None:
+        """All images in a few operations, for a GPU; memory is allocated first, so that all rows are added or none.
 
-        `index_add_` would add in another order, and so round otherwise, every time.
+        `index_add_` would add in another order every time, and round differently.
         """
         z = rows * inverse[:, None]
         parts = torch.stack([z, rows, z * z, rows * z, rows * weights[:, None]], dim=1)
         self.sums.index_put_((owners,), parts, accumulate=True)
 
     def estimate(self, task: int) -> FisherEstimate:
-        """The estimate of one task from its images so far: a random part of those drawn, so inclusions shrink by it."""
+        """The estimate of a task from its images so far: a random part of those drawn, so inclusions shrink with it."""
         return self.estimates(slice(task, task + 1))[0]
 
     def estimates(self, tasks: slice = slice(None)) -> list[FisherEstimate]:
-        """The estimates of some tasks, or of all; together, since a GPU waits for each number that is read."""
+        """The estimates of the given tasks, all at once: reading a number makes a GPU wait."""
         m, terms, inclusion, mass, square_mass = self.facts[tasks].T[..., None]
         designs = torch.tensor(self.designs[tasks], dtype=torch.float64, device=self.facts.device)
         n, drawn, square_weights = designs.T[..., None]
-        part = m / drawn
+        fraction = m / drawn
         z, y, zz, yz, uz = self.sums[tasks].unbind(1)
-        fisher = z / part / n
-        squares = yz / part - 2 * fisher * uz / part + fisher**2 * square_weights
+        fisher = z / fraction / n
+        squares = yz / fraction - 2 * fisher * uz / fraction + fisher**2 * square_weights
         population = squares.clamp_min(0) * (n / (n - 1).clamp_min(1)) / n**2
-        left_out = m - part * inclusion
-        squares = (zz - part * yz) / part**2 - ((z - part * y) / part) ** 2 / left_out
+        left_out = m - fraction * inclusion
+        squares = (zz - fraction * yz) / fraction**2 - ((z - fraction * y) / fraction) ** 2 / left_out
         design = squares.clamp_min(0) * (m / (m - 1)) / n**2
         stderr = torch.where((m > 1) & (left_out > 1e-9), population + design, population).sqrt()
         effective = torch.where(square_mass > 0, mass**2 / square_mass, 0)
@@ -196,7 +196,7 @@ def weight_scales(layers: tuple[FilterLayer, ...]) -> Tensor:
 
 def best_prior_variances(variances: Tensor, scales: Tensor, layers: tuple[FilterLayer, ...]) -> Tensor:
     """(layers,): the prior variance that minimises the KL for given variances (filters,), within its bounds."""
-    return torch.minimum(scales + mean_over_layers(variances, layers), WIDEST * scales)
+    return torch.minimum(scales + mean_over_layers(variances, layers), MAX_PRIOR_RATIO * scales)
 
 
 def closed_form(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -208,14 +208,15 @@ def closed_form(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float 
         >>> [round(x, 3) for x in precision.tolist()], round(variance.item(), 3)
         ([401.0, 1.0], 1.0)
     """
-    ratio, scales = fisher.double() / beta, weight_scales(layers).to(fisher.device)
+    ratio = fisher.double() / beta
+    scales = weight_scales(layers).to(fisher.device)
     # The gap scales + mean(1 / (1/v + ratio)) - v is concave in v, and where it is zero below the upper bound its slope
     # is at most -1/2: Newton's steps from the bound come down to the root and never pass it.
-    v = (WIDEST * scales).expand(*ratio.shape[:-1], len(layers))
+    v = (MAX_PRIOR_RATIO * scales).expand(*ratio.shape[:-1], len(layers))
     for _ in range(_STEPS):
-        part = 1 / (1 + ratio * spread_over_filters(v, layers))
-        gap = scales + v * mean_over_layers(part, layers) - v
-        v = torch.where(gap < 0, v - gap / (mean_over_layers(part.square(), layers) - 1), v)
+        shrinkage = 1 / (1 + ratio * spread_over_filters(v, layers))
+        gap = scales + v * mean_over_layers(shrinkage, layers) - v
+        v = torch.where(gap < 0, v - gap / (mean_over_layers(shrinkage.square(), layers) - 1), v)
     return 1 / spread_over_filters(v, layers) + ratio, v
 
 

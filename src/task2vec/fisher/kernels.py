@@ -18,7 +18,9 @@ import triton.language as tl
 from torch import Tensor
 
 # Positions that one program adds up before all are added up, and positions and filters that it holds at a time.
-_RUN, _PLACES, _FILTERS = 1024, 64, 64
+_RUN = 1024
+_PLACES = 64
+_FILTERS = 64
 
 
 @triton.jit
@@ -26,14 +28,15 @@ def _untied(
     d, energy, out, positions, filters, d_image, d_filter, d_place, e_image, e_group, e_place, width,
     RUN: tl.constexpr, PLACES: tl.constexpr, FILTERS: tl.constexpr,
 ):  # fmt: skip
-    image, run = tl.program_id(2).to(tl.int64), tl.program_id(1)
+    image = tl.program_id(2).to(tl.int64)
+    run = tl.program_id(1)
     f = tl.program_id(0) * FILTERS + tl.arange(0, FILTERS)
     total = tl.zeros((FILTERS,), tl.float32)
     for start in range(run * RUN, tl.minimum(run * RUN + RUN, positions), PLACES):
-        place = start + tl.arange(0, PLACES)
-        inside = (place[:, None] < positions) & (f[None, :] < filters)
-        slope = tl.load(d + image * d_image + place[:, None] * d_place + f[None, :] * d_filter, inside, 0.0)
-        of = energy + image * e_image + place[:, None] * e_place + (f // width)[None, :] * e_group
+        position = start + tl.arange(0, PLACES)
+        inside = (position[:, None] < positions) & (f[None, :] < filters)
+        slope = tl.load(d + image * d_image + position[:, None] * d_place + f[None, :] * d_filter, inside, 0.0)
+        of = energy + image * e_image + position[:, None] * e_place + (f // width)[None, :] * e_group
         slope = slope.to(tl.float32)
         total += tl.sum(slope * slope * tl.load(of, inside, 0.0).to(tl.float32), 0)
     tl.store(out + (image * tl.num_programs(1) + run) * filters + f, total, f < filters)
@@ -57,18 +60,19 @@ def _depthwise(
     KERNEL: tl.constexpr, TAPS: tl.constexpr, ROOM: tl.constexpr,
     RUN: tl.constexpr, PLACES: tl.constexpr, FILTERS: tl.constexpr,
 ):  # fmt: skip
-    image, run = tl.program_id(2).to(tl.int64), tl.program_id(1)
+    image = tl.program_id(2).to(tl.int64)
+    run = tl.program_id(1)
     f = tl.program_id(0) * FILTERS + tl.arange(0, FILTERS)
     taps = tl.arange(0, ROOM)
     total = tl.zeros((ROOM, FILTERS), tl.float32)
     for start in range(run * RUN, tl.minimum(run * RUN + RUN, positions), PLACES):
-        place = start + tl.arange(0, PLACES)
-        inside = (place < positions)[:, None] & (f < filters)[None, :]
-        slope = tl.load(d + image * d_image + place[:, None] * d_place + f[None, :] * d_filter, inside, 0.0)
+        position = start + tl.arange(0, PLACES)
+        inside = (position < positions)[:, None] & (f < filters)[None, :]
+        slope = tl.load(d + image * d_image + position[:, None] * d_place + f[None, :] * d_filter, inside, 0.0)
         slope = slope.to(tl.float32)
         for tap in tl.static_range(TAPS):
-            row = place // across * stride_down + (tap // KERNEL) * dilation_down - pad_down
-            column = place % across * stride_across + (tap % KERNEL) * dilation_across - pad_across
+            row = position // across * stride_down + (tap // KERNEL) * dilation_down - pad_down
+            column = position % across * stride_across + (tap % KERNEL) * dilation_across - pad_across
             seen = ((row >= 0) & (row < height) & (column >= 0) & (column < width))[:, None] & inside
             of = x + image * x_image + (row * x_row + column * x_column)[:, None]
             value = tl.load(of + (f // multiplier)[None, :] * x_channel, seen, 0.0).to(tl.float32)
@@ -79,7 +83,9 @@ def _depthwise(
 
 def depthwise(x: Tensor, d: Tensor, geometry: Any) -> Tensor:
     """Squared norms of filter gradients where every filter sees one channel: per tap, a sum over the positions."""
-    count, filters, runs = len(d), d.shape[1], triton.cdiv(d[0, 0].numel(), _RUN)
+    count = len(d)
+    filters = d.shape[1]
+    runs = triton.cdiv(d[0, 0].numel(), _RUN)
     out = torch.empty(count, runs, geometry.taps, filters, dtype=torch.float32, device=d.device)
     _depthwise[(triton.cdiv(filters, _FILTERS), runs, count)](
         x, d, out, *_describe(x, d, geometry), filters // x.shape[1], KERNEL=geometry.kernel[1], TAPS=geometry.taps,
@@ -98,16 +104,18 @@ def _tied(
     image = tl.program_id(2).to(tl.int64)
     f = tl.program_id(1) * FILTERS + tl.arange(0, FILTERS)
     weight = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tap, channel = weight // CHANNELS, weight % CHANNELS
-    down, aside = (tap // KERNEL) * dilation_down - pad_down, (tap % KERNEL) * dilation_across - pad_across
+    tap = weight // CHANNELS
+    channel = weight % CHANNELS
+    down = (tap // KERNEL) * dilation_down - pad_down
+    aside = (tap % KERNEL) * dilation_across - pad_across
     total = tl.zeros((FILTERS, BLOCK), tl.float32)
     for start in range(0, positions, PLACES):
-        place = start + tl.arange(0, PLACES)
-        is_place = (place < positions)[:, None]
-        of = d + image * d_image + place[:, None] * d_place + f[None, :] * d_filter
+        position = start + tl.arange(0, PLACES)
+        is_place = (position < positions)[:, None]
+        of = d + image * d_image + position[:, None] * d_place + f[None, :] * d_filter
         slope = tl.load(of, is_place & (f < filters)[None, :], 0.0)
-        row = (place // across * stride_down)[:, None] + down[None, :]
-        column = (place % across * stride_across)[:, None] + aside[None, :]
+        row = (position // across * stride_down)[:, None] + down[None, :]
+        column = (position % across * stride_across)[:, None] + aside[None, :]
         inside = (row >= 0) & (row < height) & (column >= 0) & (column < width) & is_place & (weight < WEIGHTS)[None, :]
         of = x + image * x_image + row * x_row + column * x_column + channel[None, :] * x_channel
         value = tl.load(of, inside, 0.0)
@@ -123,11 +131,17 @@ def tied(x: Tensor, d: Tensor, geometry: Any, *, dtype: torch.dtype = torch.bflo
     so that of a filter, whose weights and positions they average over, is about that of products in TF32 through the
     whole network.
     """
-    kept, x, d = d.dtype, x.to(dtype), d.to(dtype)
-    count, filters, weights = len(d), d.shape[1], x.shape[1] * geometry.taps
+    kept = d.dtype
+    x = x.to(dtype)
+    d = d.to(dtype)
+    count = len(d)
+    filters = d.shape[1]
+    weights = x.shape[1] * geometry.taps
     # Measured on an H200: what fits into the registers, and is long enough for the tensor cores.
-    rows, block = 128 if filters > 64 else 64, 64 if x.shape[1] < 32 else 128
-    parts, places = triton.cdiv(weights, block), 64 if d[0, 0].numel() > 512 else 32
+    rows = 128 if filters > 64 else 64
+    block = 64 if x.shape[1] < 32 else 128
+    parts = triton.cdiv(weights, block)
+    places = 64 if d[0, 0].numel() > 512 else 32
     out = torch.empty(count, parts, filters, dtype=torch.float32, device=d.device)
     _tied[(parts, triton.cdiv(filters, rows), count)](
         x, d, out, *_describe(x, d, geometry), CHANNELS=x.shape[1], KERNEL=geometry.kernel[1], WEIGHTS=weights,
@@ -138,7 +152,8 @@ def tied(x: Tensor, d: Tensor, geometry: Any, *, dtype: torch.dtype = torch.bflo
 
 def _describe(x: Tensor, d: Tensor, geometry: Any) -> tuple[int, ...]:
     """Sizes, strides and geometry, as kernels take them."""
-    (_, filters, down, across), (image, channel, row, column) = d.shape, x.stride()
+    _, filters, down, across = d.shape
+    image, channel, row, column = x.stride()
     return (
         *(filters, x.shape[2], x.shape[3], down * across, across, image, row, column, channel, *d.flatten(2).stride()),
         *(*geometry.stride, *geometry.dilation, *geometry.padding),

@@ -28,15 +28,16 @@ from task2vec.fisher.reductions import (
 )
 from task2vec.probe import FilterLayer, PreparedNetwork
 
-# A pass is recorded when so many seeds went back from passes like it, and this part of the memory is free: recording
-# takes as long as some passes, and keeps the memory of one.
-_OFTEN, _SPARE = 16, 0.6
-# Gradients at the features (r, n, features), or a function of the features (n, d) of the pass that returns them.
+# A pass is recorded after so many seeds of passes like it, if this share of the memory is free: recording takes as long
+# as some passes, and keeps the memory of one.
+_SEEDS_BEFORE_RECORDING = 16
+_FREE_MEMORY = 0.6
+# Gradients at the features (r, n, features), or a function that computes them from the features (n, d) of the pass.
 Seeds = Tensor | Callable[[Tensor], Tensor]
 
 
 class _Tap(torch.autograd.Function):
-    """The identity on a layer's output: starts the graph at the first layer, hands on the gradient coming back."""
+    """The identity on a layer's output: starts the graph at the first layer and reports the gradient at the output."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, start: Tensor, on_gradient: Callable[[Tensor], None]) -> Tensor:
@@ -74,16 +75,16 @@ class PerSampleFisher:
         return reduce(torch.add, self.rows_by_seed(images, seeds, keys))
 
     def rows_by_seed(self, images: Tensor, seeds: Seeds, keys: Sequence[int] | None = None) -> Iterator[Tensor]:
-        """The (images, filters) of every seed in turn; all share one forward pass, and what layers compute of inputs.
+        """The (images, filters) of every seed in turn; all share the forward pass and what depends on inputs alone.
 
         A network that is not batched takes the images one by one.
         """
         keys = keys if keys is not None else range(len(images))
         if not self.network.is_batched and len(images) > 1:
-            each = [seeds] * len(images) if callable(seeds) else seeds.split(1, dim=1)
-            # One graph after the other, and not all of them at once.
-            parts = zip(images.split(1), each, keys, strict=True)
-            alone = [list(self.rows_by_seed(image, own, [key])) for image, own, key in parts]
+            seeds_of_image = [seeds] * len(images) if callable(seeds) else seeds.split(1, dim=1)
+            # One graph after the other: all at once would need more memory.
+            inputs = zip(images.split(1), seeds_of_image, keys, strict=True)
+            alone = [list(self.rows_by_seed(image, image_seeds, [key])) for image, image_seeds, key in inputs]
             yield from (torch.cat(rows) for rows in zip(*alone, strict=True))
             return
         if isinstance(seeds, Tensor) and (recorded := find_recorded(self, images, seeds)) is not None:
@@ -96,9 +97,9 @@ class PerSampleFisher:
             yield recorder.backward(features, seed, is_last=number == len(seeds))
 
     def forward(self, images: Tensor, keys: Sequence[int]) -> "tuple[_Recorder, Tensor]":
-        """The features of a forward pass, and what makes rows of its backward passes.
+        """The features of a forward pass, and the recorder that makes the rows of its backward passes.
 
-        The features lead to the recorder, which must not lead back to them: all inputs would stay in memory.
+        The features refer to the recorder. It must not refer to them, or all inputs would stay in memory.
         """
         recorder = _Recorder(self, keys)
         with ExitStack() as hooks, torch.enable_grad():
@@ -112,11 +113,13 @@ class _Recorder:
     """Collects the squared norms of the layers during one batch, and makes the rows of each backward pass.
 
     Attributes:
-        memory: what depends on a layer's input alone and is small, kept for the next seeds of the batch.
+        memory: small results that depend on a layer's input alone, kept for the next seeds of the batch.
     """
 
     def __init__(self, fisher: PerSampleFisher, keys: Sequence[int]):
-        self.fisher, self.keys, self.count = fisher, keys, len(keys)
+        self.fisher = fisher
+        self.keys = keys
+        self.count = len(keys)
         self.start = torch.zeros((), requires_grad=True)
         self.norms: dict[str, Tensor] = {}
         self.pending: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
@@ -134,8 +137,8 @@ class _Recorder:
         """The output of a layer, which reduces the gradient that comes back to it."""
         x = inputs[0].detach()
         self.calls[name] += 1
-        own = out.clone() if out._is_view() else out
-        return _Tap.apply(own, self.start, lambda d: self._reduce(name, module, x, d))  # type: ignore[return-value]
+        whole = out.clone() if out._is_view() else out
+        return _Tap.apply(whole, self.start, lambda d: self._reduce(name, module, x, d))  # type: ignore[return-value]
 
     @torch.no_grad()
     def _reduce(self, name: str, module: nn.Module, x: Tensor, d: Tensor) -> None:
@@ -158,7 +161,7 @@ class _Recorder:
         self.norms[name] = self.norms[name] + norms if name in self.norms else norms
 
     def rows(self) -> Tensor:
-        """(images, filters) of the backward pass that has just ended; the next one begins from nothing."""
+        """(images, filters) of the backward pass that has just ended; the next one starts from zero."""
         network = self.fisher.network
         for name, calls in self.pending.items():  # layers with several calls are squared only now
             self._add(name, generic(network.layers[name], calls, self.count))
@@ -187,28 +190,29 @@ def find_recorded(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "Re
     if not images.is_cuda or not network.is_batched:
         return None
     if not all(map(is_plain, network.layers.values())):
-        return None  # random signs are drawn by the host, and would be those of the recording for ever
+        return None  # random signs are drawn on the host: a recording would repeat the same ones
     key = (fisher.is_untied, images.shape, matmul_precision())
-    found = network.recorded.setdefault(key, 0)
-    if isinstance(found, int):
-        network.recorded[key] = found + len(seeds)
-        free, total = torch.cuda.mem_get_info(images.device) if found >= _OFTEN else (0, 1)
-        if free < _SPARE * total:  # a recording keeps the memory of a whole pass
+    recorded = network.recorded.setdefault(key, 0)
+    if isinstance(recorded, int):
+        network.recorded[key] = recorded + len(seeds)
+        free, total = torch.cuda.mem_get_info(images.device) if recorded >= _SEEDS_BEFORE_RECORDING else (0, 1)
+        if free < _FREE_MEMORY * total:  # a recording keeps the memory of a whole pass
             return None
-        network.recorded[key] = None  # as long as it is not there, and for ever if it cannot be
-        network.recorded[key] = found = _record(fisher, images, seeds)
-    return found
+        network.recorded[key] = None  # while it is being made, and for good if it cannot be
+        network.recorded[key] = recorded = _record(fisher, images, seeds)
+    return recorded
 
 
 def _record(fisher: PerSampleFisher, images: Tensor, seeds: Tensor) -> "RecordedPass | None":
     """A recording that repeats the rows of this batch, if there can be one."""
     recorder, features = fisher.forward(images, range(len(images)))
-    two = seeds[[0, -1]]
-    wanted = torch.stack([recorder.backward(features, seed, is_last=bool(number)) for number, seed in enumerate(two)])
+    first, last = seeds[0], seeds[-1]
+    expected = [recorder.backward(features, first, is_last=False), recorder.backward(features, last, is_last=True)]
+    wanted = torch.stack(expected)
     del recorder, features
     try:
-        recorded = RecordedPass(fisher, images, two[0])
-        rows = torch.stack([*recorded.run(images, two)])
+        recorded = RecordedPass(fisher, images, first)
+        rows = torch.stack([*recorded.run(images, torch.stack([first, last]))])
     except RuntimeError:  # a layer that a graph cannot hold, or too little memory: slower, not wrong
         return None
     return recorded if torch.allclose(rows, wanted, rtol=1e-2, atol=1e-4 * float(wanted.max())) else None
@@ -221,15 +225,18 @@ class RecordedPass:
     """
 
     def __init__(self, fisher: PerSampleFisher, images: Tensor, seed: Tensor):
-        self.images, self.seed, self.lock = images.clone(), seed.clone(), Lock()
-        self.first, self.next = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        self.images = images.clone()
+        self.seed = seed.clone()
+        self.lock = Lock()
+        self.first = torch.cuda.CUDAGraph()
+        self.next = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.first, capture_error_mode="thread_local"):
             recorder, features = fisher.forward(self.images, range(len(images)))
             recorder.memory = {}
             self.rows = [recorder.backward(features, self.seed, is_last=False)]
         with torch.cuda.graph(self.next, pool=self.first.pool(), capture_error_mode="thread_local"):
             self.rows.append(recorder.backward(features, self.seed, is_last=False))
-        self.kept = recorder, features  # what later seeds read stays where it is
+        self.kept = recorder, features  # later seeds read their memory
 
     def run(self, images: Tensor, seeds: Tensor) -> Iterator[Tensor]:
         """The (images, filters) of every seed in turn. Threads that share the network take turns."""
@@ -254,5 +261,6 @@ def find_infinite(values: Tensor, layers: tuple[FilterLayer, ...]) -> str | None
     """The name of the first layer with (..., filters) values that are not finite, if there is one."""
     if bool(torch.isfinite(values).all()):
         return None
-    parts = values.split([layer.filters for layer in layers], dim=-1)
-    return next(layer.name for layer, part in zip(layers, parts, strict=True) if not bool(torch.isfinite(part).all()))
+    blocks = values.split([layer.filters for layer in layers], dim=-1)
+    pairs = zip(layers, blocks, strict=True)
+    return next(layer.name for layer, block in pairs if not bool(torch.isfinite(block).all()))

@@ -10,7 +10,7 @@ sum_l d[k, l] * patch[l], and only its squared norm is wanted. All routes are ex
 * `depthwise`: one input channel per filter: a few shifted products.
 * `generic`: any other layer, through autograd, one image at a time.
 * `untied`: another quantity, the Fisher of a network that has its own copy of the filter at every position, summed over
-  the copies: sum_l d[k, l]^2 |patch[l]|^2. Noise that is drawn afresh for every output measures this one.
+  the copies: sum_l d[k, l]^2 |patch[l]|^2. This is what noise measures that is drawn anew for every output.
 
 `reduce_layer` and `reduce_untied` choose for a layer; the choice depends on its kind and its sizes alone. Groups are
 folded into the batch axis, so each route sees one group only.
@@ -44,11 +44,11 @@ _PLAIN = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv3d.forward, *_PLAIN_2D)
 _POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 # A product with fewer columns than this costs as much as one with so many: reading the other factor takes the time.
-_NARROW = 12
-# Multiply-adds of the kernel for gradients on a GPU in the time of one for the Gram matrix.
-_TIED = 8
-# Maps of so many numbers go image by image on a CPU, so that each stays in its caches.
-_LARGE = 1 << 16
+_MIN_COLUMNS = 12
+# Multiply-adds that the GPU kernel for gradients does in the time of one for the Gram matrix.
+_TIED_SPEEDUP = 8
+# On a CPU, maps of at least so many numbers are reduced image by image, so that each stays in the cache.
+_LARGE_MAP = 1 << 16
 
 
 def kernels_for(d: Tensor) -> Any:
@@ -73,7 +73,7 @@ def matmul_precision() -> str:
     """How float32 is multiplied: "highest", "high", ...; "mixed" where a user has set flags that contradict it."""
     try:
         return torch.get_float32_matmul_precision()
-    except RuntimeError:  # so torch answers once old and new flags were mixed
+    except RuntimeError:  # torch refuses to answer once old and new flags were mixed
         return "mixed"
 
 
@@ -96,9 +96,9 @@ def reduce_layer(module: nn.Module, x: Tensor, d: Tensor, count: int, memo: Memo
             return kernels.depthwise(x, d, geometry)
         x, d = x.unflatten(1, (module.groups, -1)), d.unflatten(1, (module.groups, -1))
         if x.shape[2] == 1:
-            size = count if d.is_cuda or d[0].numel() < _LARGE else 1
-            parts = zip(x[:, :, 0].split(size), d.split(size), strict=True)
-            return torch.cat([depthwise(*part, geometry) for part in parts]).reshape(count, filters)
+            size = count if d.is_cuda or d[0].numel() < _LARGE_MAP else 1
+            chunks = zip(x[:, :, 0].split(size), d.split(size), strict=True)
+            return torch.cat([depthwise(*chunk, geometry) for chunk in chunks]).reshape(count, filters)
         x, d = x.flatten(0, 1), d.flatten(0, 1)
     return _reduce_dense(x, d, geometry, memo).reshape(count, filters)
 
@@ -123,7 +123,7 @@ def reduce_untied(module: nn.Module, x: Tensor, d: Tensor, keys: Sequence[int], 
 
 
 def _tokens(x: Tensor, count: int) -> Tensor:
-    """(images, channels, tokens) of anything whose last axis is channels and whose images lie together."""
+    """(images, channels, tokens) of a tensor whose last axis is channels and whose images are contiguous."""
     return x.reshape(count, -1, x.shape[-1]).transpose(1, 2)
 
 
@@ -142,15 +142,18 @@ def cheapest_route(x: Tensor, d: Tensor, geometry: "Geometry") -> str:
     Costs are multiply-adds; sums of the Gram matrix and the forming of patches are bound by memory and count more
     (factors measured on a CPU; a GPU has no use for a loop over images).
     """
-    channels, filters, taps = x.shape[1], d.shape[1], geometry.taps
+    channels = x.shape[1]
+    filters = d.shape[1]
+    taps = geometry.taps
     pixels, outputs = x.shape[2] * x.shape[3], d.shape[2] * d.shape[3]
     by_gradient = "direct" if taps == 1 or x.device.type != "cpu" or channels * taps <= 64 else "pixelwise"
-    gradient_cost = filters * outputs * max(channels * taps, _NARROW)
+    gradient_cost = filters * outputs * max(channels * taps, _MIN_COLUMNS)
     gram_cost = pixels**2 * channels + outputs**2 * (filters + (20 * geometry.kernel[0] if taps > 1 else 0))
     # The kernel rounds its factors, so the caller must have allowed that, and wants some filters to multiply.
     is_rounded = d.is_cuda and matmul_precision() not in ("highest", "mixed")
     if taps > 1 and filters >= 32 and is_rounded and kernels_for(d) is not None:
-        by_gradient, gradient_cost = "tied", gradient_cost / _TIED
+        by_gradient = "tied"
+        gradient_cost = gradient_cost / _TIED_SPEEDUP
     return by_gradient if gradient_cost <= gram_cost else "gram"
 
 
@@ -178,7 +181,8 @@ class Geometry:
 
     def window(self, tap: int, axis: int, size: int, out: int) -> tuple[slice, slice]:
         """Outputs whose `tap` falls inside an input of `size`, and the inputs it falls on; both may be empty."""
-        stride, offset = self.stride[axis], tap * self.dilation[axis] - self.padding[axis]
+        stride = self.stride[axis]
+        offset = tap * self.dilation[axis] - self.padding[axis]
         first = max(0, -(offset // stride))
         count = max(0, min(out, (size - 1 - offset) // stride + 1) - first)
         start = stride * first + offset
@@ -193,7 +197,8 @@ def geometry_of(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, Geometry]:
     if isinstance(module, Conv2dSame):  # TensorFlow's rule
         padding = tuple(int(get_same_padding(x.shape[2 + i], kernel[i], stride[i], dilation[i])) // 2 for i in (0, 1))
     elif module.padding_mode != "zeros":
-        x, padding = functional.pad(x, pads, mode=module.padding_mode), (0, 0)
+        x = functional.pad(x, pads, mode=module.padding_mode)
+        padding = (0, 0)
     return x, Geometry(kernel, stride, dilation, padding)
 
 
@@ -210,7 +215,8 @@ def patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
 
 def direct(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
     """Squared norms from inputs (n, c, h, w) and output gradients (n, f, h', w')."""
-    out, d = d.shape[2:], d.flatten(2)
+    out = d.shape[2:]
+    d = d.flatten(2)
     rows = patches(geometry.padded(x, out), out, geometry).reshape(len(x), -1, d.shape[2]).transpose(1, 2)
     if not d.is_cuda and d.shape[2] <= 1024:  # for short rows the copy costs less than what the product gains from it
         rows = rows.contiguous()
@@ -222,8 +228,9 @@ def pixelwise(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
     out = d.shape[2:]
     x = geometry.padded(x, out).contiguous(memory_format=torch.channels_last)
     columns = patches(x, out, geometry).permute(0, 4, 5, 2, 3, 1)
-    each = zip(d.flatten(2), columns, strict=True)
-    return torch.stack([(own @ part.reshape(own.shape[1], -1)).square_().sum(1) for own, part in each])
+    pairs = zip(d.flatten(2), columns, strict=True)
+    products = (gradient @ patch.reshape(gradient.shape[1], -1) for gradient, patch in pairs)
+    return torch.stack([product.square_().sum(1) for product in products])
 
 
 def quadratic(matrix: Tensor, d: Tensor) -> Tensor:
@@ -250,8 +257,11 @@ def patch_gram(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
 
 def depthwise(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
     """Squared norms where every filter sees one channel: x (n, c, h, w), d (n, c, m, h', w') -> (n, c, m)."""
-    height, width, out = x.shape[2], x.shape[3], (d.shape[3], d.shape[4])
-    x, first = x[:, :, None], 3  # the axis of the rows
+    height = x.shape[2]
+    width = x.shape[3]
+    out = (d.shape[3], d.shape[4])
+    x = x[:, :, None]
+    first = 3  # the axis of the rows
     # Small maps are summed with the channels innermost: long runs instead of short ones.
     if out[0] * out[1] < 64 or d.is_cuda:
         x, d = x.permute(0, 3, 4, 1, 2).contiguous(), d.permute(0, 3, 4, 1, 2).contiguous()
@@ -273,8 +283,8 @@ def generic(module: nn.Module, calls: list[tuple[Tensor, Tensor]], count: int) -
     for x, d in calls:
         with torch.enable_grad():
             free = weight.detach().requires_grad_()
-            parts = [torch.func.functional_call(module, {"weight": free}, (part,)) for part in x.chunk(count)]
-        for i, (out, seed) in enumerate(zip(parts, d.chunk(count), strict=True)):
+            outputs = [torch.func.functional_call(module, {"weight": free}, (image,)) for image in x.chunk(count)]
+        for i, (out, seed) in enumerate(zip(outputs, d.chunk(count), strict=True)):
             gradients[i] += torch.autograd.grad(out, free, seed)[0]
     return torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients])
 
@@ -284,13 +294,16 @@ def untied(energy: Tensor, d: Tensor) -> Tensor:
     if (kernels := kernels_for(d)) is not None:
         return kernels.untied(energy.flatten(2), d.flatten(2))
     count, groups = energy.shape[:2]
-    d, energy = d.reshape(count, groups, d.shape[1] // groups, -1), energy.reshape(count, groups, 1, -1)
+    d = d.reshape(count, groups, d.shape[1] // groups, -1)
+    energy = energy.reshape(count, groups, 1, -1)
     if d.is_cuda:  # what reads the large map least often
         return torch.linalg.vector_norm(d * energy.sqrt(), dim=3).square_().flatten(1)
-    found, size = [], count if d[0].numel() < _LARGE else 1
-    for e, squares in zip(energy.split(size), (part.square() for part in d.split(size)), strict=True):
-        found.append(torch.bmm(e[:, 0], squares[:, 0].mT) if groups == 1 else squares.mul_(e).sum(3))
-    return torch.cat(found).flatten(1)
+    norms = []
+    size = count if d[0].numel() < _LARGE_MAP else 1
+    for energies, gradients in zip(energy.split(size), d.split(size), strict=True):
+        squares = gradients.square()
+        norms.append(torch.bmm(energies[:, 0], squares[:, 0].mT) if groups == 1 else squares.mul_(energies).sum(3))
+    return torch.cat(norms).flatten(1)
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -312,7 +325,9 @@ def patch_energy(module: nn.Module, x: Tensor) -> Tensor:
         energy = energy if is_norm else energy.sum(1, keepdim=True)
     elif module.groups < module.in_channels:
         energy = energy.unflatten(1, (module.groups, -1)).sum(2)
-    taps, pads, padding = math.prod(module.kernel_size), module._reversed_padding_repeated_twice, 0
+    taps = math.prod(module.kernel_size)
+    pads = module._reversed_padding_repeated_twice
+    padding = 0
     # Many maps are summed several times as fast by a convolution with ones.
     is_pooled = taps == 1 or (set(module.dilation) == {1} and module.groups == 1)
     if isinstance(module, Conv2dSame):

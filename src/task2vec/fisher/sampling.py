@@ -10,8 +10,8 @@ terms are parallel and become one, a = sqrt(p_0 p_1) (1, -1): one backward pass 
 
 The squared length of W^T a, the gradient at the pooled features, is known as soon as the head is fitted, and predicts
 the share of a term in the Fisher. Pairs are drawn without replacement with inclusion probability proportional to it,
-and the drawn ones are divided by that probability, so the estimate is unbiased for any shares. A small uniform part
-keeps the weights bounded where the prediction is poor. Pairs whose probability would exceed one are taken for certain,
+and their rows are divided by that probability, so the estimate is unbiased for any shares. A small uniform part
+keeps the weights bounded where the prediction is poor. Pairs whose probability would exceed one are always taken,
 so the estimate becomes exact as the budget grows. The draw is systematic: one random number, equal steps along the
 cumulated probabilities, which spreads the sample evenly over the classes when the images are sorted by class.
 
@@ -113,7 +113,8 @@ def enough_pairs(chances: Tensor) -> Tensor:
 
 def inclusion_probabilities(probabilities: Tensor, budget: Tensor | int) -> Tensor:
     """`budget` (...) times `probabilities` (..., n, t), cut at one; what is cut off is shared out among the others."""
-    wanted, is_possible = torch.as_tensor(budget)[..., None, None], probabilities > 0
+    wanted = torch.as_tensor(budget)[..., None, None]
+    is_possible = probabilities > 0
     certain = is_possible & (wanted >= is_possible.sum((-2, -1), keepdim=True))
     while True:
         rest = probabilities.masked_fill(certain, 0)

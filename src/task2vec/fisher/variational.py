@@ -7,7 +7,7 @@ for the current noise, which is where training it would lead (see `estimate` for
 Noise is added by the local reparametrisation trick: instead of the weights, the outputs of a layer are drawn, mean as
 without noise, variance s_k^2 times the energy of the patch (see `reductions`), independently for every output. Since
 every output has noise of its own, this measures the Fisher of filters that are not shared between positions
-(`reductions.untied`), not that of the filter itself: so it is in the paper, too.
+(`reductions.untied`), not that of the filter itself. The paper does the same.
 
 The gradient of E[H] with respect to the variances is a mean curvature: the derivative of a Gaussian expectation by a
 variance is half the expected second derivative (Price's theorem). With the Fisher for the Hessian, as everywhere here,
@@ -39,11 +39,13 @@ from task2vec.fisher.sampling import probabilities, term_shares, term_vectors
 from task2vec.probe import FilterLayer, PreparedNetwork
 
 # L stays within these powers of e of the layer's own weights; the optimum lies far inside.
-_LOWEST, _HIGHEST = -2.0, 40.0
+_MIN_LOG_PRECISION = -2.0
+_MAX_LOG_PRECISION = 40.0
 # The part of the run whose mean is the result, in blocks whose spread gives its standard error.
-_TAIL, _BLOCKS = 0.5, 8
+_TAIL_SHARE = 0.5
+_BLOCKS = 8
 # Libraries choose their kernels and take their memory in the first steps, which cannot be recorded as a CUDA graph.
-_WARM_UP = 3
+_WARM_UP_STEPS = 3
 
 
 class NoisyNetwork:
@@ -58,7 +60,8 @@ class NoisyNetwork:
                 "the variance of its output is not known and the variational method cannot run. Use method='robust' "
                 "(--method robust)."
             )
-        self.network, self.layers = network, layers
+        self.network = network
+        self.layers = layers
 
     @contextmanager
     def noise(self, deviations: Tensor, generator: torch.Generator) -> Iterator[None]:
@@ -66,11 +69,12 @@ class NoisyNetwork:
 
         `deviations` (filters,) are those of the probe's own weights, before batch-norm was folded into them.
         """
-        parts = deviations.split([layer.filters for layer in self.layers])
+        blocks = deviations.split([layer.filters for layer in self.layers])
         with ExitStack() as hooks:
-            for layer, part in zip(self.layers, parts, strict=True):
-                scale, module = self.network.scales.get(layer.name), self.network.layers[layer.name]
-                sigma = part if scale is None else part * scale.abs()
+            for layer, deviation in zip(self.layers, blocks, strict=True):
+                scale = self.network.scales.get(layer.name)
+                module = self.network.layers[layer.name]
+                sigma = deviation if scale is None else deviation * scale.abs()
                 hook = partial(_add_noise, sigma.to(module.weight.dtype), generator)  # type: ignore[arg-type]
                 hooks.callback(module.register_forward_hook(hook).remove)
             yield
@@ -80,15 +84,17 @@ def _add_noise(
     sigma: Tensor, generator: torch.Generator, module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor
 ) -> Tensor:
     """The output of a layer whose weights have the deviations `sigma` (filters,)."""
-    # A patch of zeros has no noise, and the square root no gradient there.
+    # A patch of zeros has no noise, and the square root has no gradient there.
     std = patch_energy(module, inputs[0]).clamp_min(torch.finfo(out.dtype).tiny).sqrt()
     shape, spread = out, sigma
     if not isinstance(module, nn.Linear):
-        groups, after = std.shape[1], [1] * (out.ndim - 2)
+        groups = std.shape[1]
+        after = [1] * (out.ndim - 2)
         if 1 < groups < out.shape[1]:
-            shape, std = out.unflatten(1, (groups, -1)), std.unsqueeze(2)
+            shape = out.unflatten(1, (groups, -1))
+            std = std.unsqueeze(2)
         spread = sigma.view(1, *shape.shape[1 : shape.ndim - len(after)], *after)
-    # On a CPU the layout of a map, which decides what is drawn where, depends on the network.
+    # On a CPU the layout of a map depends on the network, and it decides which number is drawn where.
     layout = torch.preserve_format if out.is_cuda else torch.contiguous_format
     eps = torch.empty_like(shape, memory_format=layout).normal_(generator=generator)
     noisy = torch.addcmul(shape, std * spread, eps)  # of the maps, autograd keeps eps alone
@@ -157,7 +163,7 @@ def minimise(
     groups += [{"params": list(head), "lr": head_rate}] if head_rate > 0 else []
     downhill = torch.zeros_like(log_precision)
     log_precision.grad = downhill  # filled in place, as are those of the head
-    head[0].grad, head[1].grad = (torch.zeros_like(part) for part in head)
+    head[0].grad, head[1].grad = (torch.zeros_like(values) for values in head)
     optimiser = torch.optim.Adam(groups, capturable=log_precision.is_cuda)
 
     def advance(images: Tensor, targets: Tensor) -> Tensor:
@@ -166,10 +172,10 @@ def minimise(
         loss, fisher = fisher_under_noise(network, images, targets, variances.sqrt(), head, generator)
         slope = -variances / 2 * fisher  # of the mean loss by L, per weight of a filter
         prior = spread_over_filters(best_prior_variances(variances, scales, layers), layers)
-        # In units of beta times the weights of the filter all filters are alike, and Adam's epsilon is small.
+        # In units of beta times the number of weights, all filters have similar gradients, far above Adam's epsilon.
         downhill.copy_(slope / beta + (1 - variances / prior) / 2)
         optimiser.step()
-        torch.clamp(log_precision, _LOWEST - size, _HIGHEST - size, out=log_precision)
+        torch.clamp(log_precision, _MIN_LOG_PRECISION - size, _MAX_LOG_PRECISION - size, out=log_precision)
         return loss
 
     move = GraphedStep(advance, generator) if weight.is_cuda and network.network.is_batched else advance
@@ -210,7 +216,7 @@ def fisher_under_noise(
 ) -> tuple[Tensor, Tensor]:
     """Mean loss of noisy images and their untied Fisher, one label drawn for each; also the gradient of the head."""
     passed = []
-    weight, bias = (part.detach() for part in head)
+    weight, bias = (values.detach() for values in head)
     is_multilabel = targets.ndim == 2
 
     def seeds(features: Tensor) -> Tensor:
@@ -221,7 +227,7 @@ def fisher_under_noise(
         shares = shares / shares.sum(1, keepdim=True)
         # For features that are not finite any term will do: `minimise` refuses the result and names the layer.
         chances = torch.where(torch.isfinite(shares).all(1, keepdim=True), shares, 1.0)
-        # The first of some exponential clocks: a multinomial draw that a CUDA graph can hold.
+        # The smallest of exponential draws: a multinomial draw that a CUDA graph can record.
         terms = (chances / torch.empty_like(chances).exponential_(generator=generator)).argmax(1)
         everyone = torch.arange(len(p), device=p.device)
         vectors = term_vectors(p, everyone, terms, is_multilabel=is_multilabel)
@@ -249,12 +255,14 @@ class _Record:
     """Means of L and of the loss over the blocks of the tail and over the last two epochs, from one running sum."""
 
     def __init__(self, steps: int, steps_per_epoch: int):
-        self.steps, self.length = steps, min(steps_per_epoch, max(1, steps // 2))
-        tail = max(1, round(steps * _TAIL))
+        self.steps = steps
+        self.length = min(steps_per_epoch, max(1, steps // 2))
+        tail = max(1, round(steps * _TAIL_SHARE))
         starts = list(range(steps - tail, steps, max(1, tail // _BLOCKS)))
         self.blocks = [*starts[:_BLOCKS], steps]
         self.marks = {*self.blocks, steps - self.length, steps - 2 * self.length}
-        self.step, self.total = 0, torch.zeros(())
+        self.step = 0
+        self.total = torch.zeros(())
         self.sums = {0: self.total}  # by the number of steps that they are over
 
     def add(self, log_precision: Tensor, loss: Tensor) -> None:
@@ -269,15 +277,17 @@ class _Record:
     def summarise(self) -> tuple[Tensor, Tensor, float, float, float]:
         """Mean of L over the tail and its standard error, trend, drift, and the mean loss of the last epoch.
 
-        A run too short for two blocks has an error and a trend of 1, a factor of e either way; so has the drift of a
-        single step.
+        A run too short for two blocks has an error and a trend of 1, a factor of e; a single step has a drift of 1.
         """
         means = torch.stack([self._mean(*ends) for ends in pairwise(self.blocks)])[:, :-1]
         total = self._mean(self.blocks[0], self.steps)[:-1]
-        stderr, trend, drift = torch.ones_like(total), 1.0, 1.0
+        stderr = torch.ones_like(total)
+        trend = 1.0
+        drift = 1.0
         if len(means) > 1:
             first, second = means.tensor_split(2)
-            stderr, trend = means.std(0) / len(means) ** 0.5, _root_mean_square(first.mean(0) - second.mean(0))
+            stderr = means.std(0) / len(means) ** 0.5
+            trend = _root_mean_square(first.mean(0) - second.mean(0))
         middle = self.steps - self.length
         last = self._mean(middle, self.steps)
         if self.steps > 1:
@@ -299,14 +309,16 @@ class GraphedStep:
     """
 
     def __init__(self, step: Callable[[Tensor, Tensor], Tensor], generator: torch.Generator):
-        self.step, self.generator = step, generator
-        self.calls, self.is_recordable = 0, True
+        self.step = step
+        self.generator = generator
+        self.calls = 0
+        self.is_recordable = True
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
         """The loss of the step on this batch; overwritten by the next call."""
         self.calls += 1
-        if self.calls <= _WARM_UP:
+        if self.calls <= _WARM_UP_STEPS:
             return self._warm_up(images, targets)
         if self.graph is None and self.is_recordable:
             self._record(images, targets)
@@ -327,7 +339,8 @@ class GraphedStep:
         return loss
 
     def _record(self, images: Tensor, targets: Tensor) -> None:
-        self.images, self.targets = images.clone(), targets.clone()
+        self.images = images.clone()
+        self.targets = targets.clone()
         graph, spare = torch.cuda.CUDAGraph(), self.generator.clone_state()
         graph.register_generator_state(self.generator)
         try:

@@ -10,13 +10,12 @@ and means the same for every probe; the bias is not penalised.
 The penalty decides how soft the probabilities are, and so the scale of the Fisher: too small, and the head is certain
 of every training image, which leaves no Fisher at all. It is q = l2 / C for C classes (`find_penalty`), with the same
 `l2` for all tasks: in a mean loss each class has 1 / C of the weight, so the penalty weighs as much as a fixed share of
-the images of each class, for any number of classes. One that each task chooses by cross-validation is the largest noise
-of an embedding: over random halves of a task the logarithm of the norm then has a standard deviation of 0.34 to 0.37
-instead of 0.06 (benchmarks/steadiness.py). Cross-validation only measures the error.
+the images of each class, for any number of classes. A penalty that each task chooses by cross-validation would be the
+largest noise of an embedding: over random halves of a task, the logarithm of the norm then has a standard deviation of
+0.34 to 0.37 instead of 0.06 (benchmarks/steadiness.py). Cross-validation only measures the error.
 
 Training splits (seeds and sizes of the training set of an error matrix) share their features, too. Every split has its
-own mean, scale, folds, cross-validated penalty and head, as if its images were all there are: an image outside of it
-has no weight.
+own mean, scale, folds, cross-validated penalty and head; images outside of it have no weight.
 """
 
 import math
@@ -28,25 +27,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.head.problem import CHUNK, FEW_IMAGES, MEMORY, Problem, compress, make_problem, whiten
+from task2vec.head.problem import CHUNK, MEMORY, MIN_IMAGES_PER_CLASS, Problem, compress, make_problem, whiten
 
 FOLDS = 5
 L2 = 2e-3
-# Parts of the first gradient, whose entries are tiny for many classes and features.
+# The tolerance is relative to the first gradient, whose entries are tiny for many classes and features.
 _STOP = {"tolerance": 1e-5, "max_steps": 1000}
-# Other folds of the same images move the error of a small task: so many are averaged, for so many images in all.
-REPETITIONS, MAX_REPEATED = 5, 1200
-# Beyond this many images cross-validation uses a part of them, evenly over the classes.
+# The folds move the error of a small task: it is averaged over repetitions, up to so many predicted images in all.
+REPETITIONS = 5
+MAX_REPEATED = 1200
+# Cross-validation uses at most so many images, evenly over the classes.
 MAX_VALIDATED = 4000
 
-# For splits: between two decades the error of a head hardly moves.
+# For splits: the error of a head hardly changes within a decade.
 SPLIT_L2_GRID = tuple(10.0**e for e in (-6, -5, -4, -3, -2, -1, 0))
-# Ten steps of history would save a tenth of the steps, and take a GPU half as long again for each.
+# Ten steps of history would save a tenth of the steps, but each would take a GPU half as long again.
 _SPLIT_STOP = {"tolerance": 1e-3, "max_steps": 200, "history": 4}
-# Splits share a call as long as a pass over their images takes no more products than this: each split then reads the
-# images of all, which pays only where launching the work takes longer than doing it.
-_CHEAP = {"cpu": 1 << 26, "cuda": 1 << 33}
-_LEAST_MEMORY = 1 << 20
+# Splits share a call as long as a pass over their images takes no more multiplications than this: each split then reads
+# the images of all, which pays only where launching the work takes longer than doing it.
+_MAX_PRODUCTS = {"cpu": 1 << 26, "cuda": 1 << 33}
+_MIN_MEMORY = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Head:
 
     def logits(self, features: Tensor) -> Tensor:
         """(n, c) in float64."""
-        return torch.cat([part.double() @ self.weight.T + self.bias for part in features.split(CHUNK["cpu"])])
+        return torch.cat([chunk.double() @ self.weight.T + self.bias for chunk in features.split(CHUNK["cpu"])])
 
 
 def fit_head(
@@ -102,32 +102,33 @@ def fit_heads(
 
     Fitted together, since that takes a fraction of the time; each is the head that its task has alone, but for
     rounding. Images with the same number in `groups` (n,), such as copies, are in the same fold. `members` are the
-    images of each task, if it does not have all; then all tasks must be small (see `is_small`), on at most
+    images of each task, if it does not have all of them; then all tasks must be small (see `is_small`), on at most
     `MAX_VALIDATED` images.
     """
     l2 = find_penalty(l2, classes, is_multilabel=targets.ndim == 3)
     whole = _make_whole(features, targets, classes=classes, balance=balance, members=members)
     problem, basis = compress(whole)
-    white, weights = whiten(problem, l2) if members is None else problem, whole.weights
+    white = whiten(problem, l2) if members is None else problem
+    weights = whole.weights
     groups = torch.arange(len(problem), device=features.device) if groups is None else groups
     tasks = torch.arange(len(weights), device=features.device)
     penalties = torch.full(tasks.shape, l2, dtype=torch.float64, device=features.device)
-    # Of many images every task keeps others for validation, so each is validated alone.
+    # Of many images, every task is validated on a subset of its own, so each is validated alone.
     parts, source = (tasks.split(1), problem) if len(problem) > MAX_VALIDATED else ([tasks], white)
-    own = (penalties[:1], groups, members)
-    validated = [figures for some in parts for figures in _validate(source.select(some), *own)]
+    validated: list[list[float]] = []
+    for batch in parts:
+        validated += _validate(source.select(batch), penalties[:1], groups, members)
     heads = []
-    for some in tasks.split(problem.count_together()):
-        solution, loss, converged = white.solve(weights[some], penalties[some], some, **_STOP)
-        weight, bias = white.to_heads(solution, some)
+    for batch in tasks.split(problem.count_together()):
+        solution, loss, converged = white.solve(weights[batch], penalties[batch], batch, **_STOP)
+        weight, bias = white.to_heads(solution, batch)
         weight = weight if basis is None else weight @ basis.T
         bias = bias - weight @ whole.centre
-        train_loss = loss - l2 / 2 * whole.scales[some].square() * weight.square().sum((1, 2))
-        figures = torch.stack([train_loss, converged], dim=1).tolist()  # all at once: a GPU waits for each that is read
+        train_loss = loss - l2 / 2 * whole.scales[batch].square() * weight.square().sum((1, 2))
+        figures = torch.stack([train_loss, converged], dim=1).tolist()  # all at once: each read makes a GPU wait
         for i, (loss, has_converged) in enumerate(figures):
             cv_loss, cv_error, beats_chance = validated[len(heads)]
-            judged = cv_loss, cv_error, bool(beats_chance), bool(has_converged)
-            heads.append(Head(weight[i], bias[i], l2, loss, *judged))
+            heads.append(Head(weight[i], bias[i], l2, loss, cv_loss, cv_error, bool(beats_chance), bool(has_converged)))
     return heads
 
 
@@ -166,7 +167,7 @@ def is_small(images: int, classes: int) -> bool:
 
     Its problem is not whitened when it is alone, and its error is averaged over all repetitions.
     """
-    return images < FEW_IMAGES * classes and images <= MAX_REPEATED // REPETITIONS
+    return images < MIN_IMAGES_PER_CLASS * classes and images <= MAX_REPEATED // REPETITIONS
 
 
 def _make_whole(
@@ -177,7 +178,7 @@ def _make_whole(
     onehot = to_onehot(targets, classes, **kind)
     if members is None:
         return make_problem(features, onehot, image_weights(onehot, **kind, balance=balance), **kind)
-    # The targets of images without a weight do not matter.
+    # The targets of images without weight do not matter.
     return make_problem(features, onehot, weigh_parts(onehot, members, **kind, balance=balance), **kind)
 
 
@@ -214,8 +215,8 @@ def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tens
 def weigh_parts(onehot: Tensor, parts: Sequence[Tensor], *, is_multilabel: bool, balance: bool) -> Tensor:
     """(tasks, n) weights of the images of each task, which are a part of all; zero for the others."""
     weights = onehot.new_zeros(onehot.shape[:2])
-    for task, own in enumerate(parts):
-        weights[task, own] = image_weights(onehot[task, own], is_multilabel=is_multilabel, balance=balance)
+    for task, images in enumerate(parts):
+        weights[task, images] = image_weights(onehot[task, images], is_multilabel=is_multilabel, balance=balance)
     return weights
 
 
@@ -223,19 +224,20 @@ def _validate(
     problem: Problem, l2: Tensor, groups: Tensor, members: Sequence[Tensor] | None = None
 ) -> list[list[float]]:
     """The held-out loss and class-balanced error of every task, and whether it beats chance, for `l2` (1,)."""
-    kind, classes = {"is_multilabel": problem.is_multilabel}, problem.onehot.shape[2]
     if len(problem) > MAX_VALIDATED:
         order = (problem.onehot[0].argmax(1) * (not problem.is_multilabel)).argsort(stable=True)
         images = order[torch.linspace(0, len(order) - 1, MAX_VALIDATED, device=order.device).long()]
-        problem, groups = problem.select(images=images), groups[images].unique(return_inverse=True)[1]
+        problem = problem.select(images=images)
+        groups = groups[images].unique(return_inverse=True)[1]
         problem = whiten(problem, float(l2))
     losses, errors, is_judged, error_weights = _hold_out(problem, l2, groups, members=members)
     judged = problem.onehot * is_judged[..., None]
     # Guessing errs in all classes but one, or every second time; images of a group are right or wrong together.
-    known = torch.full_like(losses, 2) if kind["is_multilabel"] else (judged.sum(1) > 0).sum(1, keepdim=True)
+    known = torch.full_like(losses, 2) if problem.is_multilabel else (judged.sum(1) > 0).sum(1, keepdim=True)
     chance = 1 - 1 / known.clamp_min(2)
     shares = torch.zeros_like(error_weights[..., 0]).index_add(1, groups, error_weights.sum(2))
     least = chance - (shares.square().sum(1, keepdim=True) * chance * (1 - chance)).sqrt()
+    classes = problem.onehot.shape[2]
     nothing = losses.new_tensor([[math.log(classes), 1 - 1 / classes, False]])
     figures = torch.cat([losses, errors, errors < least], dim=1)
     return torch.where(losses.isnan(), nothing, figures).tolist()
@@ -252,17 +254,20 @@ def _hold_out(
 
     Single precision is enough, and twice as fast. `held_out` is that of `cross_validate`.
     """
-    problem, kind = replace(problem, dtype=torch.float32), {"is_multilabel": problem.is_multilabel}
+    problem = replace(problem, dtype=torch.float32)
+    kind = {"is_multilabel": problem.is_multilabel}
     if members is None:
         repetitions = max(1, min(REPETITIONS, MAX_REPEATED // (int(groups.max()) + 1)))
         folds, is_judged = assign_folds(problem.onehot, groups=groups, repetitions=repetitions, **kind)
     else:
         folds, is_judged = assign_part_folds(problem.onehot, members, groups=groups, repetitions=REPETITIONS, **kind)
     error_weights = _error_weights(problem.onehot * is_judged[..., None], **kind)
-    how = {"together": problem.count_together(), "error_weights": error_weights, "held_out": held_out}
     # The gradients of a whitened problem have other lengths; either way losses are right to about 1%.
     stop = _STOP | {"max_steps": 100, "tolerance": 1e-2 if problem.factor is None else 3e-3}
-    losses, errors, _ = cross_validate(problem, l2, folds, is_judged, **how, **stop)
+    together = problem.count_together()
+    losses, errors, _ = cross_validate(
+        problem, l2, folds, is_judged, together=together, error_weights=error_weights, held_out=held_out, **stop
+    )
     return losses, errors, is_judged, error_weights
 
 
@@ -313,7 +318,8 @@ def cross_validate(
             from zero.
         stop: arguments of `Problem.solve`.
     """
-    (tasks, repetitions, _), device = folds.shape, grid.device
+    tasks, repetitions, _ = folds.shape
+    device = grid.device
     count = int(folds.max()) + 1
     shape = (tasks, repetitions, count + fit_all, len(grid))
     losses, errors = torch.zeros(2, *shape, dtype=torch.float64, device=device)
@@ -321,24 +327,27 @@ def cross_validate(
     judging = problem.weights * is_judged
     # The last "fold", if there is one too many, holds nothing out.
     jobs = torch.cartesian_prod(*(torch.arange(size, device=device) for size in shape))
-    for some in jobs.split(together):
-        own, repetition, held, chosen = some.T
-        is_out = folds[own, repetition] == held[:, None]
-        train = problem.weights[own] * ~is_out
+    for batch in jobs.split(together):
+        task, repetition, held, chosen = batch.T
+        is_out = folds[task, repetition] == held[:, None]
+        train = problem.weights[task] * ~is_out
         train = train / train.sum(1, keepdim=True).clamp_min(1e-12)
         biases = _log_odds(problem, train) if from_base_rates and problem.is_multilabel else None
-        solution, _, _ = problem.solve(train, grid[chosen], own, biases=biases, **stop)
-        logits, targets = problem.logits(solution, own), problem.targets(own)
-        losses[own, repetition, held, chosen] = (problem.losses(logits, targets) * is_out * judging[own]).sum(1)
+        solution, _, _ = problem.solve(train, grid[chosen], task, biases=biases, **stop)
+        logits = problem.logits(solution, task)
+        targets = problem.targets(task)
+        losses[task, repetition, held, chosen] = (problem.losses(logits, targets) * is_out * judging[task]).sum(1)
         if error_weights is not None:
-            is_one = problem.is_multilabel
-            wrong = (logits > 0) != targets.bool() if is_one else (logits.argmax(2) != targets.argmax(2))[..., None]
-            errors[own, repetition, held, chosen] = (wrong * is_out[..., None] * error_weights[own]).sum((1, 2))
+            if problem.is_multilabel:
+                is_wrong = (logits > 0) != targets.bool()
+            else:
+                is_wrong = (logits.argmax(2) != targets.argmax(2))[..., None]
+            errors[task, repetition, held, chosen] = (is_wrong * is_out[..., None] * error_weights[task]).sum((1, 2))
         if held_out is not None:
             p = logits.sigmoid() if problem.is_multilabel else logits.softmax(2)
             votes = p > 0.5 if problem.is_multilabel else functional.one_hot(p.argmax(2), p.shape[2])
             for sums, values in zip(held_out, (p, votes), strict=True):
-                sums.index_add_(0, own, (values * is_out[..., None]).to(sums), alpha=1 / (repetitions * len(grid)))
+                sums.index_add_(0, task, (values * is_out[..., None]).to(sums), alpha=1 / (repetitions * len(grid)))
         solutions.append(solution[held == count])
     mean_losses = losses.sum(2).mean(1) / judging.sum(1, keepdim=True)
     solved = torch.cat(solutions).unflatten(0, (tasks if fit_all else 0, len(grid)))
@@ -362,7 +371,8 @@ def assign_folds(
     Images count that have another image of their class in another fold: no head can predict a class that it has never
     seen. If all that count are of one class, none does. With attributes every image counts, if there are two groups.
     """
-    (tasks, count, classes), device = onehot.shape, onehot.device
+    tasks, count, classes = onehot.shape
+    device = onehot.device
     numbers = torch.arange(count, device=device)
     groups = numbers if groups is None else groups
     size = int(groups.max()) + 1
@@ -390,10 +400,13 @@ def assign_part_folds(
     """What `assign_folds` gives each task, which has a part of the images; -1 is the fold of the others."""
     folds = torch.full((len(parts), repetitions, onehot.shape[1]), -1, device=onehot.device)
     is_judged = torch.zeros_like(folds[:, 0], dtype=torch.bool)
-    for task, own in enumerate(parts):
-        how = {"groups": groups[own].unique(return_inverse=True)[1], "repetitions": repetitions}
-        fold, judged = assign_folds(onehot[task, own][None], is_multilabel=is_multilabel, **how)
-        folds[task][:, own], is_judged[task, own] = fold[0], judged[0]
+    for task, images in enumerate(parts):
+        task_groups = groups[images].unique(return_inverse=True)[1]
+        fold, judged = assign_folds(
+            onehot[task, images][None], is_multilabel=is_multilabel, groups=task_groups, repetitions=repetitions
+        )
+        folds[task][:, images] = fold[0]
+        is_judged[task, images] = judged[0]
     return folds, is_judged
 
 
@@ -428,9 +441,9 @@ class TrainingSplits:
         names = ("onehot", "weights", "folds", "is_judged")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
-    def only(self, some: Sequence[int]) -> "TrainingSplits":
+    def only(self, numbers: Sequence[int]) -> "TrainingSplits":
         """Some of the splits."""
-        return replace(self, **{name: getattr(self, name)[list(some)] for name in ("weights", "folds", "is_judged")})
+        return replace(self, **{name: getattr(self, name)[list(numbers)] for name in ("weights", "folds", "is_judged")})
 
 
 def make_training_splits(targets: Tensor, train: np.ndarray, *, classes: int, balance: bool = True) -> TrainingSplits:
@@ -461,28 +474,29 @@ def fit_split_heads(features: Tensor, splits: TrainingSplits) -> Tensor:
     problem = replace(problem, dtype=features.dtype)
     memory = torch.cuda.get_device_properties(features.device).total_memory // 8 if features.is_cuda else MEMORY
     cost = (FOLDS + 1) * len(SPLIT_L2_GRID) * problem.columns * problem.features.shape[1]
-    found = []
-    for some in _group_splits(splits.train, cost, _CHEAP[problem.device_type]):
+    logits = []
+    for group in _group_splits(splits.train, cost, _MAX_PRODUCTS[problem.device_type]):
         while True:
             try:
-                found.append(_fit_together(problem, splits.only(some), some, memory))
+                logits.append(_fit_together(problem, splits.only(group), group, memory))
                 break
             except torch.cuda.OutOfMemoryError:
-                if memory < _LEAST_MEMORY:
+                if memory < _MIN_MEMORY:
                     raise
             torch.cuda.empty_cache()
             memory //= 4
-    return torch.cat(found)
+    return torch.cat(logits)
 
 
-def _group_splits(train: np.ndarray, cost: int, most: int) -> Iterator[list[int]]:
+def _group_splits(train: np.ndarray, cost: int, limit: int) -> Iterator[list[int]]:
     """Splits that are fitted together, in their order; each takes `cost` products for every image of its group."""
     group: list[int] = []
     is_read = np.zeros(train.shape[1], dtype=bool)
     for split, mask in enumerate(train):
-        if group and (len(group) + 1) * (is_read | mask).sum() * cost > most:
+        if group and (len(group) + 1) * (is_read | mask).sum() * cost > limit:
             yield group
-            group, is_read = [], np.zeros_like(is_read)
+            group = []
+            is_read = np.zeros_like(is_read)
         group.append(split)
         is_read |= mask
     yield group
@@ -491,11 +505,15 @@ def _group_splits(train: np.ndarray, cost: int, most: int) -> Iterator[list[int]
 def _fit_together(whole: Problem, splits: TrainingSplits, numbers: list[int], memory: int) -> Tensor:
     """(splits, n, c) logits of the splits with these numbers, fitted in so many bytes at a time."""
     device = whole.features.device
-    tasks, images = torch.tensor(numbers, device=device), torch.nonzero(splits.folds.amax(0) >= 0).flatten()
-    problem, penalties = whole.select(tasks, images), torch.tensor(SPLIT_L2_GRID, dtype=torch.float64, device=device)
-    how = {"together": problem.count_together(memory), "fit_all": True, "from_base_rates": True, **_SPLIT_STOP}
-    own = splits.folds[:, None, images], splits.is_judged[:, images]
-    losses, _, solutions = cross_validate(problem, penalties, *own, **how)
+    tasks = torch.tensor(numbers, device=device)
+    images = torch.nonzero(splits.folds.amax(0) >= 0).flatten()
+    problem = whole.select(tasks, images)
+    penalties = torch.tensor(SPLIT_L2_GRID, dtype=torch.float64, device=device)
+    folds, is_judged = splits.folds[:, None, images], splits.is_judged[:, images]
+    together = problem.count_together(memory)
+    losses, _, solutions = cross_validate(
+        problem, penalties, folds, is_judged, together=together, fit_all=True, from_base_rates=True, **_SPLIT_STOP
+    )
     # The strongest penalty where nothing could be validated.
     chosen = torch.where(losses.isnan().any(1), losses.shape[1] - 1, losses.nan_to_num().argmin(1))
     best = solutions[torch.arange(len(tasks), device=device), chosen]
@@ -532,17 +550,19 @@ def train_split_heads(
         >>> train_split_heads(features, torch.eye(2), draws, **how).argmax(2).tolist()
         [[0, 1]]
     """
-    heads, classes = len(draws), onehot.shape[1]
+    heads = len(draws)
+    classes = onehot.shape[1]
     onehot = onehot.to(features)
     weight = features.new_zeros(heads, features.shape[1], classes)
     bias = features.new_zeros(heads, 1, classes)
     optimiser = torch.optim.Adam([weight, bias], lr=rate, weight_decay=weight_decay)
     for epoch in draws.to(features.device).unbind(1):
-        for some in epoch.split(batch, dim=1):
-            x, y = features[some], onehot[some]
+        for rows in epoch.split(batch, dim=1):
+            x, y = features[rows], onehot[rows]
             logits = torch.baddbmm(bias, x, weight)
             residual = logits.sigmoid_().sub_(y).div_(classes) if is_multilabel else logits.softmax(2).sub_(y)
-            residual /= some.shape[1]
-            weight.grad, bias.grad = x.mT @ residual, residual.sum(1, keepdim=True)
+            residual /= rows.shape[1]
+            weight.grad = x.mT @ residual
+            bias.grad = residual.sum(1, keepdim=True)
             optimiser.step()
     return features @ weight + bias

@@ -16,7 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 # The largest chunk, and the numbers of it that one warp works on.
-_CHUNK, _PER_WARP = 4096, 256
+_CHUNK = 4096
+_PER_WARP = 256
 
 
 @triton.jit
@@ -25,12 +26,14 @@ def _propose(
     HISTORY: tl.constexpr, ROOM: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    own, new, slots = row * size, tl.load(newest + row), tl.arange(0, ROOM)
+    offset = row * size
+    new = tl.load(newest + row)
+    slots = tl.arange(0, ROOM)
     alphas = tl.zeros((ROOM,), gradient.dtype.element_ty)
     total = tl.zeros((CHUNK,), gradient.dtype.element_ty)
     for start in range(0, size, CHUNK):  # q, in the place of the trial
         at = start + tl.arange(0, CHUNK)
-        tl.store(trial + own + at, tl.load(gradient + own + at, at < size), at < size)
+        tl.store(trial + offset + at, tl.load(gradient + offset + at, at < size), at < size)
         latest = tl.load(change + (new * problems + row) * size + at, at < size, 0.0)
         total += latest * latest
     length_of_change = tl.sum(total)
@@ -43,11 +46,12 @@ def _propose(
         tl.debug_barrier()
         for start in range(0, size, CHUNK):
             at = start + tl.arange(0, CHUNK)
-            q = tl.load(trial + own + at, at < size, 0.0)
+            q = tl.load(trial + offset + at, at < size, 0.0)
             q -= factor * tl.load(change + before + at, at < size, 0.0)
-            tl.store(trial + own + at, q, at < size)
+            tl.store(trial + offset + at, q, at < size)
             total += tl.load(scaled + of + at, at < size, 0.0) * q
-        factor, before = tl.sum(total), of
+        factor = tl.sum(total)
+        before = of
         alphas = tl.where(slots == slot, factor, alphas)
     # The first inverse Hessian, if the latest step has curvature; the changes that are left to subtract.
     scale = tl.load(moved + new * problems + row) / tl.maximum(length_of_change, 1.1754944e-38)
@@ -55,8 +59,8 @@ def _propose(
     tl.debug_barrier()
     for start in range(0, size, CHUNK):
         at = start + tl.arange(0, CHUNK)
-        q = tl.load(trial + own + at, at < size, 0.0) - factor * tl.load(change + before + at, at < size, 0.0)
-        tl.store(trial + own + at, q * scale, at < size)
+        q = tl.load(trial + offset + at, at < size, 0.0) - factor * tl.load(change + before + at, at < size, 0.0)
+        tl.store(trial + offset + at, q * scale, at < size)
     factor *= 0
     for forth in range(HISTORY):
         slot = (new + 1 + forth) % HISTORY
@@ -65,24 +69,25 @@ def _propose(
         tl.debug_barrier()
         for start in range(0, size, CHUNK):
             at = start + tl.arange(0, CHUNK)
-            q = tl.load(trial + own + at, at < size, 0.0)
+            q = tl.load(trial + offset + at, at < size, 0.0)
             q -= factor * tl.load(scaled + before + at, at < size, 0.0)
-            tl.store(trial + own + at, q, at < size)
+            tl.store(trial + offset + at, q, at < size)
             total += tl.load(change + of + at, at < size, 0.0) * q
         alpha = tl.sum(tl.where(slots == slot, alphas, 0.0))
-        factor, before = tl.sum(total) - alpha * tl.load(moved + slot * problems + row), of
-    part = tl.load(length + row)
+        factor = tl.sum(total) - alpha * tl.load(moved + slot * problems + row)
+        before = of
+    share = tl.load(length + row)
     total = tl.zeros((CHUNK,), gradient.dtype.element_ty)
     changed = tl.zeros((CHUNK,), tl.int32)
     tl.debug_barrier()
     for start in range(0, size, CHUNK):
         at = start + tl.arange(0, CHUNK)
-        q = tl.load(trial + own + at, at < size, 0.0) - factor * tl.load(scaled + before + at, at < size, 0.0)
-        here = tl.load(point + own + at, at < size, 0.0)
-        total -= q * tl.load(gradient + own + at, at < size, 0.0)
-        there = here - q * part
+        q = tl.load(trial + offset + at, at < size, 0.0) - factor * tl.load(scaled + before + at, at < size, 0.0)
+        here = tl.load(point + offset + at, at < size, 0.0)
+        total -= q * tl.load(gradient + offset + at, at < size, 0.0)
+        there = here - q * share
         changed = tl.maximum(changed, (there != here).to(tl.int32))
-        tl.store(trial + own + at, there, at < size)
+        tl.store(trial + offset + at, there, at < size)
     tl.store(slope + row, tl.sum(total))
     tl.store(stays + row, (tl.max(changed, 0) == 0).to(tl.int8))
 
@@ -94,41 +99,44 @@ def _accept(
     HISTORY: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    own, part, fall = row * size, tl.load(length + row), tl.load(slope + row)
+    offset = row * size
+    share = tl.load(length + row)
+    fall = tl.load(slope + row)
     value = tl.load(new_loss + row)
-    is_lower = value - (tl.load(loss + row) + armijo * fall * part) <= 0  # false for what is not a number
+    is_lower = value - (tl.load(loss + row) + armijo * fall * share) <= 0  # false for what is not a number
     if is_lower & (fall < 0) & (tl.load(done + row) == 0):
         total = tl.zeros((CHUNK,), point.dtype.element_ty)
         squares = tl.zeros((CHUNK,), point.dtype.element_ty)
         for start in range(0, size, CHUNK):
             at = start + tl.arange(0, CHUNK)
-            there = tl.load(new_gradient + own + at, at < size, 0.0)
-            step = tl.load(trial + own + at, at < size, 0.0) - tl.load(point + own + at, at < size, 0.0)
-            total += step * (there - tl.load(gradient + own + at, at < size, 0.0))
+            there = tl.load(new_gradient + offset + at, at < size, 0.0)
+            step = tl.load(trial + offset + at, at < size, 0.0) - tl.load(point + offset + at, at < size, 0.0)
+            total += step * (there - tl.load(gradient + offset + at, at < size, 0.0))
             squares += there * there
-        along, slot = tl.sum(total), (tl.load(newest + row) + 1) % HISTORY
+        along = tl.sum(total)
+        slot = (tl.load(newest + row) + 1) % HISTORY
         # A step without curvature is passed over.
         factor = tl.where(along > 0, 1 / tl.maximum(along, 1.1754944e-38), 0.0)
         of = (slot * problems + row) * size
         for start in range(0, size, CHUNK):
             at = start + tl.arange(0, CHUNK)
-            there = tl.load(new_gradient + own + at, at < size, 0.0)
-            here = tl.load(trial + own + at, at < size, 0.0)
-            tl.store(scaled + of + at, (here - tl.load(point + own + at, at < size, 0.0)) * factor, at < size)
-            tl.store(change + of + at, there - tl.load(gradient + own + at, at < size, 0.0), at < size)
-            tl.store(point + own + at, here, at < size)
-            tl.store(gradient + own + at, there, at < size)
+            there = tl.load(new_gradient + offset + at, at < size, 0.0)
+            here = tl.load(trial + offset + at, at < size, 0.0)
+            tl.store(scaled + of + at, (here - tl.load(point + offset + at, at < size, 0.0)) * factor, at < size)
+            tl.store(change + of + at, there - tl.load(gradient + offset + at, at < size, 0.0), at < size)
+            tl.store(point + offset + at, here, at < size)
+            tl.store(gradient + offset + at, there, at < size)
         tl.store(moved + slot * problems + row, along)
         tl.store(newest + row, slot)
         tl.store(loss + row, value)
         steps = tl.load(left + row) - 1
         tl.store(left + row, steps)
-        tl.store(length + row, part * 0 + 1)
+        tl.store(length + row, share * 0 + 1)
         is_over = (tl.sqrt(tl.sum(squares)) <= tl.load(limits + row)) | (tl.load(stays + row) != 0) | (steps == 0)
         tl.store(done + row, is_over.to(tl.int8))
     else:
-        tl.store(length + row, part / 2)
-        if part / 2 <= shortest:
+        tl.store(length + row, share / 2)
+        if share / 2 <= shortest:
             tl.store(done + row, tl.full((), 1, tl.int8))
 
 
@@ -140,7 +148,8 @@ def _shape(size: int) -> dict[str, int]:
 
 def propose(gradient: Tensor, point: Tensor, history: Any, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The points (p, d) to try next, the slopes (p,) towards them, and which points are where they were."""
-    (problems, size), slots = point.shape, len(history.moved)
+    problems, size = point.shape
+    slots = len(history.moved)
     trial, slope = torch.empty_like(point), torch.empty_like(length)
     stays = torch.empty_like(length, dtype=torch.int8)
     _propose[(problems,)](

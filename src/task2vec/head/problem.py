@@ -23,26 +23,29 @@ from torch.nn import functional
 
 from task2vec.head.lbfgs import minimise
 
-# Features are converted to the wanted precision in chunks of so many images, once for tasks of at most `_KEPT` images.
-# A GPU has the memory for more, and every chunk costs it the launch of a dozen kernels.
+# Features are converted to the precision of the arithmetic in chunks of so many images; once, for at most `_KEPT`
+# images. A GPU has memory for larger chunks, and each costs it the launch of a dozen kernels.
 CHUNK = {"cpu": 1024, "cuda": 8192}
 _KEPT = {"cpu": 4096, "cuda": 1 << 17}
 _ROOT_TWO = math.sqrt(2)
 # Above this, log(1 + exp(x)) and x are the same number even in double precision.
 _EXACT = 40
-# Below this part of their length the features differ by rounding only; such a scale would blow up the head.
-_LEAST_SPREAD = 1e-4
-_COMPRESSED = 4096
-_CURVATURE, _WHITENED_HISTORY = 0.5, 5  # a longer history saves no steps
+# A spread below this part of the length of the features is rounding; such a scale would blow up the head.
+_MIN_SPREAD = 1e-4
+_MAX_COMPRESSED = 4096
+_CURVATURE = 0.5
+_WHITENED_HISTORY = 5  # a longer history saves no steps
 # The penalty of a whitened problem is a difference, which needs this part of the curvature to survive rounding.
-_LEAST_PENALTY = 1e-4
-# With fewer images per class those held out are too large a part of the second moment: whitening saves no steps.
-FEW_IMAGES = 16
-# On a CPU whitening more than so many products takes longer than it saves, with so many features per column.
-_MANY_PRODUCTS, _MANY_FEATURES = 1 << 28, 400
-# Bytes for the heads of one call: the solver keeps some copies of all weights, a pass some of all logits.
+_MIN_PENALTY = 1e-4
+# With fewer images per class, the images held out are too large a part of the second moment for whitening to help.
+MIN_IMAGES_PER_CLASS = 16
+# Above these, whitening takes a CPU longer than it saves: multiplications, and features per column.
+_MAX_PRODUCTS = 1 << 28
+_MAX_FEATURES_PER_COLUMN = 400
+# Bytes for the heads of one call: the solver keeps copies of all weights, and a pass of all logits.
 MEMORY = 1 << 29
-_COPIES_OF_WEIGHTS, _COPIES_OF_LOGITS = 25, 8
+_COPIES_OF_WEIGHTS = 25
+_COPIES_OF_LOGITS = 8
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,16 @@ class Problem:
         return "cuda" if self.features.is_cuda else "cpu"
 
     def select(self, tasks: Tensor | slice = slice(None), images: Tensor | slice = slice(None)) -> "Problem":
-        """The problem of some of the tasks on some of the images."""
-        own = {name: getattr(self, name)[tasks] for name in ("shifts", "scales")}
+        """The problem of the given tasks on the given images."""
         onehot = self.onehot[tasks] if len(self.onehot) > 1 else self.onehot
-        parts = {"onehot": onehot[:, images], "weights": self.weights[tasks][:, images]}
-        return replace(self, features=self.features[images], **own, **parts)
+        return replace(
+            self,
+            features=self.features[images],
+            shifts=self.shifts[tasks],
+            scales=self.scales[tasks],
+            onehot=onehot[:, images],
+            weights=self.weights[tasks][:, images],
+        )
 
     def targets(self, tasks: Tensor) -> Tensor:
         """(p, n, c) targets of the given `tasks` (p,); (1, n, c) where they are the same for all."""
@@ -101,12 +109,13 @@ class Problem:
 
     def count_together(self, memory: int = MEMORY) -> int:
         """How many heads fit into so many bytes at a time."""
-        weights, logits = self.features.shape[1] * self.columns, len(self) * self.onehot.shape[2]
-        each = (_COPIES_OF_WEIGHTS * weights + _COPIES_OF_LOGITS * logits) * self.dtype.itemsize
-        return max(1, memory // each)
+        weights = self.features.shape[1] * self.columns
+        logits = len(self) * self.onehot.shape[2]
+        bytes_per_head = (_COPIES_OF_WEIGHTS * weights + _COPIES_OF_LOGITS * logits) * self.dtype.itemsize
+        return max(1, memory // bytes_per_head)
 
     def chunks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Runs of images with their features, measured from the centre."""
+        """Slices of images with their features, measured from the centre."""
         centre = self.centre.to(self.dtype)
         size = CHUNK[self.device_type]
         for start in range(0, len(self), size):
@@ -133,28 +142,33 @@ class Problem:
         All start at zero, or at the (p, columns) `biases`. `stop` are arguments of `lbfgs.minimise`. Whitened problems
         have the penalty that they were whitened for.
         """
-        width, columns = self.features.shape[1] + 1, self.columns
+        width = self.features.shape[1] + 1
+        columns = self.columns
         l2 = l2.to(self.dtype) if self.factor is None else torch.ones_like(l2, dtype=self.dtype)
         weights = weights.T.to(self.dtype) / self.curvature
         onehot = self.onehot.transpose(0, 1).to(self.dtype)
         kept = list(self.chunks()) if len(self) <= _KEPT[self.device_type] else None
-        asked: Tensor | None = None
-        own: tuple[Tensor, ...] = ()
+        selected: Tensor | None = None
+        constants: tuple[Tensor, ...] = ()
 
-        def loss_and_gradient(flat: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            nonlocal asked, own
-            if asked is not which:  # what these problems have of their own stays the same for many steps
-                asked, of = which, tasks[which]
-                scales, shifts = self._measures(of, l2)
-                own = (of, l2[which, None, None], weights[:, which], scales, shifts, scales[:, 0].square() / len(self))
-            of, penalty, shares, scales, shifts, lengths = own
-            w = flat.view(len(which), width, columns)
+        def loss_and_gradient(flat: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+            nonlocal selected, constants
+            if selected is not numbers:  # the constants of these problems stay the same for many steps
+                selected = numbers
+                owners = tasks[numbers]
+                scales, shifts = self._measures(owners, l2)
+                lengths = scales[:, 0].square() / len(self)
+                constants = (owners, l2[numbers, None, None], weights[:, numbers], scales, shifts, lengths)
+            owners, penalty, shares, scales, shifts, lengths = constants
+            w = flat.view(len(numbers), width, columns)
             weight, offset = _to_weights(w, scales, shifts)
-            total = flat.new_zeros(len(which))
-            slope, mass = flat.new_zeros(width - 1, len(which) * columns), flat.new_zeros(len(which), columns)
+            total = flat.new_zeros(len(numbers))
+            slope = flat.new_zeros(width - 1, len(numbers) * columns)
+            mass = flat.new_zeros(len(numbers), columns)
             for rows, x in kept or self.chunks():
-                values, share = _apply(x, weight, offset), shares[rows]
-                losses, residuals = self._slopes(values, onehot[rows], of)
+                values = _apply(x, weight, offset)
+                share = shares[rows]
+                losses, residuals = self._slopes(values, onehot[rows], owners)
                 total += (losses * share).sum(0)
                 residuals *= share[..., None]
                 mass += residuals.sum(0)
@@ -164,7 +178,7 @@ class Problem:
                     total.sub_((values * excess).sum((0, 2)), alpha=0.5)
                     residuals -= excess
                 slope.addmm_(x.T, residuals.flatten(1))
-            slope = slope.view(width - 1, len(which), columns).transpose(0, 1)
+            slope = slope.view(width - 1, len(numbers), columns).transpose(0, 1)
             gradient = torch.empty_like(w)
             torch.sub(slope, shifts.mT * mass[:, None, :], out=gradient[:, :-1])
             gradient[:, :-1].div_(scales).addcmul_(penalty, w[:, :-1])
@@ -206,7 +220,8 @@ class Problem:
         if self.columns > 1:
             log_p = values.log_softmax(2)
             return -(log_p * targets).sum(2), log_p.exp() - targets
-        gap, is_second = values[..., 0] * _ROOT_TWO, targets[..., 1]
+        gap = values[..., 0] * _ROOT_TWO
+        is_second = targets[..., 1]
         losses = functional.softplus(gap, threshold=_EXACT) - gap * is_second
         return losses, ((gap.sigmoid() - is_second) * _ROOT_TWO)[..., None]
 
@@ -218,14 +233,16 @@ def make_problem(features: Tensor, onehot: Tensor, weights: Tensor, *, is_multil
     """
     size = CHUNK["cpu"]
     centre = torch.stack([x.double().sum(0) for x in features.split(size)]).sum(0) / len(features)
-    means, squares, lengths = torch.zeros_like(centre).repeat(len(weights), 1), 0, 0
+    means = torch.zeros_like(centre).repeat(len(weights), 1)
+    squares = 0
+    lengths = 0
     for x, w in zip(features.split(size), weights.split(size, dim=1), strict=True):
         lengths = lengths + w @ x.double().square().sum(1)
         x = x.double() - centre
         means += w @ x
         squares = squares + w @ x.square().sum(1)
     spread = (squares - means.square().sum(1)).clamp_min(0).sqrt()
-    scales = torch.maximum(spread, _LEAST_SPREAD * torch.as_tensor(lengths).sqrt()).clamp_min(1e-12)
+    scales = torch.maximum(spread, _MIN_SPREAD * torch.as_tensor(lengths).sqrt()).clamp_min(1e-12)
     return Problem(features, centre, means, scales, onehot, weights, is_multilabel)
 
 
@@ -234,7 +251,7 @@ def compress(problem: Problem) -> tuple[Problem, Tensor | None]:
 
     The penalised optimum is a combination of the images, so nothing outside their span is ever used.
     """
-    if len(problem) > 0.7 * problem.features.shape[1] or len(problem) > _COMPRESSED:
+    if len(problem) > 0.7 * problem.features.shape[1] or len(problem) > _MAX_COMPRESSED:
         return problem, None
     basis, upper = torch.linalg.qr((problem.features.double() - problem.centre).T)
     inside = problem.shifts @ basis
@@ -244,13 +261,14 @@ def compress(problem: Problem) -> tuple[Problem, Tensor | None]:
 def whiten(problem: Problem, l2: float) -> Problem:
     """The problem in coordinates in which the solver takes few steps, for the penalty `l2` (see the module).
 
-    It stays as it is where that takes too much memory, would be lost in rounding, or saves no steps or time. Nothing
-    depends on the tasks, so that they take the same steps together and alone.
+    The problem stays as it is where whitening takes too much memory, would be lost in rounding, or saves no time. The
+    choice does not depend on the tasks, so they take the same steps together and alone.
     """
-    (count, width), classes = problem.features.shape, 2 if problem.is_multilabel else problem.onehot.shape[2]
+    count, width = problem.features.shape
+    classes = 2 if problem.is_multilabel else problem.onehot.shape[2]
     curvature = _CURVATURE / (4 if problem.is_multilabel else classes)
-    is_useless = count < FEW_IMAGES * classes or l2 < _LEAST_PENALTY * curvature
-    is_slow = count * width**2 > _MANY_PRODUCTS and width > _MANY_FEATURES * problem.columns
+    is_useless = count < MIN_IMAGES_PER_CLASS * classes or l2 < _MIN_PENALTY * curvature
+    is_slow = count * width**2 > _MAX_PRODUCTS and width > _MAX_FEATURES_PER_COLUMN * problem.columns
     is_large = max(count, width) * width * 8 > MEMORY // 2
     if is_useless or is_large or (is_slow and problem.device_type == "cpu"):
         return problem
@@ -260,8 +278,15 @@ def whiten(problem: Problem, l2: float) -> Problem:
     moment.diagonal().add_(spread * l2 / curvature)
     factor = torch.linalg.cholesky(moment)
     x, shifts = (torch.linalg.solve_triangular(factor.T, a, upper=True, left=False) for a in (x, problem.shifts))
-    own = {"centre": torch.zeros_like(problem.centre), "shifts": shifts, "scales": problem.scales / spread.sqrt()}
-    return replace(problem, features=x, **own, factor=factor, curvature=curvature)
+    return replace(
+        problem,
+        features=x,
+        centre=torch.zeros_like(problem.centre),
+        shifts=shifts,
+        scales=problem.scales / spread.sqrt(),
+        factor=factor,
+        curvature=curvature,
+    )
 
 
 def _to_weights(solution: Tensor, scales: Tensor, shifts: Tensor) -> tuple[Tensor, Tensor]:
