@@ -148,7 +148,7 @@ Download = Annotated[bool, typer.Option(help="Download weights that are not on t
 Recipe = Annotated[str, typer.Option(help="Of experts: achille2019 (the paper's) or fast.")]
 Tuning = Annotated[str, typer.Option(help="Of whole networks that are fine-tuned on tasks, for transfer distances.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the random tasks.")]
-Backend = Annotated[str, typer.Option(help="serial, processes or ray.")]
+Backend = Annotated[str, typer.Option(help="serial or ray.")]
 DryRun = Annotated[bool, typer.Option(help="Print what it would take, and start nothing.")]
 
 

@@ -132,7 +132,7 @@ class Run:
         probes: networks that tasks are embedded with, by name; the base network of the experts is the first.
         recipe: that experts are trained by.
         tuning: that whole networks are fine-tuned on tasks by.
-        backend: "serial", "processes" or "ray".
+        backend: "serial" or "ray".
         device: "cpu", "cuda"; None takes a GPU if there is one.
     """
 
