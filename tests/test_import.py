@@ -9,7 +9,6 @@ import sys
 import pytest
 
 import task2vec
-from task2vec.cli.app import COMMANDS
 from tests.cli.material import call, paint
 from tests.command import ENVIRONMENT, START, TEXT, run_command
 from tests.failures import refuse
@@ -82,8 +81,3 @@ def test_the_package_is_a_command_and_runs_no_code_of_the_folder_that_one_stands
     command, env = [sys.executable, "-m", "task2vec", "--version"], {**os.environ, **ENVIRONMENT}
     result = subprocess.run(command, cwd=tmp_path, env=env, timeout=60, **TEXT)
     assert (result.stdout, result.stderr) == (f"task2vec {task2vec.__version__}\n", "")
-
-
-def test_commands_keep_their_names():
-    first = ["demo", "embed", "report", "show", "nearest", "distance", "diversity", "map", "recommend", "evaluate"]
-    assert list(COMMANDS) == [*first, "train-expert", "error-matrix", "library", "serve", "tasks", "models", "doctor"]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import task2vec
-from task2vec.cli.app import COMMANDS, LIBRARY_COMMANDS
+from task2vec.cli.app import COMMANDS, SUBCOMMANDS
 from tests.documents import MAKEFILE, ROOT, load_script
 
 
@@ -28,7 +28,7 @@ def test_the_reference_has_every_public_name(site):
 
 def test_the_reference_has_every_command_and_option(site):
     page = (site / "cli.html").read_text(encoding="utf-8")
-    names = {*COMMANDS, *(f"library-{name}" for name in LIBRARY_COMMANDS)}
+    names = {*COMMANDS, *(f"{group}-{name}" for group, words in SUBCOMMANDS.items() for name in words)}
     assert set(re.findall(r'<section id="([^"]+)"', page)) == names | {"task2vec"}
     embed = page.split('id="embed"')[1].split("</section>")[0]
     assert "task2vec embed [OPTIONS] PATH..." in embed and "--max-samples N" in embed and "&lt;" not in embed

@@ -12,7 +12,7 @@ import pytest
 
 import task2vec
 from task2vec import Library
-from task2vec.cli import doctor, inputs
+from task2vec.cli import doctor
 from task2vec.embedding import load_embedding
 from tests.cli.material import call, damage, read, refuse
 from tests.documents import PROJECT
@@ -44,11 +44,10 @@ def test_the_network_is_never_used(own_library, monkeypatch):
     assert not os.path.exists(own_library)
 
 
-def test_the_probe_is_checked_without_the_compiler_of_torch_and_with_small_images(monkeypatch):
+def test_the_probe_is_checked_with_small_images(monkeypatch):
     calls = []
-    monkeypatch.setattr(inputs, "import_networks", lambda: calls.append("networks"))
     monkeypatch.setattr(task2vec, "load_probe", lambda name, size: calls.append((name, size)) or make_tiny())
-    assert next(doctor.check_probe()).problem == "" and calls == ["networks", ("tf_efficientnet_lite0", 64)]
+    assert next(doctor.check_probe()).problem == "" and calls == [("tf_efficientnet_lite0", 64)]
 
 
 def test_all_dependencies_and_extras_are_checked(no_probe):

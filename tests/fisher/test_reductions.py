@@ -160,12 +160,9 @@ def _differ(found: Tensor, wanted: Tensor) -> float:
     return float(((found.double() - wanted).abs() / wanted).max())
 
 
-# A process of its own, for kernels are interpreted if a variable is set when Triton is imported; without torch's
-# compiler, which takes as long to import as all the rest.
+# A process of its own, for kernels are interpreted if a variable is set when Triton is imported.
 SCRIPT = """
 import json
-from task2vec.cli.inputs import import_networks
-import_networks()
 from tests.fisher.test_reductions import measure
 print(json.dumps(measure()))
 """

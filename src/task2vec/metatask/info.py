@@ -111,7 +111,7 @@ class ModelInfo:
         short = known.removeprefix("timm:")
         if self.location is None:
             download = "" if has_weights(known) else " --download"
-            return "train it: task2vec train-expert FOLDER" + (f" --probe {short}{download}" if known else "")
+            return "train it: task2vec metatask train FOLDER" + (f" --probe {short}{download}" if known else "")
         if not self.is_named:
             return f"t2v.load_expert({_quote(known)})"
         return f"t2v.load_probe({_quote(short)}{'' if self.is_available else ', download=True'})"

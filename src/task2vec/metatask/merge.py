@@ -37,7 +37,7 @@ def metatask_from_library(
     such sets, the one that was measured last counts.
 
     Args:
-        library: with errors, see `task2vec error-matrix`.
+        library: with errors, see `task2vec metatask measure`.
         errors: some of its errors; all by default. Tasks and models without any are left out.
         probe: that tasks were embedded with; by default the one that most tasks with errors were.
         method: by which they were embedded.

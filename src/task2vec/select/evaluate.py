@@ -413,7 +413,7 @@ def evaluate(
     if not rows:
         raise UsageError(
             "no task has two candidates with a known error, so there is nothing to select from. Measure more errors: "
-            "task2vec error-matrix"
+            "task2vec metatask measure"
         )
     groups = np.arange(len(names)) if leave == "task" else datasets
     # By row and the half of the test images that was measured on, if any.
@@ -430,7 +430,7 @@ def evaluate(
         if not len(known):
             raise UsageError(
                 f"with one {leave} left out there is no task to learn from. Leave out one task at a time, or add tasks "
-                "of other datasets whose errors are known: task2vec error-matrix"
+                "of other datasets whose errors are known: task2vec metatask measure"
             )
         learned = selected.only(known)
         unscored = replace(learned, scores={})

@@ -191,7 +191,7 @@ def evaluate_proposals(
     if view.halves is None:
         raise DataError(
             f"'{view.name}' has no errors on two halves of the test images, so a model cannot be measured on one and "
-            "judged on the other. Use a meta-task that has them: task2vec evaluate --proposals"
+            "judged on the other. Use a meta-task that has them: task2vec metatask evaluate --strategy proposals"
         )
     if known == "family" and family is not None:
         selected = view.subset(family=family)
@@ -210,7 +210,7 @@ def evaluate_proposals(
     if not rows or len(set(groups.tolist())) < 2:
         raise UsageError(
             f"there is no task with two candidates, or with one {leave} left out no task to learn from, so nothing can "
-            "be proposed. Measure more errors: task2vec error-matrix"
+            "be proposed. Measure more errors: task2vec metatask measure"
         )
     orders: dict[str, dict[int, np.ndarray]] = {}
     folds = dict.fromkeys(groups[rows].tolist())

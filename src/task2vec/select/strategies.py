@@ -114,7 +114,7 @@ def find_errors(view: View) -> np.ndarray:
     if not np.isfinite(errors).any():
         raise UndefinedScoreError(
             f"no error is known for {len(view.models)} models on {len(view.tasks)} tasks that they have not "
-            "seen, so there is nothing to learn from. Measure some: task2vec error-matrix"
+            "seen, so there is nothing to learn from. Measure some: task2vec metatask measure"
         )
     return errors
 
