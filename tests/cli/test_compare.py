@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -190,9 +191,11 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_figures(monkeypatch):
-    """Drawing takes a second: tests of other things do without."""
+    """Drawing and the layout of many tasks take seconds: tests of other things do without."""
     for name in ("draw_map", "draw_matrix"):
         monkeypatch.setattr(plots, name, lambda *args, **how: [])
+    line = lambda distances, _: SimpleNamespace(positions=distances[:, :2], describe=lambda: "a line")  # noqa: E731
+    monkeypatch.setattr(plots, "lay_out", line)
 
 
 def read_page(path):

@@ -12,7 +12,7 @@ from task2vec import ErrorProtocol, Library, linear_error, load_probe, read_fold
 from task2vec.experts import load_trained
 from task2vec.library import Expert, MeasuredError
 from tests.cli.material import call, read, read_csv, refuse
-from tests.tasks.published import make_cub, make_imaterialist, make_inaturalist
+from tests.tasks.published import make_cub, make_imaterialist
 
 BRIEF = ("--epochs", 1, "--max-samples", 4, "--size", 32, "--device", "cpu")
 LITE = ("--expert", "tf_efficientnet_lite0", "--size", "32", "--device", "cpu")
@@ -155,13 +155,10 @@ def test_mistakes_in_measuring_are_reported_first(measured, photos, monkeypatch)
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory, published):
-    """The folders of four published datasets, each in its own layout."""
+    """The folders of three published datasets, each in its own layout."""
     root = tmp_path_factory.mktemp("datasets")
-    make_inaturalist(root / "inaturalist")
     make_imaterialist(root / "imaterialist")
-    return {name: root / name for name in ("inaturalist", "imaterialist")} | {
-        name: published / name for name in ("cub", "deepfashion")
-    }
+    return {"imaterialist": root / "imaterialist"} | {name: published / name for name in ("cub", "deepfashion")}
 
 
 def test_experts_of_the_tasks_of_a_published_dataset(datasets, tmp_path):
@@ -188,9 +185,7 @@ def test_experts_of_the_tasks_of_a_published_dataset(datasets, tmp_path):
     ("name", "options", "test_split"),
     [
         ("cub", ("--kind", "family"), "test"),
-        ("inaturalist", ("--task", "Passeriformes", "--task", "Agaricales"), "val"),
         ("imaterialist", ("--kind", "attribute", "--task", "Black", "--task", "Blue"), "val"),
-        ("deepfashion", ("--kind", "category"), "test"),
     ],
 )
 def test_errors_on_the_test_split_of_a_published_dataset(datasets, tmp_path, name, options, test_split):

@@ -57,7 +57,7 @@ def test_no_file_says_that_its_resnet34_is_that_of_a_library():
         generic = found.models[found.generic]
         assert generic.load == f"no library has its weights: {ORIGINS['resnet34']}" and not generic.is_loadable
         experts = [one for one in found.models if one.source_task]
-        assert {one.load for one in experts} <= {"train it: task2vec train-expert FOLDER"}
+        assert {one.load for one in experts} <= {"train it: task2vec metatask train FOLDER"}
 
 
 def test_weights_of_torchvision_are_here_if_the_file_of_their_tag_is(tmp_path, monkeypatch):

