@@ -35,7 +35,7 @@ def check_quick(folder: Path) -> dict[str, Any]:
     import ray  # pyright: ignore[reportMissingImports]
 
     works.check_table(backend, jobs=2)
-    works.check_deaths(backend, folder, {"never": 0, "always": 99}, cause="Ray: ")
+    works.check_deaths(backend, folder, {"never": 0, "once": 1, "always": 99}, cause="Ray: ")
     found = {
         "usage": os.environ["RAY_USAGE_STATS_ENABLED"],
         "dashboard": ray._private.worker._global_node.webui_url or None,
@@ -56,10 +56,10 @@ def check_rest(folder: Path) -> dict[str, Any]:
         import ray  # pyright: ignore[reportMissingImports]
 
         works.check_travel(backend)
-        for name in ("one", "one", "other"):
+        for name in ("first", "second"):
             values, _ = gather(backend, Remembering(name), [Unit(str(number), 0.02) for number in range(8)])
-            assert {opened for own in values.values() for _, opened in own} == {1}, name
-        assert gather(backend, Do(works.find_threads), [Unit("a", None)])[0] == {"a": [(None, "1")]}
+            assert {count for ((_, count),) in values.values()} == {1}, name
+        assert gather(backend, Do(works.find_threads), [Unit("a", None)])[0] == {"a": [(1, "1")]}
         results = backend.run(Do(partial(meet, folder)), [Unit("a", ("a", [])), Unit("b", ("b", ["never"]))])
         assert next(results).value[1] and wait_for([folder / "b"])
         del results

@@ -22,10 +22,10 @@ def lazy_names(package: str) -> Callable[[str], object]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if table[name] == package:
             return import_module(f"{package}.{name}")
-        found = getattr(import_module(table[name]), name)
+        value = getattr(import_module(table[name]), name)
         if f"{package}.{name}" not in sys.modules:
-            setattr(sys.modules[package], name, found)
-        return found
+            setattr(sys.modules[package], name, value)
+        return value
 
     return resolve
 

@@ -59,8 +59,8 @@ def hide_paths(text: str, names: Mapping[str, str] | None = None) -> str:
     for path, name in sorted((names or {}).items(), key=lambda pair: -len(pair[0])):
         if len(PurePath(path).parts) > 1:  # "/" is in every path
             text = re.sub(rf"{re.escape(path)}(?![\w-])", lambda _, name=name: name, text)
-    text = _QUOTED.sub(lambda found: found["mark"] + found["last"] + found["mark"], text)
-    return _BARE.sub(lambda found: found["last"], text)
+    text = _QUOTED.sub(lambda match: match["mark"] + match["last"] + match["mark"], text)
+    return _BARE.sub(lambda match: match["last"], text)
 
 
 def quote(names: Sequence[str], at_most: int = 5) -> str:

@@ -1,7 +1,8 @@
-"""`task2vec show`, `nearest`, `distance`, `diversity` and `map`."""
+"""`task2vec library embedding`, `nearest`, `distance`, `diversity` and `map`."""
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,36 +23,36 @@ def saved(tmp_path):
 
 
 def test_show_prints_facts_and_stages_that_add_up(saved):
-    shown = call("show", saved).stdout
+    shown = call("library", "embedding", saved).stdout
     assert "mine: 130 images, 2 classes" in shown and "share of norm" in shown and "at least" in shown
-    report = read("show", saved)
+    report = read("library", "embedding", saved)
     assert sum(stage["share"] for stage in report["stages"]) == pytest.approx(1)
     assert sum(stage["filters"] for stage in report["stages"]) == report["filters"] == 30
 
 
 def test_show_finds_names_and_keys_of_the_library_and_refuses_the_rest(library, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert read("show", "task 3")["task"] == "task 3"
+    assert read("library", "embedding", "task 3")["task"] == "task 3"
     library.add(make("task 1", 1, method="direct"))
     keys = [one.key for one in library.task("task 1").embeddings]
     for key in keys:
-        refuse(key[:8], "show", "task 1")
-    assert read("show", keys[1][:8])["settings"]["method"] == "direct"
+        refuse(key[:8], "library", "embedding", "task 1")
+    assert read("library", "embedding", keys[1][:8])["settings"]["method"] == "direct"
     (tmp_path / "folder").mkdir()
-    refuse("task2vec embed folder", "show", "folder")
-    refuse("no folder or file", "show", "x.safetensors")
+    refuse("task2vec embed folder", "library", "embedding", "folder")
+    refuse("no folder or file", "library", "embedding", "x.safetensors")
 
 
 def test_show_refuses_damaged_files_and_prints_strange_ones_as_text(saved, tmp_path):
     flip(saved, -3)
-    refuse("mine.t2v", "show", saved, code=4)
+    refuse("mine.t2v", "library", "embedding", saved, code=4)
     strange = make("a\x1b[31m", 1)
     strange.provenance["warnings"] = ["\x1b[2J odd"]
-    shown = call("show", strange.save(tmp_path / "strange.safetensors"))
+    shown = call("library", "embedding", strange.save(tmp_path / "strange.safetensors"))
     assert "a\\x1b[31m" in shown.stdout and "\\x1b[2J odd" in shown.stdout and "\x1b" not in shown.output
     for number, head in enumerate(({"l2": "x", "cv_error": 0.1}, {}, 7)):
         strange.provenance["head"] = head
-        refuse("lacks a valid record", "show", strange.save(tmp_path / f"{number}.safetensors"), code=4)
+        refuse("lacks a valid record", "library", "embedding", strange.save(tmp_path / f"{number}.safetensors"), code=4)
 
 
 # --- nearest and distance --------------------------------------------------------------------------------------------
@@ -190,9 +191,11 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_figures(monkeypatch):
-    """Drawing takes a second: tests of other things do without."""
+    """Drawing and the layout of many tasks take seconds: tests of other things do without."""
     for name in ("draw_map", "draw_matrix"):
         monkeypatch.setattr(plots, name, lambda *args, **how: [])
+    line = lambda distances, _: SimpleNamespace(positions=distances[:, :2], describe=lambda: "a line")  # noqa: E731
+    monkeypatch.setattr(plots, "lay_out", line)
 
 
 def read_page(path):

@@ -12,7 +12,7 @@ import pytest
 
 import task2vec
 from task2vec import Library
-from task2vec.cli import doctor, inputs
+from task2vec.cli import doctor
 from task2vec.embedding import load_embedding
 from tests.cli.material import call, damage, read, refuse
 from tests.documents import PROJECT
@@ -42,13 +42,6 @@ def test_the_network_is_never_used(own_library, monkeypatch):
     for words in ("No problems found.", "tf_efficientnet_lite0", "models on", own_library, "not", "torch"):
         assert words in result.stdout
     assert not os.path.exists(own_library)
-
-
-def test_the_probe_is_checked_without_the_compiler_of_torch_and_with_small_images(monkeypatch):
-    calls = []
-    monkeypatch.setattr(inputs, "import_networks", lambda: calls.append("networks"))
-    monkeypatch.setattr(task2vec, "load_probe", lambda name, size: calls.append((name, size)) or make_tiny())
-    assert next(doctor.check_probe()).problem == "" and calls == ["networks", ("tf_efficientnet_lite0", 64)]
 
 
 def test_all_dependencies_and_extras_are_checked(no_probe):
@@ -128,7 +121,7 @@ def small(monkeypatch):
     def embed_quickly(task, probe, **how):
         return replace(known, task=task.name) if probe is known else embed(task, probe, **how)
 
-    for name, value in (("SIZE", 24), ("IMAGES", 20), ("SAMPLES", 2)):
+    for name, value in (("SIZE", 24), ("IMAGES", 20), ("SAMPLES", 2), ("NETWORKS", doctor.NETWORKS[:1])):
         monkeypatch.setattr(doctor, name, value)
     monkeypatch.setattr(task2vec, "load_probe", lambda size: probes[size])
     monkeypatch.setattr(task2vec, "embed", embed_quickly)
@@ -152,8 +145,5 @@ def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(small, tm
     assert result.exit_code == 1 and "the rest" in result.stderr
     assert "digit parity" in result.stdout and "nearest (distance)" in result.stdout
     assert "pip install 'task2vec[plot]'" in result.stderr and not (tmp_path / "distances.png").exists()
-
-
-def test_demo_refuses_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
     refuse("--out", "demo", "--out", tmp_path / "file" / "folder", code=5)

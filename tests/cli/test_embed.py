@@ -6,13 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 import task2vec
 from task2vec import Library
 from task2vec.errors import ConflictError, ResourceError
 from tests.cli.material import SMALL, call, damage, make, read, refuse
-from tests.command import run_command
 from tests.failures import fail
 from tests.tiny_probe import make_tiny
 
@@ -22,9 +20,27 @@ pytestmark = pytest.mark.usefixtures("tiny")
 @pytest.fixture
 def computed(monkeypatch):
     """The names of tasks that were really embedded."""
-    names, embed = [], task2vec.embed
-    monkeypatch.setattr(task2vec, "embed", lambda one, *args, **how: names.append(one.name) or embed(one, *args, **how))
+    names, embed_many = [], task2vec.embed_many
+
+    def watch(*args, **options):
+        for result in embed_many(*args, **options):
+            names.extend([] if result.is_found else [result.task])
+            yield result
+
+    monkeypatch.setattr(task2vec, "embed_many", watch)
     return names
+
+
+def replace_embed(monkeypatch, embedding):
+    """Let this be the embedding of every task; the list of the settings that it was asked for with."""
+    asked = []
+
+    def embed_many(tasks, probe, *, settings, **_):
+        asked.append(settings)
+        return (task2vec.TaskResult(number, task.name, embedding) for number, task in enumerate(tasks))
+
+    monkeypatch.setattr(task2vec, "embed_many", embed_many)
+    return asked
 
 
 def test_it_is_saved_to_the_library_with_its_facts(photos, opened, tmp_path):
@@ -59,7 +75,7 @@ def test_force_computes_again_and_replaces(photos, opened, monkeypatch):
     first = read("embed", photos, "--out", "files", *SMALL)
     twice = task2vec.load_embedding(first["written"])
     twice = replace(twice, fisher=2 * twice.fisher)
-    monkeypatch.setattr(task2vec, "embed", lambda *args, **options: twice)
+    replace_embed(monkeypatch, twice)
     second = read("embed", photos, "--force", "--out", "files", *SMALL)
     assert second["norm"] == pytest.approx(2 * first["norm"])
     assert second["key"] == first["key"] and second["written"] == first["written"]
@@ -131,66 +147,28 @@ def test_a_damaged_library_stops_it_before_the_work(photos, own_library, compute
 
 
 def test_variational_training_is_reported(photos, monkeypatch):
-    trained, seen = make("photos", 1, method="variational"), []
+    trained = make("photos", 1, method="variational")
     trained.provenance["variational"] = {"loss": 0.5, "kl": 2.0, "drift": 0.01}
-    monkeypatch.setattr(task2vec, "embed", lambda *args, settings, **how: seen.append(settings) or trained)
+    asked = replace_embed(monkeypatch, trained)
     result = call("embed", photos, "--method", "variational", "--epochs", "3", "--no-library", "--out", "x")
     assert "loss 0.5, KL 2 nats" in result.stdout, result.stderr
-    assert seen[0].method == "variational" and seen[0].variational.epochs == 3
+    assert asked[0].method == "variational" and asked[0].variational.epochs == 3
 
 
-def test_a_known_probe_is_loaded_again_when_anything_about_it_changes(photos, monkeypatch, tmp_path):
+def test_a_probe_is_loaded_only_to_compute_something(photos, monkeypatch, tmp_path):
     loaded, weights = [], tmp_path / "own.safetensors"
     monkeypatch.setattr(task2vec, "load_probe", lambda name, **how: loaded.append(name) or make_tiny())
-    weights.write_bytes(b"one")
-    words = ("embed", photos, *SMALL, "--weights", weights)
-    read(*words)
-    assert read(*words)["is_found"] and len(loaded) == 1
-    weights.write_bytes(b"two")  # of the same size
-    assert read(*words)["is_found"] and len(loaded) == 2
-    assert read(*words, "--size", "64")["is_found"] and len(loaded) == 3
-    assert read(*words[:-2])["is_found"] and len(loaded) == 4
-    assert not read(*words, "--seed", "3")["is_found"] and len(loaded) == 5
-    assert not read(*words, "--force")["is_found"] and len(loaded) == 6
-    assert read("nearest", photos)["query"] and read("nearest", photos)["query"] and len(loaded) == 7
-
-
-# Runs a command and prints what it had set before torch was loaded, and what it has imported that it does not need:
-# scipy, and torch's compiler, which is imported after all.
-COMPILER = """
-import gc, os, sys
-from task2vec.cli import main
-class Watch:
-    def find_spec(name, *_):
-        if name == "torch":
-            print("spins", os.environ.get("GOMP_SPINCOUNT"))
-sys.meta_path.insert(0, Watch)
-try:
-    main()
-except SystemExit as end:
-    assert not end.code
-print([name for name in ("torch._dynamo", "torch._dynamo.utils", "sympy", "scipy") if name in sys.modules])
-print("collects", gc.isenabled())
-import torch
-from torch._dynamo.utils import is_compile_supported
-print(is_compile_supported("cpu"), torch.compiler.disable(len) is len, torch._dynamo.__file__ is None)
-"""
-
-
-def test_the_process_of_a_command_imports_no_compiler_and_still_can(photos, tmp_path):
-    words = ("embed", photos, "--size", "32", *SMALL, "--no-library", "--out", tmp_path / "files")
-    result = run_command(*words, python=COMPILER)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[0] == "spins 0"
-    needless = "['sympy']" if torch.__version__ < "2.7" else "[]"
-    assert result.stdout.splitlines()[-3:] == [needless, "collects True", "True False False"]
-
-
-@pytest.mark.long
-def test_the_users_own_way_of_waiting_is_kept_and_more_of_the_compiler_is_imported_as_usual(tmp_path):
-    (tmp_path / "torchvision.py").write_text("from torch._dynamo import optimize")
-    (tmp_path / "timm.py").write_text("")
-    check = "from task2vec.cli.inputs import import_networks; import_networks(); import torchvision as t, torch, os; "
-    check += "print(t.optimize is torch._dynamo.optimize, os.environ['GOMP_SPINCOUNT'])"
-    result = run_command(python=check, cwd=tmp_path, GOMP_SPINCOUNT="1000")
-    assert result.stdout == "True 1000\n", result.stderr
+    words = ("embed", photos, *SMALL)
+    for options, is_found, loads in (
+        ((), False, 1),
+        ((), True, 0),
+        (("--size", "64"), True, 1),  # it might have been another probe
+        (("--weights", weights), True, 1),
+        (("--weights", weights), True, 1),
+        (("--seed", "3"), False, 1),
+        (("--force",), False, 1),
+    ):
+        loaded.clear()
+        assert (read(*words, *options)["is_found"], len(loaded)) == (is_found, loads), options
+    assert read("nearest", photos)["query"] and len(loaded) == 2  # its settings are the default ones
+    assert read("nearest", photos)["query"] and len(loaded) == 2

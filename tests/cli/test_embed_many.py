@@ -181,9 +181,11 @@ def test_mistakes_end_before_anything_is_embedded(data, monkeypatch):
 
 def test_the_chosen_backend_computes(data, monkeypatch):
     opened, serial = [], task2vec.open_backend("serial")
-    monkeypatch.setattr(task2vec, "open_backend", lambda *args, **how: opened.append((*args, how["jobs"])) or serial)
-    assert read("embed", data / "shades", data / "pair", "--backend", "processes", "--jobs", 1, *SMALL)["embedded"] == 2
-    assert opened == [("processes", 1)]
+    with monkeypatch.context() as patch:
+        patch.setattr(task2vec, "open_backend", lambda *args, **how: opened.append((*args, how["jobs"])) or serial)
+        report = read("embed", data / "shades", data / "pair", "--backend", "ray", "--jobs", 1, *SMALL)
+    assert opened == [("ray", 1)] and report["embedded"] == 2
+    refuse("--backend ray", "embed", data / "pair", "--backend", "processes")
 
 
 # --- task2vec tasks ---------------------------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ import pytest
 import typer
 
 import task2vec
-from task2vec.cli.app import COMMANDS, LIBRARY_COMMANDS, app
+from task2vec.cli.app import COMMANDS, FORMER_NAMES, SECTIONS, SUBCOMMANDS, app
 from task2vec.embedding import EmbedSettings
 from tests.cli.material import call
 
-ALL = [(name,) for name in COMMANDS if name != "library"] + [("library", name) for name in LIBRARY_COMMANDS]
+ALL = [(name,) for name in COMMANDS if name not in SUBCOMMANDS]
+ALL += [(group, name) for group, names in SUBCOMMANDS.items() for name in names]
 
 
 # Options of other programs that messages name, and the one that every command has.
@@ -23,13 +24,17 @@ OTHERS = {"--help", "--head", "--force-reinstall", "--upgrade"}
 def test_options_are_few_and_messages_name_no_others():
     root: Any = typer.main.get_command(app)
     context = root.make_context("task2vec", [], resilient_parsing=True)
-    library = root.get_command(context, "library")
-    found = {(name,): root.get_command(context, name) for name in root.list_commands(context) if name != "library"}
-    found |= {("library", name): library.get_command(context, name) for name in library.list_commands(context)}
+    found = {}
+    for name in root.list_commands(context):
+        command = root.get_command(context, name)
+        if name in SUBCOMMANDS:
+            found |= {(name, word): command.get_command(context, word) for word in command.list_commands(context)}
+        else:
+            found[name,] = command
     assert set(found) == set(ALL) and len(found) <= 28
     params = [param for command in found.values() for param in command.params if param.param_type_name == "option"]
     options = {name for param in params for name in (*param.opts, *param.secondary_opts)} | {"--debug", "--version"}
-    assert len(options) <= 62, sorted(options)
+    assert len(options) <= 60, sorted(options)
     for file in Path(task2vec.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -46,10 +51,10 @@ def test_every_command_has_plain_help(command):
     assert about.endswith((".", "NAME", "TAG")) and about[0].isupper()
 
 
-@pytest.mark.parametrize("group", [(), ("library",)])
+@pytest.mark.parametrize("group", [(), ("library",), ("metatask",)])
 def test_no_sentence_in_a_list_is_cut_at_eighty_columns(group):
     shown = call(*group, "--help").stdout
-    assert "Commands:" in shown and "..." not in shown.split("Commands:")[1]
+    assert "..." not in shown.split("\n\n", 2)[2]
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -62,9 +67,9 @@ def test_defaults_are_those_of_the_settings():
         assert f"Default: {value}" in text, option
 
 
-@pytest.mark.parametrize("command", ["embed", "train-expert", "error-matrix"])
+@pytest.mark.parametrize("command", ["embed", "metatask train", "metatask measure"])
 def test_many_options_are_in_groups(command):
-    shown = call(command, "--help").stdout
+    shown = call(*command.split(), "--help").stdout
     heads = re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE)
     assert heads[:3] == ["Arguments", "Options", "Tables"] and heads[-1] == "Library"
     first = shown.split("\nOptions:")[1].split("\nTables:")[0]
@@ -76,3 +81,21 @@ def test_a_wrong_command_gets_a_hint_and_version_is_printed():
     assert result.exit_code == 2 and "Did you mean 'embed'?" in result.stderr
     assert call("library", "lst").exit_code == 2 and call("embed", "--nonsense").exit_code == 2
     assert call("--version").stdout.startswith("task2vec 0.")
+
+
+def test_the_first_screen_has_every_command_once_in_groups():
+    shown = call("--help").stdout
+    names = [name for section in SECTIONS.values() for name in section.split()]
+    assert sorted(names) == sorted(COMMANDS) and len(names) <= 14
+    assert re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE) == ["Options", *SECTIONS]
+    assert not any(re.search(rf"^  {name} ", shown, re.MULTILINE) for name in FORMER_NAMES)
+
+
+@pytest.mark.parametrize("former", list(FORMER_NAMES))
+def test_a_former_name_runs_and_says_the_new_one(former):
+    former_help, new_help = (call(*words.split(), "--help").stdout for words in (former, FORMER_NAMES[former]))
+    assert former_help.split("\n\n", 1)[1] == new_help.split("\n\n", 1)[1]
+    refused = call(former, "nothing", "--expert", "x") if former == "error-matrix" else call(former, "nothing")
+    assert refused.exit_code == 2
+    if former != "evaluate":  # it takes no argument
+        assert f"'task2vec {former}' is now 'task2vec {FORMER_NAMES[former]}'" in refused.stderr

@@ -151,7 +151,6 @@ def test_mistakes_are_reported(photos, tmp_path):
     refuse("is not a time", "recommend", photos, "--budget", "soon")
     refuse("not a number of parameters", "recommend", photos, "--max-params", "many")
     refuse("is not a licence of any model", "recommend", photos, "--license", "free")
-    refuse("both say which models", "recommend", photos, "--model", LITE0, "--pool", "timm")
     refuse("Add --no-measure", "recommend", photos, "--strategy", "asymmetric")
     refuse("no strategy called 'magic'", "recommend", photos, "--no-measure", "--strategy", "magic", "--model", LITE0)
     refuse("-k", "recommend", photos, "-k", "0")

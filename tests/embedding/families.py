@@ -128,11 +128,10 @@ def out_of_memory() -> torch.cuda.OutOfMemoryError:
 
 @dataclass
 class Spoiled:
-    """Images of which the third cannot be read; with a lock no other process can have them."""
+    """Images of which the third cannot be read."""
 
     images: Images
     error: BaseException
-    lock: object = None
     is_threadsafe: bool = False
 
     def __len__(self) -> int:

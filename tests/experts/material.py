@@ -1,8 +1,9 @@
 """Small models and tasks."""
 
+import pickle
 from functools import partial
 
-from task2vec.parallel import Unit, open_backend, pack, unpack
+from task2vec.parallel import open_backend
 from task2vec.probe import Probe
 from task2vec.tasks import Task
 from tests import cases
@@ -26,7 +27,7 @@ def make_many() -> tuple[list[Task], list[Probe]]:
 
 
 class Packed:
-    """A backend within this process that packs work, units and results as they are for other processes.
+    """A backend within this process that pickles work, units and results as they are for other processes.
 
     The results of each unit go through `change`, which returns those that arrive.
     """
@@ -36,6 +37,9 @@ class Packed:
 
     def run(self, work, units):
         for unit in units:
-            unit = Unit(unit.key, unpack(pack(unit.payload)))
-            results = open_backend("serial", threads=1).run(unpack(pack(work)), [unit])
-            yield from self.change(unpack(pack(result)) for result in results)
+            results = open_backend("serial", threads=1).run(self.copy(work), [self.copy(unit)])
+            yield from self.change(map(self.copy, results))
+
+    @staticmethod
+    def copy(value):
+        return pickle.loads(pickle.dumps(value))

@@ -252,11 +252,9 @@ def pair():
     return [replace(task.select([0, 1]), name="first"), replace(task.select([1, 2]), name="second")]
 
 
-@pytest.mark.parametrize("backend", ["packed", pytest.param("processes", marks=pytest.mark.long)])
-def test_other_processes_train_the_same_expert_and_none_twice(small, pair, tmp_path, backend):
+def test_other_processes_train_the_same_expert_and_none_twice(small, pair, tmp_path):
     how = {"device": "cpu", "seed": 3}
-    with nullcontext(Packed()) if backend == "packed" else t2v.open_backend(backend, jobs=1, threads=1) as opened:
-        (made,) = train_experts(pair[:1], small, SHORT, folder=tmp_path, backend=opened, **how)
+    (made,) = train_experts(pair[:1], small, SHORT, folder=tmp_path, backend=Packed(), **how)
     (file,) = tmp_path.iterdir()
     content = file.read_bytes()
     (again,) = train_experts(pair[:1], small, SHORT, folder=tmp_path, **how)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,13 @@ from typer.testing import CliRunner
 from task2vec.cli.app import app
 from task2vec.cli.serve import serve
 from task2vec.embedding import load_embedding
-from task2vec.errors import MissingExtraError, ResourceError
+from task2vec.errors import MissingExtraError
 from task2vec.library import Library
 from task2vec.parallel import open_backend
 from task2vec.plots import draw_matrix
 from task2vec.tasks import read_table
 from task2vec.tasks.huggingface import from_huggingface
 from tests.command import ENVIRONMENT, START, run_command
-from tests.embedding.families import Spoiled
 from tests.failures import refuse
 from tests.hostile import workers as jobs
 from tests.hostile.workers import Worker
@@ -113,7 +111,7 @@ def test_a_run_that_is_killed_keeps_what_it_reported_and_the_next_makes_the_rest
     assert len(again) == 10 and {task for task, how in again if how == "found"} == kept.keys()
 
 
-# --- R2 and R3 with processes -----------------------------------------------------------------------------------------
+# --- R2 in a process of its own ---------------------------------------------------------------------------------------
 
 
 TASKS = 20
@@ -135,7 +133,7 @@ task2vec.embed_many = embed_slowly
 
 def run_until(folders, library, stop):
     """What was printed of each task until the command was stopped, a moment after it had made one."""
-    options = [*["--backend", "processes", "--jobs", "2", "--max-samples", "6", "--l2", "0.1", "--library"], library]
+    options = ["--max-samples", "6", "--l2", "0.1", "--library", library]
     command = [sys.executable, "-c", SLOWLY + START, "embed", *map(str, [*folders, *options])]
     env, told, waiting = {**os.environ, **ENVIRONMENT, "COLUMNS": "100"}, {}, stop
     with subprocess.Popen(command, env=env, start_new_session=True, text=True, **PIPES) as process:
@@ -169,25 +167,3 @@ def test_a_command_that_is_stopped_ten_times(tmp_path):
             assert finished <= kept and len(kept) <= TASKS
             assert opened.verify().is_sound
     assert finished == {f"task-{number}" for number in range(TASKS)}
-
-
-class Deadly(Spoiled):
-    """Images of which the third kills the process that reads it, unless that is the one of the tests."""
-
-    def load(self, index: int):
-        if index == 2 and multiprocessing.parent_process() is not None:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self.images.load(index)
-
-
-@pytest.mark.long
-def test_a_task_that_kills_its_process_is_reported_and_the_rest_goes_on():
-    from tests.embedding.test_many_backends import make_task, run
-
-    tasks = [make_task(number) for number in range(4)]
-    tasks[1] = replace(tasks[1], images=Deadly(tasks[1].images, ValueError()))
-    with open_backend("processes", jobs=2, threads=1) as processes:
-        found = run(tasks, processes)
-    assert [result.embedding is None for result in found] == [False, True, False, False]
-    assert isinstance(found[1].error, ResourceError)
-    assert "'task 1 (task 1)' was abandoned: its process died 3 times (signal 9)" in str(found[1].error)

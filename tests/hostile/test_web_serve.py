@@ -74,7 +74,7 @@ def test_r1_an_asked_port_in_use_ends_with_5_and_so_do_foreign_hosts(taken, tmp_
 def test_it_serves_and_ends_cleanly(tmp_path):
     fill(tmp_path / "tasks", 2)
     env = {**os.environ, "TASK2VEC_TOKEN": TOKEN, "TASK2VEC_LIBRARY": str(tmp_path / "tasks")}
-    command = [sys.executable, "-c", START, "serve", "--no-open", "--root", str(tmp_path)]
+    command = [sys.executable, "-c", START, "serve", "--no-open"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline()

@@ -40,29 +40,27 @@ from task2vec.text import format_percent, format_table, printable
 # Help is never wider than the terminal; left to itself it would not go below 50 columns.
 _WIDTH = min(shutil.get_terminal_size().columns, 80) - 2
 
-# Each command: its module, its function, and its line in the list of commands.
+# Each command: its module, its function (a group has none), and its line in the list of commands.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("doctor", "demo", "Embed eight small tasks offline and compare them."),
-    "embed": ("embed", "embed", "Embed folders of images, tables or published datasets."),
     "report": ("report", "report", "Write a report on a dataset: labels, copies, difficulty, models."),
-    "show": ("compare", "show", "Show an embedding: task, error, norm, layers."),
-    "nearest": ("compare", "nearest", "Find the most similar tasks in the library."),
-    "distance": ("compare", "distance", "Compute the distance between two tasks."),
-    "diversity": ("compare", "diversity", "Measure how diverse a dataset is."),
-    "map": ("compare", "draw_map", "Draw a map of the embedded tasks."),
     "recommend": ("recommend", "recommend", "Measure pretrained models on your images, and recommend one."),
-    "evaluate": ("recommend", "evaluate", "Compare model selection strategies."),
-    "train-expert": ("experts", "train_expert", "Fine-tune a pretrained model on each task."),
-    "error-matrix": ("experts", "error_matrix", "Measure the test error of every expert on every task."),
-    "library": ("library", "", "Manage the library: list, edit, verify, share."),
+    "embed": ("embed", "embed", "Embed folders of images, tables or published datasets."),
+    "distance": ("compare", "distance", "Compute the distance between two tasks."),
+    "nearest": ("compare", "nearest", "Find the most similar tasks in the library."),
+    "map": ("compare", "draw_map", "Draw a map of the embedded tasks."),
+    "diversity": ("compare", "diversity", "Measure how diverse a dataset is."),
     "serve": ("serve", "serve", "Open the library in the browser."),
+    "library": ("", "", "Manage the library: list, edit, verify, share."),
+    "doctor": ("doctor", "doctor", "Check the installation, devices, folders and library."),
+    "metatask": ("", "", "Train experts, measure errors, evaluate strategies."),
     "tasks": ("embed", "tasks", "List the tasks of a dataset."),
     "models": ("doctor", "models", "List pretrained models: size, cost, accuracy, licence."),
-    "doctor": ("doctor", "doctor", "Check the installation, devices, folders and library."),
 }
 LIBRARY_COMMANDS: dict[str, tuple[str, str, str]] = {
     "ls": ("library", "ls", "List the tasks, and which can be compared."),
     "show": ("library", "show_task", "Show a task: classes, tags, embeddings, errors."),
+    "embedding": ("compare", "show", "Show an embedding: task, error, norm, layers."),
     "add": ("library", "add", "Add saved embeddings."),
     "rm": ("library", "rm", "Remove a task, an embedding, an expert or a tag."),
     "tag": ("library", "tag", "Add tags to a task."),
@@ -73,6 +71,25 @@ LIBRARY_COMMANDS: dict[str, tuple[str, str, str]] = {
     "import": ("library", "import_tasks", "Import an exported file or another library."),
     "experts": ("library", "experts", "List the experts."),
     "errors": ("library", "errors", "List the measured errors."),
+}
+METATASK_COMMANDS: dict[str, tuple[str, str, str]] = {
+    "train": ("experts", "train_expert", "Fine-tune a pretrained model on each task."),
+    "measure": ("experts", "error_matrix", "Measure the test error of every expert on every task."),
+    "evaluate": ("recommend", "evaluate", "Compare model selection strategies."),
+}
+SUBCOMMANDS = {"library": LIBRARY_COMMANDS, "metatask": METATASK_COMMANDS}
+SECTIONS = {
+    "Your data": "demo report recommend embed",
+    "Compare": "distance nearest map diversity serve",
+    "Library": "library doctor",
+    "Research": "metatask tasks models",
+}
+# Former names, which work until version 0.2.
+FORMER_NAMES = {
+    "show": "library embedding",
+    "train-expert": "metatask train",
+    "error-matrix": "metatask measure",
+    "evaluate": "metatask evaluate",
 }
 _CONTEXT = {"help_option_names": ["-h", "--help"], "terminal_width": _WIDTH}
 # Plain help texts: with rich they would take twice as long as everything else together.
@@ -85,23 +102,42 @@ class LazyGroup(TyperGroup):
     def __init__(self, *args: Any, **options: Any):
         """A group that has the names of its commands, for lists and suggestions."""
         super().__init__(*args, **options)
-        self.table = LIBRARY_COMMANDS if self.name == "library" else COMMANDS
+        self.table = SUBCOMMANDS.get(self.name or "", COMMANDS)
         self.commands = dict.fromkeys(self.table)  # type: ignore[assignment]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name, or None; `library` is a group, which has no function of its own."""
-        module, function, _ = self.table.get(cmd_name, ("", "", ""))
-        if not function:
-            return typer.main.get_command(library) if module else None
-        call = getattr(import_module(f"task2vec.cli.{module}"), function)
-        alone = typer.Typer(**_PLAIN)
-        alone.command(cmd_name, cls=PlainCommand, context_settings=_CONTEXT)(guard(expand_groups(call)))
-        return typer.main.get_command(alone)
+        """The command of that name, or None; a former name says the new one."""
+        if self.table is COMMANDS and cmd_name in FORMER_NAMES:
+            new_name = FORMER_NAMES[cmd_name]
+            group, subcommand = new_name.split()
+            return _make_command(cmd_name, *SUBCOMMANDS[group][subcommand][:2], new_name=new_name)
+        if cmd_name not in self.table:
+            return None
+        if self.table is COMMANDS and cmd_name in SUBCOMMANDS:
+            return typer.main.get_command({"library": library, "metatask": metatask}[cmd_name])
+        return _make_command(cmd_name, *self.table[cmd_name][:2])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the list of commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, short) for name, (_, _, short) in self.table.items()])
+        sections = SECTIONS if self.table is COMMANDS else {"Commands": " ".join(self.table)}
+        for heading, names in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, self.table[name][2]) for name in names.split()])
+
+
+def _make_command(name: str, module: str, function: str, *, new_name: str = "") -> Any:
+    """The command of a function, which says first that it has a new name if it has."""
+    command = guard(expand_groups(getattr(import_module(f"task2vec.cli.{module}"), function)))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        if new_name:
+            say(f"'task2vec {name}' is now 'task2vec {new_name}'; the old name works until version 0.2")
+        command(**given)
+
+    wrapper = typer.Typer(**_PLAIN)
+    wrapper.command(name, cls=PlainCommand, context_settings=_CONTEXT)(run)
+    return typer.main.get_command(wrapper)
 
 
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -111,21 +147,21 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
     """
     groups: dict[str, tuple[Any, list[str]]] = {}
     parameters = []
-    for own in signature(command).parameters.values():
-        group, *chosen = get_args(own.annotation) or (own.annotation,)
+    for parameter in signature(command).parameters.values():
+        group, *chosen = get_args(parameter.annotation) or (parameter.annotation,)
         if dataclasses.is_dataclass(group):
             hints = get_type_hints(group, include_extras=True)
             names = chosen[0].split() if chosen else [name for name in hints if get_origin(hints[name]) is Annotated]
-            groups[own.name] = group, names
+            groups[parameter.name] = group, names
             parameters += [_make_parameter(name, hints[name], getattr(group, name)) for name in names]
         else:
-            parameters.append(own.replace(kind=Parameter.KEYWORD_ONLY))
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
     if command.__name__ != "serve":
         parameters.append(_make_parameter("as_json", AsJson, False))
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        made = {own: group(**{name: given.pop(name) for name in names}) for own, (group, names) in groups.items()}
+        made = {key: group(**{name: given.pop(name) for name in names}) for key, (group, names) in groups.items()}
         command(**given, **made)
 
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -146,6 +182,7 @@ def _print_version(is_wanted: bool) -> None:
 
 app = typer.Typer(name="task2vec", cls=LazyGroup, no_args_is_help=True, context_settings=_CONTEXT, **_PLAIN)
 library = typer.Typer(name="library", cls=LazyGroup, no_args_is_help=True, context_settings=_CONTEXT, **_PLAIN)
+metatask = typer.Typer(name="metatask", cls=LazyGroup, no_args_is_help=True, context_settings=_CONTEXT, **_PLAIN)
 
 
 @app.callback()
@@ -167,21 +204,26 @@ def start_library() -> None:
     """List, show, edit, verify and share the tasks, embeddings, experts and errors of the library."""
 
 
+@metatask.callback()
+def start_metatask() -> None:
+    """Train experts, measure the test error of every expert on every task, and evaluate strategies on these errors."""
+
+
 BUG, ENVIRONMENT, INTERRUPTED = 1, 5, 130
 # Digits of a fingerprint or key that are printed; they are enough to refer to an entry.
 DIGITS = 8
 # Lines of one kind (unreadable images, failures) that are printed; `--json` has all of them.
-MOST_LINES = 10
+MAX_LINES = 10
 GAP = 2
 # The least width of a column of text that does not fit.
-LEAST_TEXT = 12
+MIN_TEXT_WIDTH = 12
 # The heading of a column of bars.
 BAR = " "
 
 # Commands that act on a library, with the placeholders after them. A map of files takes no library.
 _USES_LIBRARY = re.compile(
-    r"\btask2vec (?:embed|report|nearest|distance|show|recommend|map(?! DIR)|train-expert|error-matrix|"
-    r"library (?:ls|show|add|rm|tag|rename|verify|repair|export|import|experts|errors))"
+    r"\btask2vec (?:embed|report|nearest|distance|recommend|map(?! DIR)|metatask (?:train|measure|evaluate)|"
+    rf"library (?:{'|'.join(LIBRARY_COMMANDS)}))"
     r"(?![\w`-])(?: [A-Z]+(?=[\s,;:)]|\.?$|\.\s))*+(?! --(?:no-)?library)"
 )
 
@@ -263,7 +305,7 @@ def name_library(text: str) -> str:
     if folder is None:
         return text
     option = f" --library {shlex.quote(printable(folder))}"
-    return _USES_LIBRARY.sub(lambda found: found[0] + option, text)
+    return _USES_LIBRARY.sub(lambda match: match[0] + option, text)
 
 
 def say(message: str) -> None:
@@ -275,10 +317,10 @@ def say(message: str) -> None:
 def say_all(prefix: str, lines: Iterable[str]) -> None:
     """Print the first lines of a list to standard error, and how many more there are."""
     lines = list(lines)
-    for line in lines[:MOST_LINES]:
+    for line in lines[:MAX_LINES]:
         say(f"{prefix}: {printable(line)}")
-    if len(lines) > MOST_LINES:
-        say(f"and {len(lines) - MOST_LINES} more; --json lists all of them")
+    if len(lines) > MAX_LINES:
+        say(f"and {len(lines) - MAX_LINES} more; --json lists all of them")
 
 
 def is_watched() -> bool:
@@ -321,7 +363,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     rows = [(name, printable(value)) for name, value in facts]
     indent = max((len(name) for name, _ in rows), default=0) + GAP
     for name, value in rows:
-        lines = textwrap.wrap(value, max(find_width() - indent, LEAST_TEXT), break_on_hyphens=False) or [""]
+        lines = textwrap.wrap(value, max(find_width() - indent, MIN_TEXT_WIDTH), break_on_hyphens=False) or [""]
         print(f"{name:{indent}}" + f"\n{' ' * indent}".join(lines))
 
 
@@ -357,15 +399,38 @@ def format_bytes(size: int) -> str:
 
 
 # Columns of text, by their headings: aligned to the left, and shortened in the middle where they do not fit.
-TEXT = {BAR, "task", "expert", "stage", "dataset", "strategy", "kind", "group", "tags", "probe", "method", "embedding"}
-TEXT |= {"best", "state", "trained on", "protocol", "location", "nearest (distance)", "model", "evidence", "source"}
+TEXT_COLUMNS = {
+    BAR,
+    "task",
+    "expert",
+    "stage",
+    "dataset",
+    "strategy",
+    "kind",
+    "group",
+    "tags",
+    "probe",
+    "method",
+    "embedding",
+}
+TEXT_COLUMNS |= {
+    "best",
+    "state",
+    "trained on",
+    "protocol",
+    "location",
+    "nearest (distance)",
+    "model",
+    "evidence",
+    "source",
+}
 
 
-def _count(what: Any) -> str:
+def _count(value: Any) -> str:
     """A count as it is, of splits their sum, of names their number."""
-    if isinstance(what, Mapping):
-        return str(sum(what.values())) if what else "-"
-    return str(what if isinstance(what, int) else len(what))
+    if isinstance(value, Mapping):
+        return str(sum(value.values())) if value else "-"
+    return str(value if isinstance(value, int) else len(value))
 
 
 # How values that are not text yet are printed, by the headings of their columns.
@@ -382,7 +447,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("tags", "evidence"), ", ".join),
 }
 # Of hashes and dates the beginning is printed.
-LENGTHS = {"embedding": DIGITS, "task id": DIGITS, "added": 10}
+PRINTED_LENGTHS = {"embedding": DIGITS, "task id": DIGITS, "added": 10}
 
 
 def print_table(rows: Iterable[Any], columns: str, *, drop: str = "") -> None:
@@ -398,7 +463,9 @@ def print_table(rows: Iterable[Any], columns: str, *, drop: str = "") -> None:
     table = [{head: _format_cell(head, row, field) for head, field in fields.items()} for row in rows]
     empty = [head for head in fields if all(cells[head] in ("-", "") for cells in table)]
     table = [{head: cell for head, cell in cells.items() if head not in empty} for cells in table]
-    lines, dropped = format_table(table, width=find_width(), text=TEXT, shorten=TEXT - {"model"}, drop=drop.split(", "))
+    lines, dropped = format_table(
+        table, width=find_width(), text=TEXT_COLUMNS, shorten=TEXT_COLUMNS - {"model"}, drop=drop.split(", ")
+    )
     has_dots = (sys.stdout.encoding or "").lower().startswith("utf")
     for line in lines:
         print(line if has_dots else line.replace("…", "."))
@@ -410,5 +477,5 @@ def _format_cell(head: str, row: Any, field: str) -> str:
     for name in field.split("."):
         row = row.get(name) if isinstance(row, Mapping) else getattr(row, name, None)
     if isinstance(row, str):
-        return printable(row[: LENGTHS.get(head)])
+        return printable(row[: PRINTED_LENGTHS.get(head)])
     return "-" if row is None else printable(FORMATS.get(head, str)(row))

@@ -1,6 +1,7 @@
-"""`task2vec show`, `nearest`, `distance`, `diversity` and `map`: embeddings, looked at and compared."""
+"""`task2vec library embedding`, `nearest`, `distance`, `diversity` and `map`: embeddings, looked at and compared."""
 
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +11,18 @@ from typer import Argument, Option
 
 import task2vec
 from task2vec.cli import app, inputs, options
-from task2vec.cli.embed import describe, format_facts
-from task2vec.cli.library import format_space
+from task2vec.cli.embed import Saving, describe, embed_tasks, find_probe, format_facts
+from task2vec.cli.library import (
+    FILE,
+    LIBRARY,
+    find_origin,
+    format_empty,
+    format_space,
+    get_named,
+    list_embedding_files,
+    open_for_run,
+    open_if_any,
+)
 from task2vec.errors import DataError, EmbeddingFileError, LibraryError, UsageError
 from task2vec.library import find_library
 from task2vec.progress import show_progress
@@ -22,15 +33,50 @@ BUNDLED = "bundled"
 # An embedding on a map, and its group there.
 Grouped = tuple["task2vec.Embedding", str]
 
+
+def load_query(
+    query: str, library: Path | None, *, embeds: bool = True, allow_bad: bool = False
+) -> "tuple[task2vec.Embedding, dict[str, str]]":
+    """The embedding that a word stands for, and its task, probe and origin as plain values.
+
+    A folder or table is embedded with default settings, if `embeds`.
+    """
+    with open_if_any(library) as opened:
+        origin = find_origin(query, opened)
+        embedding = get_named(query, opened) if origin == LIBRARY else None
+    if origin == LIBRARY:
+        path_hint = f" (for the folder or file: {os.path.join(os.curdir, query)})" if Path(query).exists() else ""
+        text = f"from the library{path_hint}"
+    elif origin == FILE:
+        embedding, text = task2vec.load_embedding(query), f"from the file '{query}'"
+    elif not embeds:
+        raise UsageError(f"'{query}' contains images, not an embedding. Embed it first: task2vec embed {query}")
+    else:
+        probe, details = find_probe(options.ProbeOptions(), library)
+        with open_for_run(library, "embed", details | {"paths": [query]}) as opened:
+            saving = Saving(probe, task2vec.EmbedSettings(), opened)
+            task = inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
+            (result,) = embed_tasks([task], saving)
+            embedding = result.embedding
+            if embedding is None:
+                raise result.error or AssertionError("neither an embedding nor an error")
+            name, _ = saving.save(result, task)
+        known = f", known there as '{name}'" if name not in (None, task.name) else ""
+        state = "found in the library" if result.is_found else "embedded now"
+        text = f"from '{query}', {state}{known}"
+    assert embedding is not None
+    return embedding, {"task": embedding.task, "probe": embedding.probe, "from": origin, "description": text}
+
+
 # --- show ------------------------------------------------------------------------------------------------------------
 
 
-def show(what: options.Query, library: options.LibraryFolder = None) -> None:
+def show(query: options.Query, library: options.LibraryFolder = None) -> None:
     """Show an embedding: its task, probe, error and norm, and which layers of the probe contribute to it.
 
     Names are looked up in the library first. For a file of the same name, write a path: ./NAME
     """
-    embedding, _ = inputs.load_query(what, library, embeds=False)
+    embedding, _ = load_query(query, library, embeds=False)
     app.print_report({**describe(embedding), "stages": embedding.stages()}, _print_embedding)
 
 
@@ -67,43 +113,46 @@ def nearest(
     from task2vec.metatask import list_bundled, measure_all
 
     measure, is_symmetric = find_kind(kind), kind == "symmetric"
-    embedding, about = inputs.load_query(query, library, allow_bad=allow_bad)
+    embedding, about = load_query(query, library, allow_bad=allow_bad)
     rows, spaces, is_alone = [], [], True
-    own = embedding.provenance.get("task_fingerprint")
+    fingerprint = embedding.provenance.get("task_fingerprint")
     known = list_bundled(embedding)
-    with inputs.open_if_any(library) as opened, show_progress(app.is_watched()) as report:
+    with open_if_any(library) as opened, show_progress(app.is_watched()) as report:
         if opened is not None:
             near = opened.nearest(embedding, k, kind=kind, report=report)
-            rows = [_describe_neighbour(one, embedding, opened, has_noise=is_symmetric) for one in near]
-            is_alone = not rows and all(task.fingerprint == own for task in opened.tasks())
+            rows = [_describe_neighbour(neighbour, embedding, opened, has_noise=is_symmetric) for neighbour in near]
+            is_alone = not rows and all(task.fingerprint == fingerprint for task in opened.tasks())
             spaces = [] if rows or is_alone else opened.stats()["spaces"]
-    without = {own, *(row["fingerprint"] for row in rows)}
-    apart = measure_all([embedding], known)[0].tolist() if is_symmetric else [measure(embedding, one) for one in known]
-    for one, distance in zip(known, apart, strict=True):
-        if (fingerprint := one.provenance["task_fingerprint"]) not in without:
-            counts = {name: one.provenance["counts"][name] for name in ("images", "classes")}
-            row = {"task": one.task, "from": BUNDLED, "distance": distance, "noise": None, **counts, "tags": ()}
+    without = {fingerprint, *(row["fingerprint"] for row in rows)}
+    if is_symmetric:
+        distances = measure_all([embedding], known)[0].tolist()
+    else:
+        distances = [measure(embedding, bundled) for bundled in known]
+    for bundled, distance in zip(known, distances, strict=True):
+        if (fingerprint := bundled.provenance["task_fingerprint"]) not in without:
+            counts = {name: bundled.provenance["counts"][name] for name in ("images", "classes")}
+            row = {"task": bundled.task, "from": BUNDLED, "distance": distance, "noise": None, **counts, "tags": ()}
             rows.append(row | {"fingerprint": fingerprint, "key": None})
     rows = [{"rank": rank, **row} for rank, row in enumerate(sorted(rows, key=lambda row: row["distance"])[:k], 1)]
-    found = {"query": about | {"key": identify(embedding).key, "is_alone": is_alone, "kind": kind}}
-    found |= {"library": find_library(library), "neighbours": rows, "spaces": spaces}
-    app.print_report(found, _print_neighbours)
+    report = {"query": about | {"key": identify(embedding).key, "is_alone": is_alone, "kind": kind}}
+    report |= {"library": find_library(library), "neighbours": rows, "spaces": spaces}
+    app.print_report(report, _print_neighbours)
 
 
 def _describe_neighbour(
-    found: Any, embedding: "task2vec.Embedding", library: "task2vec.Library", *, has_noise: bool
+    neighbour: Any, embedding: "task2vec.Embedding", library: "task2vec.Library", *, has_noise: bool
 ) -> dict[str, Any]:
     """A neighbour as plain values, with the noise of its distance if wanted and both embeddings have halves."""
-    task, noise = found.task, None
-    if has_noise and found.embedding.has_halves and embedding.halves is not None:
+    task, noise = neighbour.task, None
+    if has_noise and neighbour.embedding.has_halves and embedding.halves is not None:
         try:
-            noisy = task2vec.distance.with_error(embedding, library.get(found.embedding.key))
+            noisy = task2vec.distance.with_error(embedding, library.get(neighbour.embedding.key))
             noise = {"floor": noisy.floor, "stderr": noisy.stderr, "corrected": noisy.corrected}
         except LibraryError as error:
             app.say(f"damaged: {printable(error)}")
-    row = {"task": task.name, "from": inputs.LIBRARY, "distance": found.distance, "noise": noise}
+    row = {"task": task.name, "from": LIBRARY, "distance": neighbour.distance, "noise": noise}
     row |= {"images": task.images, "classes": len(task.classes), "tags": task.tags}
-    return row | {"fingerprint": task.fingerprint, "key": found.embedding.key}
+    return row | {"fingerprint": task.fingerprint, "key": neighbour.embedding.key}
 
 
 def _print_neighbours(report: dict[str, Any]) -> None:
@@ -142,8 +191,13 @@ def distance(
     from task2vec.distance.noise import EMBED_AGAIN
 
     measure = find_kind(kind)
-    (a, one), (b, other) = (inputs.load_query(word, library, allow_bad=allow_bad) for word in (first, second))
-    report: dict[str, Any] = {"first": one, "second": other, "kind": kind, "distance": float(measure(a, b))}
+    (a, first_facts), (b, second_facts) = (load_query(word, library, allow_bad=allow_bad) for word in (first, second))
+    report: dict[str, Any] = {
+        "first": first_facts,
+        "second": second_facts,
+        "kind": kind,
+        "distance": float(measure(a, b)),
+    }
     report["noise"] = None
     rows = [(name, "{task}, {description}".format(**report[name])) for name in ("first", "second")]
     rows.append(("distance", f"{report['distance']:.4f} ({kind})"))
@@ -171,7 +225,7 @@ def diversity(
     numbers: Annotated[options.SettingsOptions, "method max_samples l2 seed"],
     reading: Annotated[options.Reading, "allow_bad num_workers"],
     compute: Annotated[options.Compute, "device"],
-    other: Annotated[Path | None, Argument(metavar="[OTHER]", help="A second dataset to compare with.")] = None,
+    second: Annotated[Path | None, Argument(metavar="[OTHER]", help="A second dataset to compare with.")] = None,
     classes: Annotated[int, Option(help="Classes in each batch; 0 for all.")] = 5,
     shots: Annotated[int, Option("--shots", help="Images per class in each batch and in its twin.")] = 10,
     kind: options.Distance = "symmetric",
@@ -185,30 +239,30 @@ def diversity(
 
     settings, loaded = inputs.make_settings(numbers), inputs.load_probe(probe)
     drawing: dict[str, Any] = {"classes": classes or None, "images": shots, "seed": settings.seed}
-    paths = [path] if other is None else [path, other]
-    tasks = [inputs.read_own(each, reading) for each in paths]
+    paths = [path] if second is None else [path, second]
+    tasks = [inputs.read_own(side_path, reading) for side_path in paths]
     for task in tasks:
         if (count := len(draw_batches(task, **drawing))) < (least := task2vec.distance.FEWEST_BATCHES):
             raise UsageError(
                 f"'{task.name}' has images for {count} batches, too few to estimate its diversity; at least {least} "
                 "are needed. Use smaller batches: --shots, --classes"
             )
-    if other is not None and tasks[0].fingerprint == tasks[1].fingerprint:
+    if second is not None and tasks[0].fingerprint == tasks[1].fingerprint:
         raise UsageError("both datasets have the same images and labels, so there is nothing to compare. Name another.")
-    if other is not None and (shared := len(set(tasks[0].digests) & set(tasks[1].digests))):
+    if second is not None and (shared := len(set(tasks[0].digests) & set(tasks[1].digests))):
         app.say(f"warning: {pluralize(shared, 'image')} in both datasets, which makes them more similar")
     device, sides = compute.device, []
-    how: dict[str, Any] = {"device": device, "num_workers": reading.num_workers, "progress": app.is_watched()}
-    for each, task in zip(paths, tasks, strict=True):
-        app.say(f"embedding batches of {printable(each)} ...")
-        sides.append(task2vec.embed_batches(task, loaded, **drawing, settings=settings, **how))
-    found = [task2vec.distance.diversity(*side, kind=kind, device=device) for side in sides]
+    computing: dict[str, Any] = {"device": device, "num_workers": reading.num_workers, "progress": app.is_watched()}
+    for side_path, task in zip(paths, tasks, strict=True):
+        app.say(f"embedding batches of {printable(side_path)} ...")
+        sides.append(task2vec.embed_batches(task, loaded, **drawing, settings=settings, **computing))
+    results = [task2vec.distance.diversity(*side, kind=kind, device=device) for side in sides]
     cross = None
-    if other is not None:
+    if second is not None:
         (ones, twins), (others, other_twins) = sides
         cross = task2vec.distance.cross_diversity(ones, others, twins=(twins, other_twins), kind=kind, device=device)
     report = {
-        "collections": [{"collection": str(path), **vars(one)} for path, one in zip(paths, found, strict=True)],
+        "collections": [{"collection": str(path), **vars(result)} for path, result in zip(paths, results, strict=True)],
         "cross": cross,
         "kind": kind,
         "probe": loaded.name,
@@ -263,15 +317,15 @@ def draw_map(
     if files and (given := inputs.list_given({"tag": tag, "probe": probe, "library": library})):
         raise UsageError(f"{given} only applies to the library, but files were given. Remove {given}, or the files.")
     known, left_out = _load_files(files) if files else _load_library(library, tag=tag, probe=probe)
-    own = {embedding.provenance.get("task_fingerprint") for embedding, _ in known}
+    fingerprints = {embedding.provenance.get("task_fingerprint") for embedding, _ in known}
     every = list_bundled(known[0][0]) if known and not files and not tag else []
-    bundled = [(one, BUNDLED) for one in every if one.provenance["task_fingerprint"] not in own]
+    bundled = [(entry, BUNDLED) for entry in every if entry.provenance["task_fingerprint"] not in fingerprints]
     known += bundled
     if len(known) < 2:
-        where = ", ".join(f"'{place}'" for place in files or [find_library(library)])
+        listed = ", ".join(f"'{path}'" for path in files or [find_library(library)])
         count = f"is only one embedding ('{known[0][0].task}')" if known else "is no embedding"
-        raise DataError(f"there {count} in {where}, but a map needs two or more. Add some: task2vec embed FOLDER")
-    embeddings, groups = [one for one, _ in known], [group for _, group in known]
+        raise DataError(f"there {count} in {listed}, but a map needs two or more. Add some: task2vec embed FOLDER")
+    embeddings, groups = [embedding for embedding, _ in known], [group for _, group in known]
     distances = np.asarray(task2vec.distance.pairwise(embeddings, kind).values)
     if not np.allclose(distances, distances.T, atol=1e-5) or distances.min() < -1e-5:
         raise UsageError(f"--kind {kind} is asymmetric or negative and cannot be shown as a map. Use --kind symmetric.")
@@ -284,7 +338,7 @@ def draw_map(
     app.say("drawing ...")
     title, note = f"{len(names)} tasks", f"{kind} distance, {laid.describe()}"
     looks: dict[str, Any] = {"groups": groups if len(set(groups)) > 1 else None}
-    about = {"facts": [_find_facts(one) for one in embeddings], "title": title, "note": note, **looks}
+    about = {"facts": [_find_facts(embedding) for embedding in embeddings], "title": title, "note": note, **looks}
     drawn = [plots.write_page(laid.positions, names, path=out / "map.html", distances=distances, **about)]
     drawn += plots.draw_map(laid.positions, names, out=out / "map", title=f"{title}: {note}", **looks)
     drawn += plots.draw_matrix(distances, names, out=out / "matrix", title=f"{kind} distance", **looks)
@@ -304,7 +358,7 @@ def _print_map(report: dict[str, Any]) -> None:
 def _load_files(places: Sequence[Path]) -> tuple[list[Grouped], list[Any]]:
     """Every embedding once, grouped by folder, and the files of folders that are none; a named file must be one."""
     read, left_out = [], []
-    for file in inputs.list_embedding_files(places):
+    for file in list_embedding_files(places):
         try:
             read.append((task2vec.load_embedding(file), file.resolve().parent.name))
         except EmbeddingFileError as error:
@@ -328,22 +382,22 @@ def _load_library(folder: Path | None, *, tag: str | None, probe: str | None) ->
         tag: only tasks that have it.
         probe: only embeddings by the probe of this name.
     """
-    with inputs.open_if_any(folder) as opened:
+    with open_if_any(folder) as opened:
         if not opened:
-            raise UsageError(f"{inputs.format_empty(folder)}, or name files or folders of them: task2vec map DIR")
+            raise UsageError(f"{format_empty(folder)}, or name files or folders of them: task2vec map DIR")
         tasks = opened.tasks(tag=tag)
-        pairs = [(task, one) for task in tasks for one in task.embeddings if probe in (None, one.probe)]
-        sizes = Counter(_find_space(one) for _, one in pairs)
+        pairs = [(task, entry) for task in tasks for entry in task.embeddings if probe in (None, entry.probe)]
+        sizes = Counter(_find_space(entry) for _, entry in pairs)
         largest = max(sizes, key=lambda space: sizes[space], default=None)
         # Of several embeddings of a task, the newest stays.
-        chosen = {task.fingerprint: (task, one) for task, one in pairs if _find_space(one) == largest}
+        chosen = {task.fingerprint: (task, entry) for task, entry in pairs if _find_space(entry) == largest}
         read, left_out = [], []
         if others := len(tasks) - len(chosen):
             same = "an embedding by the same probe, image size and method"
             left_out.append(f"{pluralize(others, 'task')} without {same}")
         for task, entry in chosen.values():
             try:
-                read.append((opened.get(entry.key), task.tags[0] if task.tags else inputs.LIBRARY))
+                read.append((opened.get(entry.key), task.tags[0] if task.tags else LIBRARY))
             except LibraryError as error:
                 left_out.append(str(error))
     app.say_all("left out", left_out)
@@ -353,8 +407,8 @@ def _load_library(folder: Path | None, *, tag: str | None, probe: str | None) ->
 def _find_facts(embedding: "task2vec.Embedding") -> dict[str, Any]:
     """What the page shows of a task; what a file lacks, or has as something else than a number, is left out."""
 
-    def find(part: str, key: str) -> Any:
-        record = embedding.provenance.get(part)
+    def find(section: str, key: str) -> Any:
+        record = embedding.provenance.get(section)
         value = record.get(key) if isinstance(record, dict) else None
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 

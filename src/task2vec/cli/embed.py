@@ -3,22 +3,34 @@
 import math
 import shlex
 from collections import Counter
-from collections.abc import Generator
-from contextlib import ExitStack, closing
-from dataclasses import replace
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer import Option
 
 import task2vec
 from task2vec.cli import app, inputs, options
-from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
+from task2vec.cli.library import open_for_run, open_if_any
+from task2vec.embedding.embedding import find_saved
+from task2vec.errors import (
+    DataError,
+    EmbeddingFileError,
+    LibraryError,
+    NotInLibraryError,
+    ResourceError,
+    Task2VecError,
+    UsageError,
+)
+from task2vec.library import check_tags, identify
 from task2vec.text import format_percent, pluralize, printable
 
 # Rows of `task2vec tasks` that are printed; `--json` has all of them.
-MOST_ROWS = 50
+MAX_ROWS = 50
 
 
 def embed(
@@ -44,56 +56,168 @@ def embed(
     """
     settings = inputs.make_settings(numbers)
     reading = replace(reading, name=name, seed=settings.seed)
-    sorts = inputs.sort_paths(paths, reading)
-    is_one = inputs.is_single(sorts, reading)
-    if name is not None and not is_one:
+    layouts = inputs.recognize_paths(paths, reading)
+    is_single = inputs.is_single(layouts, reading)
+    if name is not None and not is_single:
         raise UsageError(f"--name {name!r} is for one task, but there may be several. Remove it.")
     if no_library and out is None:
         raise UsageError("--no-library without --out: nothing would be saved. Name a folder for files: --out DIR")
     inputs.check_output(out, is_folder=True)
-    loaded, about = (inputs.load_probe(probe), {}) if no_library or force else inputs.find_probe(probe, library)
-    how: dict[str, Any] = {"settings": settings, "num_workers": reading.num_workers}
-    how |= {"device": compute.device, "batch_size": compute.batch_size}
-    details = {"paths": [str(path) for path in paths], "probe": probe.probe, "settings": settings.as_dict(), **about}
-    where: dict[str, Any] = {"no_library": no_library, "folder": out, "tags": tags or (), "is_forced": force}
+    check_tags(tags or ())
+    loaded, details = (inputs.load_probe(probe), {}) if no_library or force else find_probe(probe, library)
+    details |= {"paths": [str(path) for path in paths], "settings": settings.as_dict()}
+    compute_options = {"device": compute.device, "batch_size": compute.batch_size, "num_workers": reading.num_workers}
     with ExitStack() as stack:
-        if (compute.backend, compute.jobs) != ("serial", None) and not is_one:
-            how["backend"] = stack.enter_context(inputs.open_backend(compute))
-        session = stack.enter_context(inputs.open_session(library, "embed", details, **where))
-        if not session.places:
+        backend = stack.enter_context(inputs.open_backend(compute))
+        compute_options["backend"] = None if compute.backend == "serial" else backend
+        opened = stack.enter_context(open_for_run(library, "embed", details, no_library=no_library))
+        saving = Saving(loaded, settings, opened, out, tuple(tags or ()), is_forced=force)
+        if not saving.places:
             raise ResourceError("the embeddings would be lost. Name a folder for files: --out DIR")
         app.say(f"reading {printable(paths[0]) if len(paths) == 1 else pluralize(len(paths), 'path')} ...")
-        if is_one:
-            ((path, sort),) = sorts.items()
-            found = inputs.Tasks(inputs.read_path(path, sort, reading, inputs.Tasks()))
-        else:
-            if not isinstance(loaded, inputs.KnownProbe):
-                task2vec.embed_many([], loaded, **how)  # refuses what cannot work before reading
-            found = inputs.read_paths(sorts, reading)
-        results = inputs.embed_tasks(found.tasks, loaded, session, is_one=is_one, **how)
-        rows, is_interrupted = _collect(results, found, session, prints=not is_one and not app.wants_json())
-    if not is_one:
-        _print_many(rows, found.failed, session, is_interrupted)
+        if not isinstance(loaded, KnownProbe):  # what cannot work is refused before reading
+            task2vec.embed_many([], loaded, settings=settings, **compute_options)
+        tasks = inputs.read_paths(layouts, reading)
+        results = embed_tasks(tasks.tasks, saving, **compute_options)
+        rows, is_interrupted = _collect(results, tasks, saving, is_single=is_single)
+    if not is_single:
+        _print_many(rows, tasks.failed, saving, is_interrupted)
     elif rows:
         rows[0]["seconds"] = app.count_seconds()
         app.print_report(rows[0], _print_one)
-    codes = [error.exit_code for error in session.refusals if not isinstance(error, ResourceError)]
-    codes += [DataError.exit_code] if found.failed else []
+    codes = [error.exit_code for error in saving.refusals if not isinstance(error, ResourceError)]
+    codes += [DataError.exit_code] if tasks.failed else []
     if is_interrupted or codes:
         raise typer.Exit(app.INTERRUPTED if is_interrupted else max(codes))
 
 
-def _collect(
-    results: "Generator[task2vec.TaskResult]", found: inputs.Tasks, session: inputs.Session, *, prints: bool
-) -> tuple[list[dict[str, Any]], bool]:
-    """The facts of every embedding, printed as soon as it is finished, and whether the user interrupted."""
-    from task2vec.library import identify
+@dataclass(frozen=True)
+class KnownProbe:
+    """A probe whose fingerprint the library knows: it is loaded when something must be computed."""
 
-    width = min(60, max(len(printable(name)) for name in ["task", *(task.name for task in found.tasks)]))
+    options: options.ProbeOptions
+    fingerprint: str
+
+
+def find_probe(
+    chosen: options.ProbeOptions, library: Path | None
+) -> "tuple[task2vec.Probe | KnownProbe, dict[str, Any]]":
+    """The probe of the options, not loaded if an earlier run recorded its fingerprint, and what to record of it.
+
+    To import and load a network takes longer than all else that a command does for tasks that it has embedded before.
+    A file of weights is always loaded. Weights that a hub replaces under the same name are noticed with --force only.
+    """
+    details: dict[str, Any] = {"probe": chosen.probe}
+    if chosen.weights is not None:
+        return inputs.load_probe(chosen), details
+    details |= {"size": chosen.size, "task2vec": task2vec.__version__, "timm": version("timm")}
+    with suppress(LibraryError, ResourceError), open_if_any(library) as opened:
+        for run in opened.runs()[::-1] if opened is not None else ():
+            fingerprint = run.details.get("probe_fingerprint")
+            if fingerprint is not None and details.items() <= run.details.items():
+                return KnownProbe(chosen, fingerprint), details | {"probe_fingerprint": fingerprint}
+    loaded = inputs.load_probe(chosen)
+    return loaded, details | {"probe_fingerprint": loaded.fingerprint}
+
+
+@dataclass
+class Saving:
+    """Where embeddings are saved.
+
+    Attributes:
+        probe: by which they are.
+        settings: with which they are computed.
+        library: None if it is not used.
+        folder: for files; None for none.
+        tags: for the tasks.
+        is_forced: whether known embeddings are computed again and replaced.
+        refusals: why the library did not take an embedding.
+    """
+
+    probe: "task2vec.Probe | KnownProbe"
+    settings: "task2vec.EmbedSettings"
+    library: "task2vec.Library | None" = None
+    folder: Path | None = None
+    tags: tuple[str, ...] = ()
+    is_forced: bool = False
+    refusals: list[Task2VecError] = field(default_factory=list)
+
+    @property
+    def places(self) -> list[str]:
+        """Where embeddings are saved."""
+        library = None if self.library is None or self.library.is_read_only else self.library.folder
+        return [str(path) for path in (library, self.folder) if path is not None]
+
+    def save(self, result: "task2vec.TaskResult", task: "task2vec.Task") -> tuple[str | None, Path | None]:
+        """The name of the task in the library, and the file of the embedding, if it is there.
+
+        An embedding that the library refuses is written to a file, so that it is not lost.
+        """
+        embedding, file = result.embedding, None
+        assert embedding is not None
+        if self.folder is not None:
+            file, saved = find_saved(self.folder, task, cast(Any, self.probe), settings=self.settings)
+            if self.is_forced or saved is None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                embedding.save(file)
+        if self.library is None:
+            return None, file
+        try:
+            if result.error is not None:
+                raise result.error
+            if self.is_forced and not self.library.is_read_only:
+                (added,) = self.library.add(embedding, tags=self.tags, source=task.source, replace=True)
+                return added.name, file
+            if self.tags and not self.library.is_read_only:
+                return self.library.tag(task.fingerprint, *self.tags).name, file
+            return self.library.task(task.fingerprint).name, file
+        except NotInLibraryError:  # and nothing can be added to it
+            return None, file
+        except Task2VecError as error:
+            self.refusals.append(error)
+            saved_instead = ""
+            if file is None:
+                file = Path(f"task-{task.fingerprint[:16]}-{embedding.probe_fingerprint[:8]}.t2v.safetensors")
+                embedding.save(file)
+                saved_instead = f"; it is in '{printable(file)}' instead"
+            reason = f"was not added to the library{saved_instead}: {printable(error)}"
+            app.say(f"warning: '{printable(embedding.task)}' {reason}")
+            return None, file
+
+
+def embed_tasks(
+    tasks: "Sequence[task2vec.Task]", saving: Saving, **compute_options: Any
+) -> "Generator[task2vec.TaskResult]":
+    """The embeddings of tasks, found or new; a `KnownProbe` is loaded if one of them is new."""
+    library, probe, settings = saving.library, saving.probe, saving.settings
+    if isinstance(probe, KnownProbe):
+        known: list[task2vec.Embedding | None] = [None]
+        if library is not None:
+            known = [library.find(task, cast(Any, probe), settings=settings) for task in tasks]
+        if None not in known:
+            for number, (task, embedding) in enumerate(zip(tasks, known, strict=True)):
+                named = replace(cast(task2vec.Embedding, embedding), task=task.name)
+                yield task2vec.TaskResult(number, task.name, named, is_found=True)
+            return
+        probe = inputs.load_probe(probe.options)
+    places = {} if saving.is_forced else {"library": library, "folder": saving.folder}
+    if len(tasks) == 1:
+        app.say(f"embedding {printable(tasks[0].name)} ...")
+    yield from task2vec.embed_many(
+        tasks, probe, settings=settings, progress=app.is_watched(), **places, **compute_options
+    )
+
+
+def _collect(
+    results: "Generator[task2vec.TaskResult]", tasks: inputs.Tasks, saving: Saving, *, is_single: bool
+) -> tuple[list[dict[str, Any]], bool]:
+    """The facts of every embedding, of several tasks printed meanwhile, and whether the user interrupted."""
+    width = min(60, max(len(printable(name)) for name in ["task", *(task.name for task in tasks.tasks)]))
+    prints = not is_single and not app.wants_json() and bool(tasks.tasks)
     rows: list[dict[str, Any]] = []
 
     def print_row(name: str, images="", classes="", error="", norm="", notes: str = "") -> None:
-        if prints and found.tasks:
+        if prints:
             app.print_line(f"{printable(name):{width}}  {images:>6}  {classes:>7}  {error:>7}  {norm:>8}  {notes}")
 
     print_row("task", "images", "classes", "error", "norm")
@@ -101,15 +225,18 @@ def _collect(
         with closing(results):
             for result in results:
                 if result.embedding is None:
-                    found.fail(result.task, result.error or AssertionError("neither an embedding nor an error"))
+                    error = result.error or AssertionError("neither an embedding nor an error")
+                    if is_single:
+                        raise error
+                    tasks.fail(result.task, error)
                     print_row(result.task, notes="failed")
                     continue
-                task = found.tasks[result.number]
-                name = session.names.get(task.fingerprint)
+                task = tasks.tasks[result.number]
+                name, file = saving.save(result, task)
                 row = describe(result.embedding, has_noise=not prints)  # the table does not show it
                 row |= {"bad": task.bad, "is_found": result.is_found, "known_as": None if name == task.name else name}
-                row |= {"key": identify(result.embedding).key, "written": session.files.get(task.fingerprint)}
-                row["library"] = None if name is None or session.library is None else session.library.folder
+                row |= {"key": identify(result.embedding).key, "written": file}
+                row["library"] = None if name is None or saving.library is None else saving.library.folder
                 rows.append(row)
                 known_as = f"known as '{printable(name)}'" if row["known_as"] is not None else ""
                 warnings = pluralize(len(row["warnings"]), "warning") if row["warnings"] else ""
@@ -117,24 +244,22 @@ def _collect(
                 counts, error = row["counts"], format_percent(row["head"]["cv_error"])
                 print_row(result.task, counts["images"], counts["classes"], error, f"{row['norm']:.3g}", notes=notes)
     except KeyboardInterrupt:
-        places = " and ".join(f"'{printable(place)}'" for place in session.places)
-        done = f"{len(rows)} of {len(found.tasks)} tasks are finished and saved in {places}"
+        places = " and ".join(f"'{printable(path)}'" for path in saving.places)
+        done = f"{len(rows)} of {len(tasks.tasks)} tasks are finished and saved in {places}"
         app.say(f"interrupted: {done}. Run the same command again to continue.")
         return rows, True
     return rows, False
 
 
-def _print_many(
-    rows: list[dict[str, Any]], failed: list[dict[str, Any]], session: inputs.Session, is_interrupted: bool
-) -> None:
+def _print_many(rows: list[dict[str, Any]], failed: list[dict[str, Any]], saving: Saving, is_interrupted: bool) -> None:
     """How many tasks are done, and their warnings; failures were printed when they happened."""
-    found = sum(row["is_found"] for row in rows)
-    report = {"embedded": len(rows) - found, "found": found, "failed": failed, "tasks": rows}
-    report |= {"seconds": app.count_seconds(), "is_interrupted": is_interrupted, "places": session.places}
-    report |= {"library": None if session.library is None else session.library.folder, "folder": session.folder}
+    known_count = sum(row["is_found"] for row in rows)
+    report = {"embedded": len(rows) - known_count, "found": known_count, "failed": failed, "tasks": rows}
+    report |= {"seconds": app.count_seconds(), "is_interrupted": is_interrupted, "places": saving.places}
+    report |= {"library": None if saving.library is None else saving.library.folder, "folder": saving.folder}
     if not app.print_json(report) and not is_interrupted:
-        counts = f"{report['embedded']} embedded, {found} found, {len(failed)} failed"
-        print(f"{counts}; in {printable(' and '.join(session.places))} ({report['seconds']:.1f} s)")
+        counts = f"{report['embedded']} embedded, {known_count} found, {len(failed)} failed"
+        print(f"{counts}; in {printable(' and '.join(saving.places))} ({report['seconds']:.1f} s)")
         app.say_all("warning", (f"{row['task']}: {text}" for row in rows for text in row["warnings"]))
 
 
@@ -149,8 +274,8 @@ def _print_one(facts: dict[str, Any]) -> None:
             known = f", known there as '{facts['known_as']}'. Use that name, or change it: {rename}"
         rows.append(("library", f"{facts['library']} (embedding {facts['key'][: app.DIGITS]}){known}"))
     rows += [("written", facts["written"])] if facts["written"] is not None else []
-    found = "; found in the library, not computed again (--force recomputes it)" if facts["is_found"] else ""
-    app.print_facts([*rows, ("time", f"{facts['seconds']:.1f} s{found}")])
+    note = "; found in the library, not computed again (--force recomputes it)" if facts["is_found"] else ""
+    app.print_facts([*rows, ("time", f"{facts['seconds']:.1f} s{note}")])
 
 
 def describe(embedding: "task2vec.Embedding", *, has_noise: bool = True) -> dict[str, Any]:
@@ -223,29 +348,29 @@ def tasks(
     CUB-200-2011, iNaturalist, iMaterialist (Fashion) 2018 and DeepFashion are recognised by their annotation files, and
     no image is opened. A folder with one folder per class, or a table, is a single task, which is read.
     """
-    ((path, sort),) = inputs.sort_paths([dataset], reading).items()
-    if sort in (inputs.TABLE, inputs.FOLDER):
-        (task,) = inputs.read_path(path, sort, reading, inputs.Tasks())
-        report: dict[str, Any] = {"dataset": task.name, "images": {"all": len(task)}, "kinds": {sort: 1}}
-        row = {"name": task.name, "kind": sort, "group": "", "classes": len(task.classes)}
+    ((path, layout),) = inputs.recognize_paths([dataset], reading).items()
+    if layout in (inputs.TABLE, inputs.FOLDER):
+        (task,) = inputs.read_path(path, layout, reading, inputs.Tasks())
+        report: dict[str, Any] = {"dataset": task.name, "images": {"all": len(task)}, "kinds": {layout: 1}}
+        row = {"name": task.name, "kind": layout, "group": "", "classes": len(task.classes)}
         row |= {"images": {"all": len(task)}, "positives": {}, "is_multilabel": task.is_multilabel}
         report |= {"warnings": task.warnings, "bad": task.bad, "tasks": [row]}
     else:
-        catalog = task2vec.read_catalog(path, layout=sort, labels=reading.labels, progress=app.is_watched())
+        catalog = task2vec.read_catalog(path, layout=layout, labels=reading.labels, progress=app.is_watched())
         chosen = catalog.definitions if reading.kind is None else catalog.of_kind(reading.kind)
         splits = tuple(catalog.splits) if reading.split is None else (reading.split,)
         report = {
             "dataset": catalog.name,
-            "images": {name: len(catalog.rows(name)) for name in splits},
-            "kinds": dict(Counter(one.kind for one in catalog.definitions)),
+            "images": {split: len(catalog.rows(split)) for split in splits},
+            "kinds": dict(Counter(definition.kind for definition in catalog.definitions)),
             "warnings": catalog.warnings,
             "bad": [],
             "tasks": [
-                {"name": one.name, "kind": one.kind, "group": one.group, "classes": len(one.classes)}
-                | {"images": {name: count for name, count in one.counts.items() if name in splits}}
-                | {"positives": {name: count for name, count in one.positives.items() if name in splits}}
-                | {"is_multilabel": one.is_multilabel}
-                for one in chosen
+                {"name": task.name, "kind": task.kind, "group": task.group, "classes": len(task.classes)}
+                | {"images": {split: count for split, count in task.counts.items() if split in splits}}
+                | {"positives": {split: count for split, count in task.positives.items() if split in splits}}
+                | {"is_multilabel": task.is_multilabel}
+                for task in chosen
             ],
         }
     app.print_report(report, lambda report: _print_tasks(report, dataset))
@@ -253,18 +378,18 @@ def tasks(
 
 def _print_tasks(report: dict[str, Any], dataset: Path) -> None:
     splits = report["images"]
-    is_own = list(splits) == ["all"]
-    parts = "" if is_own else f" ({', '.join(f'{split} {count}' for split, count in splits.items())})"
+    is_published = list(splits) != ["all"]
+    by_split = f" ({', '.join(f'{split} {count}' for split, count in splits.items())})" if is_published else ""
     kinds = ", ".join(f"{count} {kind}" for kind, count in report["kinds"].items())
-    app.print_text(f"{report['dataset']}: {pluralize(sum(splits.values()), 'image')}{parts}; tasks: {kinds}")
+    app.print_text(f"{report['dataset']}: {pluralize(sum(splits.values()), 'image')}{by_split}; tasks: {kinds}")
     app.say_all("warning", report["warnings"])
     shown = list(splits) if len(splits) > 1 else []
     columns = ["task=name", "kind", "group", "classes", "images", *(f"{split}=images.{split}" for split in shown)]
     drop = ", ".join([*shown, "group", "kind", "positive", "classes"])
-    app.print_table(report["tasks"][:MOST_ROWS], ", ".join([*columns, "positive=positives"]), drop=drop)
-    if (more := len(report["tasks"]) - MOST_ROWS) > 0:
+    app.print_table(report["tasks"][:MAX_ROWS], ", ".join([*columns, "positive=positives"]), drop=drop)
+    if (more := len(report["tasks"]) - MAX_ROWS) > 0:
         app.print_text(f"and {more} more; --kind selects some, --json lists all")
-    if not is_own:
+    if is_published:
         print("Embed one of them, or all of a kind:")
         for option in ("--task NAME", "--kind KIND"):
             print(f"  task2vec embed {printable(dataset)} {option} --split train")

@@ -1,4 +1,4 @@
-"""`task2vec train-expert` and `task2vec error-matrix`: experts, and the errors of tasks with them."""
+"""`task2vec metatask train` and `task2vec metatask measure`: experts, and the errors of tasks with them."""
 
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -12,6 +12,7 @@ from typer import Option
 
 import task2vec
 from task2vec.cli import app, inputs, options
+from task2vec.cli.library import open_for_run
 from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageError
 from task2vec.text import pluralize, printable
 
@@ -41,8 +42,8 @@ def train_expert(
     and the other tasks continue. Another expert on the same images (--recipe, --seed, --probe) needs its own --name.
     On a CPU, a large model takes hours: use a small --size, few --epochs or a small --max-samples.
     """
-    sorts = inputs.sort_paths(paths, reading)
-    if name is not None and not inputs.is_single(sorts, reading):
+    layouts = inputs.recognize_paths(paths, reading)
+    if name is not None and not inputs.is_single(layouts, reading):
         raise UsageError(f"--name {name!r} is for one expert, but there may be several. Remove it.")
     inputs.check_output(out, is_folder=True)
     from task2vec.experts import find_recipe
@@ -51,38 +52,40 @@ def train_expert(
     changed = {key: value for key, value in changed.items() if value is not None}
     full = ", ".join([recipe, *(f"{value} {key}" for key, value in changed.items())])
     chosen = replace(find_recipe(recipe), name=full, **changed)
-    if reading.split is None and set(sorts.values()) - {inputs.TABLE, inputs.FOLDER}:
+    if reading.split is None and set(layouts.values()) - {inputs.TABLE, inputs.FOLDER}:
         app.say("warning: experts are trained on all images of a published dataset, those for testing included; usual "
                 "is --split train")  # fmt: skip
-    found = inputs.read_paths(sorts, reading)
-    app.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
-    if not found.tasks:
+    read = inputs.read_paths(layouts, reading)
+    app.say_all("warning", (f"'{task.name}': {text}" for task in read.tasks for text in task.warnings))
+    if not read.tasks:
         raise typer.Exit(DataError.exit_code)
     base = inputs.load_probe(probe)
-    app.say_all("training", (f"{task.name} ({pluralize(len(task), 'image')})" for task in found.tasks))
-    each = f"{pluralize(chosen.epochs, 'epoch')} of {pluralize(chosen.draws, 'image')}"
-    app.say(f"each: {each} at {base.size[0]} x {base.size[1]} pixels, unless finished already")
+    app.say_all("training", (f"{task.name} ({pluralize(len(task), 'image')})" for task in read.tasks))
+    effort = f"{pluralize(chosen.epochs, 'epoch')} of {pluralize(chosen.draws, 'image')}"
+    app.say(f"each: {effort} at {base.size[0]} x {base.size[1]} pixels, unless finished already")
     rows: dict[int, dict[str, Any]] = {}
-    details = {"recipe": chosen.name, "tasks": [task.name for task in found.tasks]}
+    details = {"recipe": chosen.name, "tasks": [task.name for task in read.tasks]}
     with ExitStack() as stack:
-        where: dict[str, Any] = {"no_library": no_library, "folder": out}
-        session = stack.enter_context(inputs.open_session(library, "train-expert", details, **where))
-        how: dict[str, Any] = {"backend": stack.enter_context(inputs.open_backend(compute)), "device": compute.device}
-        how |= {"seed": seed or 0, "replace_other": force, "names": [name] if name else None}
+        opened = stack.enter_context(open_for_run(library, "train-expert", details, no_library=no_library))
+        arguments: dict[str, Any] = {
+            "backend": stack.enter_context(inputs.open_backend(compute)),
+            "device": compute.device,
+        }
+        arguments |= {"seed": seed or 0, "replace_other": force, "names": [name] if name else None}
         try:
-            for result in task2vec.train_experts(found.tasks, base, chosen, folder=out, progress=True, **how):
+            for result in task2vec.train_experts(read.tasks, base, chosen, folder=out, progress=True, **arguments):
                 rows[result.number] = _describe_expert(result)
                 if result.error is not None:
-                    found.fail(result.name, result.error)
-                elif session.library is not None and not session.is_read_only:
-                    _save_expert(session.library, found.tasks[result.number], result, is_forced=force)
+                    read.fail(result.name, result.error)
+                elif opened is not None and not opened.is_read_only:
+                    _save_expert(opened, read.tasks[result.number], result, is_forced=force)
         except KeyboardInterrupt:
-            place = printable(out)
-            app.say(f"interrupted: the training so far is in '{place}'. Run the same command again to continue.")
+            folder = printable(out)
+            app.say(f"interrupted: the training so far is in '{folder}'. Run the same command again to continue.")
             raise typer.Exit(app.INTERRUPTED) from None
-    report = {"experts": [rows[number] for number in sorted(rows)], "failed": found.failed, "folder": out}
+    report = {"experts": [rows[number] for number in sorted(rows)], "failed": read.failed, "folder": out}
     app.print_report(report | {"seconds": app.count_seconds()}, _print_experts)
-    if found.failed:
+    if read.failed:
         raise typer.Exit(DataError.exit_code)
 
 
@@ -110,9 +113,9 @@ def _describe_expert(result: "task2vec.ExpertResult") -> dict[str, Any]:
 
 def _print_experts(report: dict[str, Any]) -> None:
     rows = [
-        {**one, "last": None if one["error"] else one["metrics"][-1]}
-        | {"state": "failed" if one["error"] else "found" if one["is_found"] else "trained"}
-        for one in report["experts"]
+        {**expert, "last": None if expert["error"] else expert["metrics"][-1]}
+        | {"state": "failed" if expert["error"] else "found" if expert["is_found"] else "trained"}
+        for expert in report["experts"]
     ]
     columns = "expert=name, train error=last.error, state, loss=last.loss, classes, images"
     app.print_table(rows, columns, drop="loss, classes, images")
@@ -145,8 +148,8 @@ def error_matrix(
 
     inputs.check_output(out, is_forced=force)
     usual = "half" if test_split is None else "all"
-    sizes: list[Any] = [int(one) if one.isdecimal() else one for one in dict.fromkeys(shots or [usual])]
-    protocols = [task2vec.ErrorProtocol(one, recipe) for one in sizes]
+    sizes: list[Any] = [int(size) if size.isdecimal() else size for size in dict.fromkeys(shots or [usual])]
+    protocols = [task2vec.ErrorProtocol(size, recipe) for size in sizes]
     check_protocols(protocols, has_tests=test_split is not None)
     if seeds > 1 and sizes == ["all"] and recipe == "logistic":
         raise UsageError(
@@ -154,7 +157,7 @@ def error_matrix(
             "logistic regression on all images has one solution. Remove --seeds, or use --shots N."
         )
     reading = replace(reading, test_split=test_split)
-    sorts = inputs.sort_paths(paths, reading)
+    layouts = inputs.recognize_paths(paths, reading)
     matrix, is_interrupted = None, False
     computed, failed = 0, []
 
@@ -167,23 +170,25 @@ def error_matrix(
 
     with task2vec.Library.open(library) as opened, inputs.open_backend(compute) as runner:
         models = [find_model(name, opened, size=size, download=download) for name in dict.fromkeys(experts)]
-        found = inputs.read_paths(sorts, reading)
-        failed += [{"task": one["name"], "model": None, "reason": one["reason"]} for one in found.failed]
-        app.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
-        tests = [found.tests[task.fingerprint] for task in found.tasks] if test_split is not None else None
-        app.say_all("warning", (f"'{one.task.name}': {text}" for one in tests or () for text in one.warnings))
-        largest = max((one for one in sizes if isinstance(one, int)), default=0)
-        classed = [task for task in found.tasks if not task.is_multilabel]
-        divisor, part = (2, "half of the median class") if tests is None else (1, "the median class")
+        read = inputs.read_paths(layouts, reading)
+        failed += [{"task": failure["name"], "model": None, "reason": failure["reason"]} for failure in read.failed]
+        app.say_all("warning", (f"'{task.name}': {text}" for task in read.tasks for text in task.warnings))
+        tests = [read.tests[task.fingerprint] for task in read.tasks] if test_split is not None else None
+        app.say_all(
+            "warning", (f"'{matched.task.name}': {text}" for matched in tests or () for text in matched.warnings)
+        )
+        largest = max((size for size in sizes if isinstance(size, int)), default=0)
+        classed = [task for task in read.tasks if not task.is_multilabel]
+        divisor, portion = (2, "half of the median class") if tests is None else (1, "the median class")
         few = [task.name for task in classed if ceil(median(task.counts.tolist()) / divisor) < largest]
-        why = f"{part} has fewer than {largest} images (--shots), so all are used for training"
+        why = f"{portion} has fewer than {largest} images (--shots), so all are used for training"
         app.say_all("warning", (f"'{name}': {why}" for name in few))
-        how: dict[str, Any] = {"device": compute.device, "batch_size": compute.batch_size, "backend": runner}
-        how |= {"num_workers": reading.num_workers, "download": download, "library": opened, "on_cell": take}
-        how |= {"protocols": protocols, "seeds": range(seeds), "progress": app.is_watched()}
-        how |= {"tests": tests and [one.test for one in tests]}
+        arguments: dict[str, Any] = {"device": compute.device, "batch_size": compute.batch_size, "backend": runner}
+        arguments |= {"num_workers": reading.num_workers, "download": download, "library": opened, "on_cell": take}
+        arguments |= {"protocols": protocols, "seeds": range(seeds), "progress": app.is_watched()}
+        arguments |= {"tests": tests and [matched.test for matched in tests]}
         try:
-            matrix = task2vec.error_matrix(found.tasks, models, **how) if found.tasks else None
+            matrix = task2vec.error_matrix(read.tasks, models, **arguments) if read.tasks else None
         except KeyboardInterrupt:
             is_interrupted = True
             saved = f"{pluralize(computed, 'error')} of this run saved in '{printable(opened.folder)}'"
@@ -220,17 +225,17 @@ def find_model(name: str, library: "task2vec.Library", *, size: int | None, down
     try:
         probe = inputs.load_probe(options.ProbeOptions(name, size=size, download=download))
     except UsageError as error:
-        names = ", ".join(map(printable, list(known)[: app.MOST_LINES])) or "none"
+        names = ", ".join(map(printable, list(known)[: app.MAX_LINES])) or "none"
         raise NotInLibraryError(
             f"'{name}' is neither an expert of the library (it has: {names}), nor a file ending in .safetensors, nor a "
             f"known model: {error}"
         ) from error
     new = describe_model(probe)
-    for one in known.values():
-        is_size = one.input_size == new.input_size or (one.input_size is None and size is None)
-        is_network = one.recipe.get("network", probe.fingerprint) == probe.fingerprint
-        if describe_entry(one).location == new.location and is_size and is_network:
-            return one
+    for expert in known.values():
+        is_size = expert.input_size == new.input_size or (expert.input_size is None and size is None)
+        is_network = expert.recipe.get("network", probe.fingerprint) == probe.fingerprint
+        if describe_entry(expert).location == new.location and is_size and is_network:
+            return expert
     return replace(new, name=find_free_name(probe.name, known, size=new.input_size))
 
 
@@ -244,16 +249,19 @@ def _describe_matrix(matrix: "task2vec.MetaTask | None", library: "task2vec.Libr
         }
     tests = matrix.info.get("tests", {})
     measured = {
-        (one.task, one.expert, hide_test(one.protocol), one.seed): one
-        for one in library.errors()
-        if one.task not in tests or one.protocol.endswith(tests[one.task]["key"])
+        (error.task, error.expert, hide_test(error.protocol), error.seed): error
+        for error in library.errors()
+        if error.task not in tests or error.protocol.endswith(tests[error.task]["key"])
     }
     tasks, models = [task.fingerprint for task in matrix.tasks], [model.name for model in matrix.models]
     names = {task.fingerprint: task.name for task in matrix.tasks}
     rows = [
-        asdict(measured.get((one.task, one.expert, one.protocol, one.seed), one))
-        | {"name": names[one.task], "has_seen": bool(matrix.has_seen[tasks.index(one.task), models.index(one.expert)])}
-        for one in matrix.list_errors()
+        asdict(measured.get((error.task, error.expert, error.protocol, error.seed), error))
+        | {
+            "name": names[error.task],
+            "has_seen": bool(matrix.has_seen[tasks.index(error.task), models.index(error.expert)]),
+        }
+        for error in matrix.list_errors()
     ]
     report = {"tasks": list(names.values()), "fingerprints": tasks, "models": models, "errors": rows}
     report |= {"sizes": [model.size for model in matrix.models], "tests": tests}
@@ -270,12 +278,12 @@ def _print_matrix(matrix: "task2vec.MetaTask", report: dict[str, Any]) -> None:
     means = np.where(matrix.has_seen[:, :, None], np.nan, matrix.errors.mean(axis=-1))  # NaN: a split is missing
     rows = []
     for task, of_task in zip(matrix.tasks, means, strict=True):
-        for protocol, own in zip(matrix.protocols, of_task.T, strict=True):
+        for protocol, errors in zip(matrix.protocols, of_task.T, strict=True):
             row: dict[str, Any] = {"task": task.name, "shots": find_shots(protocol)}
-            if np.isfinite(own).any():
-                best = int(np.nanargmin(own))
+            if np.isfinite(errors).any():
+                best = int(np.nanargmin(errors))
                 row |= {"best": matrix.models[best].name, "size": matrix.models[best].size}
-                row |= {"error": own[best], "median": np.nanmedian(own)}
+                row |= {"error": errors[best], "median": np.nanmedian(errors)}
             rows.append(row)
     app.print_table(rows, "task, shots, best, pixels=size, error, median", drop="median")
     counts = f"{pluralize(report['computed'], 'cell')} computed, {len(report['failed'])} failed"

@@ -1,7 +1,9 @@
-"""`task2vec library`: list, show, edit, verify and share what is in the library."""
+"""`task2vec library`: list, show, edit, verify and share what is in it; and how other commands open it."""
 
+import os
 from collections import Counter, defaultdict
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
@@ -12,23 +14,132 @@ from typer import Argument, Option
 
 import task2vec
 from task2vec.cli import app, inputs, options
-from task2vec.errors import DataError, EmbeddingFileError, LibraryError, NotInLibraryError, Task2VecError, UsageError
-from task2vec.library import check_tags, find_library
+from task2vec.errors import (
+    DataError,
+    EmbeddingFileError,
+    LibraryError,
+    NotInLibraryError,
+    ResourceError,
+    Task2VecError,
+    UsageError,
+)
+from task2vec.library import check_tags, find_library, has_library
 from task2vec.progress import show_progress
 from task2vec.text import format_percent, pluralize, printable
 
 MOST_CLASSES = 20
 FIX_EMBEDDING = "Replace a damaged embedding: task2vec embed FOLDER, or add an intact copy: task2vec library add FILE"
 FIX_LIBRARY = "Rebuild the library from what can be read: task2vec library repair"
-FIX_EXPERT = "Restore the file or train it again (task2vec train-expert), or remove: task2vec library rm NAME --expert"
+FIX_EXPERT = (
+    "Restore the file or train it again (task2vec metatask train), or remove: task2vec library rm NAME --expert"
+)
 FIX_CONFLICT = "Existing entries were kept. To replace one with a saved embedding: task2vec library add FILE --force"
-TRAIN = "Train one: task2vec train-expert FOLDER; or measure a model: task2vec error-matrix FOLDER --expert resnet34"
+TRAIN = (
+    "Train one: task2vec metatask train FOLDER; or measure a model: task2vec metatask measure FOLDER --expert resnet34"
+)
+FIRST = "Add a first task: task2vec embed FOLDER"
+# What a word on the command line can stand for.
+LIBRARY, FILE, PATH = "library", "file", "path"
 Name = Annotated[str, Argument(metavar="NAME", help="Name of a task, or the first digits of its id.")]
+
+
+# --- opening it ------------------------------------------------------------------------------------------------------
+
+
+def find_library_folder(folder: Path | None) -> Path:
+    """The folder of the library, whether or not it exists; a file in its place is refused before any work."""
+    path = find_library(folder)
+    if path.is_file() and path.suffix != ".sqlite":
+        raise UsageError(f"'{path}' is a file, but a library is a folder. Name its folder: --library DIR")
+    return path
+
+
+def open_if_any(folder: Path | None) -> "AbstractContextManager[task2vec.Library | None]":
+    """The library, or None if there is none: looking at it creates no folders."""
+    return task2vec.Library.open(folder) if has_library(find_library_folder(folder)) else nullcontext()
+
+
+def open_existing(folder: Path | None) -> "task2vec.Library":
+    """The library, which must exist."""
+    if not has_library(path := find_library_folder(folder)):
+        raise UsageError(f"there is no library in '{path}'. {FIRST}, or choose another one: --library DIR")
+    return task2vec.Library.open(path)
+
+
+@contextmanager
+def open_for_run(
+    folder: Path | None, command: str, details: dict[str, Any], *, no_library: bool = False
+) -> "Iterator[task2vec.Library | None]":
+    """The library, with the run recorded in it; None, with a warning, if it cannot be opened, or if it is not wanted.
+
+    Raises:
+        LibraryError: The library is damaged or of a newer version: better reported now than after the work.
+    """
+    library = None
+    with ExitStack() as stack:
+        try:
+            if not no_library:
+                library = stack.enter_context(task2vec.Library.open(find_library_folder(folder)))
+                stack.enter_context(library.record(command, details))
+        except ResourceError as error:
+            app.say(f"warning: nothing will be saved to the library: {printable(error)}")
+        except LibraryError as error:
+            raise LibraryError(f"{error} To work without the library this time: --no-library") from error
+        yield library
+
+
+def format_empty(folder: Path | None) -> str:
+    """What to print for a library without tasks."""
+    return f"The library in '{printable(find_library(folder))}' is empty. {app.name_library(FIRST)}"
+
+
+def find_origin(query: str, library: "task2vec.Library | None") -> str:
+    """Whether a word stands for a task of the library, a saved embedding, or a folder or table.
+
+    What exists as a path is that, unless it is a mere name without a separator and the library has a task of that name.
+    """
+    path = Path(query)
+    if not path.exists():
+        return LIBRARY
+    is_path = any(mark in query for mark in (os.sep, os.altsep) if mark) or query in (os.curdir, os.pardir)
+    if not is_path and library is not None and any(task.name == query for task in library.tasks()):
+        return LIBRARY
+    return FILE if path.is_file() and path.suffix == ".safetensors" else PATH
+
+
+def get_named(query: str, library: "task2vec.Library | None") -> "task2vec.Embedding":
+    """The embedding of the library with that name or key."""
+    if library is None:
+        raise NotInLibraryError(
+            f"there is no folder or file '{query}', and no library that could have a task of that name. Check the "
+            "spelling, or embed a folder: task2vec embed FOLDER"
+        )
+    try:
+        return library.get(query)
+    except NotInLibraryError as error:
+        raise NotInLibraryError(f"{error} (There is no folder or file '{query}' either.)") from error
+
+
+def list_embedding_files(paths: Sequence[Path]) -> list[Path]:
+    """The files that were named, and the embeddings of the folders that were, each once."""
+    listed: dict[Path, Path] = {}
+    for path in paths:
+        files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.exists() else []
+        if not files:
+            raise UsageError(
+                f"there is no embedding (*.safetensors) at '{path}', so there is nothing to read. Check the spelling; "
+                f"a folder of images must be embedded first: task2vec embed {path}"
+            )
+        listed |= {file.resolve(): file for file in files}
+    return list(listed.values())
+
+
+# --- listing it ------------------------------------------------------------------------------------------------------
 
 
 def describe_task(task: Any) -> dict[str, Any]:
     """A task as plain values."""
-    return asdict(task) | {"embeddings": [describe_embedding(one) for one in task.embeddings]}
+    return asdict(task) | {"embeddings": [describe_embedding(embedding) for embedding in task.embeddings]}
 
 
 def describe_embedding(entry: Any) -> dict[str, Any]:
@@ -41,20 +152,22 @@ def ls(tag: options.Tag = None, probe: options.AnyProbe = None, library: options
 
     For a task with several embeddings, the numbers are those of the newest.
     """
-    with inputs.open_if_any(library) as opened:
+    with open_if_any(library) as opened:
         tasks, is_empty = opened.tasks(tag=tag, probe=probe) if opened else [], not opened
         stats = opened.stats() if opened else {}
     if app.wants_json():
         rows, folder = [describe_task(task) for task in tasks], find_library(library)
         app.print_json({"library": folder, "count": len(rows), "tasks": rows, "stats": stats})
     elif is_empty:
-        print(inputs.format_empty(library))
+        print(format_empty(library))
     elif not tasks:
         given = inputs.list_given({"tag": tag, "probe": probe})
         app.print_text(f"No task of the library matches {given}. List all of them: task2vec library ls")
     else:
-        newest = [[one for one in task.embeddings if probe in (None, one.probe)][-1:] for task in tasks]
-        rows = [vars(task) | {"newest": own[0] if own else None} for task, own in zip(tasks, newest, strict=True)]
+        rows = []
+        for task in tasks:
+            embeddings = [entry for entry in task.embeddings if probe in (None, entry.probe)]
+            rows.append(vars(task) | {"newest": embeddings[-1] if embeddings else None})
         columns = "task=name, images, classes, error=newest.cv_error, norm=newest.norm, embeddings, probe=newest.probe"
         drop = "probe, added, norm, classes, tags, error, embeddings, images"
         app.print_table(rows, f"{columns}, added, tags, task id=fingerprint", drop=drop)
@@ -66,7 +179,7 @@ def ls(tag: options.Tag = None, probe: options.AnyProbe = None, library: options
 
 def show_task(name: Name, library: options.LibraryFolder = None) -> None:
     """Show a task: classes, tags, embeddings, errors."""
-    with inputs.open_existing(library) as opened:
+    with open_existing(library) as opened:
         task = opened.task(name)
         measured = [error for error in opened.errors() if error.task == task.fingerprint]
     app.print_report(describe_task(task) | {"errors": measured}, _print_task)
@@ -126,26 +239,26 @@ def add(
     Files that are damaged, or that conflict with an existing embedding, are listed and left out (exit code 4 or 3). If
     writing fails midway, embeddings that were already added are kept.
     """
-    places = inputs.list_embedding_files(files)
+    files = list_embedding_files(files)
     check_tags(tags or ())
     rows: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     codes, stopped = [0], None
     with task2vec.Library.open(library) as opened, show_progress(app.is_watched()) as report:
-        step = report("adding", len(places))
-        for place in places:
+        step = report("adding", len(files))
+        for file in files:
             try:
-                embedding = task2vec.load_embedding(place)
+                embedding = task2vec.load_embedding(file)
                 (added,) = opened.add(embedding, tags=tags or (), replace=force)
             except Task2VecError as error:
                 codes.append(error.exit_code)
                 if not isinstance(error, EmbeddingFileError | DataError):  # the library takes no other file
-                    stopped = f"stopped at '{place}', after {len(rows)} of {len(places)} files: {error}"
+                    stopped = f"stopped at '{file}', after {len(rows)} of {len(files)} files: {error}"
                     break
-                failed.append({"file": place, "reason": str(error)})
+                failed.append({"file": file, "reason": str(error)})
                 continue
             known_as = added.name if added.name != embedding.task else None
-            row = {"file": place, "task": embedding.task, "known_as": known_as}
+            row = {"file": file, "task": embedding.task, "known_as": known_as}
             rows.append(row | {"key": added.key, "is_new": added.is_new})
             step(1)
         folder = opened.folder
@@ -156,7 +269,7 @@ def add(
             print(f"{state}: {printable(row['task'])} ({row['key'][: app.DIGITS]}){known_as}")
         new = sum(row["is_new"] for row in rows)
         print(f"{new} added, {len(rows) - new} known; in {printable(folder)}")
-        app.say_all("failed", (f"{one['file']}: {one['reason']}" for one in failed))
+        app.say_all("failed", (f"{failure['file']}: {failure['reason']}" for failure in failed))
     if stopped:
         app.say(f"error: {printable(stopped)}")
     if max(codes):
@@ -171,7 +284,7 @@ def rm(
     library: options.LibraryFolder = None,
 ) -> None:
     """Remove a task with its embeddings, one embedding, an expert, or tags of a task."""
-    with inputs.open_existing(library) as opened:
+    with open_existing(library) as opened:
         if tags:
             _print_tags(opened.tag(name, *tags, remove=True))
             return
@@ -202,7 +315,7 @@ def tag(
 
     To remove one: task2vec library rm NAME --tag TAG
     """
-    with inputs.open_existing(library) as opened:
+    with open_existing(library) as opened:
         _print_tags(opened.tag(name, *tags))
 
 
@@ -217,7 +330,7 @@ def rename(
     library: options.LibraryFolder = None,
 ) -> None:
     """Rename a task."""
-    with inputs.open_existing(library) as opened:
+    with open_existing(library) as opened:
         before, task = opened.task(name), opened.rename(name, new)
     app.print_report(describe_task(task), f"{printable(before.name)} is now {printable(task.name)}")
 
@@ -231,20 +344,29 @@ def verify(library: options.LibraryFolder = None) -> None:
     The exit code is 4 if anything is damaged. Files of experts are outside the library: missing or changed ones are
     reported, but do not count as damage.
     """
-    with inputs.open_existing(library) as opened, show_progress(app.is_watched()) as report:
-        found, folder = opened.verify(report=report), opened.folder
-    document = {"library": folder, "is_sound": found.is_sound, "entries": found.entries, "problems": found.problems}
-    if not app.print_json(document | {"experts": found.experts}):
-        state = "intact" if found.is_sound else pluralize(len(found.problems), "problem")
-        without = f", {pluralize(len(found.experts), 'expert')} without a file" if found.experts else ""
-        print(f"{state}: {pluralize(found.entries, 'embedding')} read in {printable(folder)}{without}")
-        is_own = {problem.entry in ("library", "search") for problem in found.problems}
-        app.say_all("damaged", (f"{problem.entry}: {problem.what}" for problem in found.problems))
-        app.say_all("warning: expert", (f"{problem.entry}: {problem.what}" for problem in found.experts))
-        fixes = {FIX_EMBEDDING: False in is_own, FIX_LIBRARY: True in is_own, FIX_EXPERT: bool(found.experts)}
+    with open_existing(library) as opened, show_progress(app.is_watched()) as report:
+        verified, folder = opened.verify(report=report), opened.folder
+    document = {
+        "library": folder,
+        "is_sound": verified.is_sound,
+        "entries": verified.entries,
+        "problems": verified.problems,
+    }
+    if not app.print_json(document | {"experts": verified.experts}):
+        state = "intact" if verified.is_sound else pluralize(len(verified.problems), "problem")
+        without = f", {pluralize(len(verified.experts), 'expert')} without a file" if verified.experts else ""
+        print(f"{state}: {pluralize(verified.entries, 'embedding')} read in {printable(folder)}{without}")
+        are_of_library = {problem.entry in ("library", "search") for problem in verified.problems}
+        app.say_all("damaged", (f"{problem.entry}: {problem.what}" for problem in verified.problems))
+        app.say_all("warning: expert", (f"{problem.entry}: {problem.what}" for problem in verified.experts))
+        fixes = {
+            FIX_EMBEDDING: False in are_of_library,
+            FIX_LIBRARY: True in are_of_library,
+            FIX_EXPERT: bool(verified.experts),
+        }
         for fix in (fix for fix, applies in fixes.items() if applies):
             app.say(fix)
-    if not found.is_sound:
+    if not verified.is_sound:
         raise typer.Exit(LibraryError.exit_code)
 
 
@@ -255,12 +377,12 @@ def repair(library: options.LibraryFolder = None) -> None:
     that no other process uses the library.
     """
     with show_progress(app.is_watched()) as report:
-        found = task2vec.Library.repair(library, report=report)
-    text = f"{pluralize(found.embeddings, 'embedding')} recovered; the old file is in {printable(found.kept)}"
-    app.print_report({"library": find_library(library), **vars(found)}, text)
+        repaired = task2vec.Library.repair(library, report=report)
+    text = f"{pluralize(repaired.embeddings, 'embedding')} recovered; the old file is in {printable(repaired.kept)}"
+    app.print_report({"library": find_library(library), **vars(repaired)}, text)
     if not app.wants_json():
-        app.say_all("lost", found.lost)
-    if found.lost:
+        app.say_all("lost", repaired.lost)
+    if repaired.lost:
         raise typer.Exit(LibraryError.exit_code)
 
 
@@ -275,15 +397,15 @@ def export(
     The paths of the images on this machine are left out.
     """
     inputs.check_output(file, is_forced=force, option="FILE")
-    with inputs.open_existing(library) as opened, show_progress(app.is_watched()) as report:
+    with open_existing(library) as opened, show_progress(app.is_watched()) as progress:
         chosen = opened.tasks(tag=tag)
         if tag is not None and not chosen:
             raise UsageError(f"no task has the tag '{tag}', so the export would be empty. See: task2vec library ls")
-        place = opened.export(file, tag=tag, report=report)
-    tasks, embeddings, size = len(chosen), sum(len(task.embeddings) for task in chosen), place.stat().st_size
+        written = opened.export(file, tag=tag, report=progress)
+    tasks, embeddings, size = len(chosen), sum(len(task.embeddings) for task in chosen), written.stat().st_size
     numbers = f"{pluralize(tasks, 'task')}, {pluralize(embeddings, 'embedding')}, {app.format_bytes(size)}"
-    written = {"written": place, "tasks": tasks, "embeddings": embeddings, "bytes": size}
-    app.print_report(written, f"{numbers}: {printable(place)}")
+    report = {"written": written, "tasks": tasks, "embeddings": embeddings, "bytes": size}
+    app.print_report(report, f"{numbers}: {printable(written)}")
 
 
 def import_tasks(
@@ -316,7 +438,7 @@ def experts(library: options.LibraryFolder = None) -> None:
     """List the experts of the library."""
     rows: list[dict[str, Any]] = []
     names, folder = {}, find_library(library)
-    with inputs.open_if_any(library) as opened:
+    with open_if_any(library) as opened:
         if opened is not None:
             counts = Counter(error.expert for error in opened.errors())
             rows = [{**asdict(expert), "errors": counts[expert.name]} for expert in opened.experts()]
@@ -339,10 +461,10 @@ def errors(
     library: options.LibraryFolder = None,
 ) -> None:
     """List the measured errors, averaged over splits."""
-    with inputs.open_existing(library) as opened:
+    with open_existing(library) as opened:
         fingerprint = None if task is None else opened.task(task).fingerprint
-        names = {one.fingerprint: one.name for one in opened.tasks()}
-        sizes = {one.name: one.input_size for one in opened.experts()}
+        names = {task.fingerprint: task.name for task in opened.tasks()}
+        sizes = {expert.name: expert.input_size for expert in opened.experts()}
         rows: list[dict[str, Any]] = [
             {**asdict(error), "name": names[error.task], "size": sizes[error.expert]}
             for error in opened.errors()
@@ -354,16 +476,16 @@ def errors(
     if app.print_json({"library": find_library(library), "count": len(rows), "errors": rows}):
         return
     if not rows:
-        advice = "Measure some: task2vec error-matrix FOLDER --expert NAME"
-        print(inputs.format_empty(library) if is_empty else f"No error matches. {app.name_library(advice)}")
+        advice = "Measure some: task2vec metatask measure FOLDER --expert NAME"
+        print(format_empty(library) if is_empty else f"No error matches. {app.name_library(advice)}")
         return
     cells: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for row in rows:
         cells[row["name"], row["expert"], row["size"], row["protocol"]].append(row["error"])
     table = [
         dict(zip(("task", "expert", "pixels", "protocol"), cell, strict=True))
-        | {"error": mean(own), "splits": len(own)}
-        | {"range": f"{format_percent(min(own))} to {format_percent(max(own))}" if len(own) > 1 else None}
-        for cell, own in cells.items()
+        | {"error": mean(errors), "splits": len(errors)}
+        | {"range": f"{format_percent(min(errors))} to {format_percent(max(errors))}" if len(errors) > 1 else None}
+        for cell, errors in cells.items()
     ]
     app.print_table(table, "task, expert, pixels, error, splits, range, protocol", drop="range, splits")

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 DEFAULT_PROBE = "tf_efficientnet_lite0"
 Datasets = Literal["folder", "cub200", "cub200-paper", "inaturalist", "imaterialist", "deepfashion"]
 MAX_IMAGES = "Published dataset: use at most N random images per task."
-BACKEND = "Run in this process, in several processes, or on Ray (cluster: RAY_ADDRESS)."
+BACKEND = "Run in this process, or on Ray: all cores and GPUs, or the cluster of RAY_ADDRESS."
 LIBRARY = "Library folder. Default: TASK2VEC_LIBRARY, or your user data folder."
 SHOTS = "Train on half of the images, or N per class."
 LICENSE = "Only weights with these licences, e.g. permissive or mit,apache-2.0."
@@ -86,8 +86,8 @@ class Compute:
 
     device: Device = None
     batch_size: Annotated[int | None, Option(help="Images per batch. Default: chosen for the device.")] = None
-    backend: Annotated[Literal["serial", "processes", "ray"], Option(help=BACKEND)] = "serial"
-    jobs: Annotated[int | None, Option(help="Number of worker processes. Default: one per core.")] = None
+    backend: Annotated[str, Option(metavar="serial|ray", help=BACKEND)] = "serial"
+    jobs: Annotated[int | None, Option(help="Ray: number of workers. Default: one per GPU or core.")] = None
 
 
 @dataclass(frozen=True)
@@ -164,4 +164,4 @@ def format_placeholder(spelling: str) -> str:
         >>> format_placeholder("--tag <list[str]>"), format_placeholder("--backend <serial|ray>")
         ('--tag TEXT', '--backend serial|ray')
     """
-    return _CHOICE.sub(r"\1", _TYPE.sub(lambda found: _TYPES[found[1].lower()], spelling))
+    return _CHOICE.sub(r"\1", _TYPE.sub(lambda match: _TYPES[match[1].lower()], spelling))

@@ -1,4 +1,4 @@
-"""`task2vec recommend` and `task2vec evaluate`: which pretrained model to use, and how well such choices do."""
+"""`task2vec recommend` and `metatask evaluate`: which pretrained model to use, and how well such choices do."""
 
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -10,6 +10,7 @@ from typer import Option
 
 import task2vec
 from task2vec.cli import app, inputs, options
+from task2vec.cli.library import FILE, LIBRARY, PATH, find_origin, get_named, open_if_any
 from task2vec.errors import UsageError
 from task2vec.library import find_library
 from task2vec.progress import show_progress
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from task2vec.select.evaluate import Leave, ProposalEvaluation
 
 # Strategies that take minutes with more tasks than this: `evaluate` runs them if asked to.
-MANY, SLOW = 20, ("model space published", "model space")
-PROPOSALS = "Instead: the error after 1, 2, ... measured models, in the order of proposals and in others."
-STRATEGY = "Only this strategy and average_best; `all` includes the slow ones."
+MAX_TASKS_FOR_SLOW = 20
+SLOW = ("model space published", "model space")
+STRATEGY = "Only this one and average_best; `all`: also slow ones; `proposals`: orders of measuring."
+MODELS = "Compare only these models or files; `timm` compares all pretrained classifiers of timm."
 
 
 def recommend(
     query: options.Query,
-    models: Annotated[list[str] | None, Option("--model", help="Compare only these models or files: A,B.")] = None,
-    pool: Annotated[Literal["timm"] | None, Option(help="Search all pretrained classifiers of timm.")] = None,
+    models: Annotated[list[str] | None, Option("--model", metavar="A,B|timm", help=MODELS)] = None,
     budget: Annotated[str | None, Option(metavar="TIME", help="Time for measuring. Default: 60s; GPU: 10m.")] = None,
     no_measure: Annotated[bool, Option("--no-measure", help="Only propose models, from the embedding.")] = False,
     strategy: Annotated[str | None, Option(metavar="NAME", help="With --no-measure: a strategy of the paper.")] = None,
@@ -60,18 +61,18 @@ def recommend(
         inputs.check_output(path, is_forced=force, option=option)
     if download and offline:
         raise UsageError("--download and --offline contradict each other. Leave one out.")
-    how = _check_options(models, pool=pool, no_measure=no_measure, strategy=strategy)
+    arguments = _check_options(models, no_measure=no_measure, strategy=strategy)
     if whole_network and script is None:
         raise UsageError("--whole-network says what the script does, but none is written. Add --script FILE.")
-    how |= {"max_params": max_params, "license": license}
+    arguments |= {"max_params": max_params, "license": license}
     with ExitStack() as stack:
-        is_kept = not no_library and not no_measure and inputs.find_origin(query, None) == inputs.PATH
-        opened = None if no_library else inputs.open_if_any(library)
+        is_kept = not no_library and not no_measure and find_origin(query, None) == PATH
+        opened = None if no_library else open_if_any(library)
         opened = stack.enter_context(task2vec.Library.open(library) if is_kept else opened or nullcontext())
-        _check_models(how, opened, download=download)
+        _check_models(arguments, opened, download=download)
         given = _find_task(query, opened, reading, is_measured=not no_measure)
-        how |= {"budget": budget, "prefer": prefer, "download": download, "device": device}
-        advice = task2vec.recommend(given, library=opened, progress=not app.wants_json(), **how)
+        arguments |= {"budget": budget, "prefer": prefer, "download": download, "device": device}
+        advice = task2vec.recommend(given, library=opened, progress=not app.wants_json(), **arguments)
     written = None if out is None else advice.to_csv(out)
     program = None if script is None else advice.script(script, whole_network=whole_network)
     document = advice.to_dict() | {"library": None if no_library else find_library(library)}
@@ -89,29 +90,26 @@ def recommend(
         raise typer.Exit(app.ENVIRONMENT)
 
 
-def _check_options(
-    models: list[str] | None, *, pool: str | None, no_measure: bool, strategy: str | None
-) -> dict[str, Any]:
+def _check_options(models: list[str] | None, *, no_measure: bool, strategy: str | None) -> dict[str, Any]:
     """The models and the strategy of the options; combinations that cannot be meant are refused."""
-    if models and pool:
-        raise UsageError(f"--model and --pool {pool} both say which models to compare. Leave one out.")
     if strategy is not None and not no_measure:
         raise UsageError(
             f"--strategy {strategy} selects a model from the embedding alone, and measuring is more reliable. Add "
             "--no-measure, or leave --strategy out."
         )
     names = [name.strip() for text in models or () for name in text.split(",")]
-    return {"models": pool or names or None, "strategy": (strategy or "proposals") if no_measure else None}
+    chosen = "timm" if names == ["timm"] else names or None
+    return {"models": chosen, "strategy": (strategy or "proposals") if no_measure else None}
 
 
-def _check_models(how: dict[str, Any], library: "task2vec.Library | None", *, download: bool) -> None:
+def _check_models(arguments: dict[str, Any], library: "task2vec.Library | None", *, download: bool) -> None:
     """Refuses unknown models before torch is imported and images are read; says how much will be downloaded."""
     from task2vec.select.candidates import count_download, list_candidates
 
-    filters = {name: how[name] for name in ("max_params", "license")}
-    candidates = list_candidates(how["models"], library=library, **filters)
-    if download and how["strategy"] is None and (megabytes := count_download(candidates)):
-        count = pluralize(sum(not each.is_here for each in candidates), "model")
+    filters = {name: arguments[name] for name in ("max_params", "license")}
+    candidates = list_candidates(arguments["models"], library=library, **filters)
+    if download and arguments["strategy"] is None and (megabytes := count_download(candidates)):
+        count = pluralize(sum(not candidate.is_here for candidate in candidates), "model")
         app.say(f"downloading what is not on this machine of {count}: {megabytes:,.0f} MB at most ...")
 
 
@@ -125,19 +123,18 @@ def _find_task(
     """
     from task2vec.tasks.folder import list_splits
 
-    origin, path = inputs.find_origin(query, library), Path(query)
-    if origin == inputs.FILE:
+    origin, path = find_origin(query, library), Path(query)
+    if origin == FILE:
         return task2vec.load_embedding(query)
-    if origin == inputs.LIBRARY and not (is_measured and path.exists()):
+    if origin == LIBRARY and not (is_measured and path.exists()):
         if library is None or not any(query in (task.name, task.fingerprint[: len(query)]) for task in library.tasks()):
-            inputs.get_named(query, library)  # raises an error that says what is there
+            get_named(query, library)  # raises an error that says what is there
         return query
     if path.is_dir() and reading.split is None and (splits := list_splits(path)):
         app.say(
             f"'{printable(query)}' has splits ({', '.join(splits)}): {splits[0]} is used. Another one: --split NAME"
         )
         reading = replace(reading, split=splits[0])
-    inputs.import_networks()
     return inputs.read_own(path, reading)
 
 
@@ -156,7 +153,6 @@ def evaluate(
     shots: options.Shots = None,
     probe: options.AnyProbe = None,
     method: options.Method = None,
-    proposals: Annotated[bool, Option("--proposals", help=PROPOSALS)] = False,
     out: options.OutFile = None,
     force: options.Force = False,
     library: options.LibraryFolder = None,
@@ -168,14 +164,15 @@ def evaluate(
     difference from the average-best model with the two-sided p-value of a sign-flip test. With many tasks, strategies
     that take minutes are left out; --strategy all runs them, too.
 
-    --proposals measures models one after the other instead, in the order that `recommend` proposes and in others, and
-    prints the error of the best so far: chosen on one half of the test images, judged on the other.
+    `--strategy proposals` measures models one after the other instead, in the order that `recommend` proposes and in
+    others, and prints the error of the best so far: chosen on one half of the test images, judged on the other.
     """
     from task2vec.select import STRATEGIES
 
     inputs.check_output(out, is_forced=force)
-    if proposals and strategies:
-        raise UsageError("--proposals compares orders of measuring, and no strategies. Remove --strategy.")
+    proposals = strategies == ["proposals"]
+    if not proposals and "proposals" in (strategies or ()):
+        raise UsageError("--strategy proposals compares orders of measuring, and no strategies. Remove the others.")
     if family is not None and evidence == "library":
         raise UsageError("--kind selects bundled tasks, but a library has no kinds. Remove --kind.")
     if evidence == "library":
@@ -186,7 +183,7 @@ def evaluate(
     if proposals:
         _evaluate_proposals(metatask.select(shots, probe=probe, method=method), family, leave, out)
         return
-    left_out = SLOW if not strategies and len(metatask.tasks) > MANY else ()
+    left_out = SLOW if not strategies and len(metatask.tasks) > MAX_TASKS_FOR_SLOW else ()
     chosen = [name for name in STRATEGIES if name not in left_out]
     if strategies and "all" not in strategies:
         chosen = list(dict.fromkeys(["average_best", *strategies]))
@@ -194,12 +191,12 @@ def evaluate(
         slow = ", ".join(f"'{name}'" for name in left_out)
         app.say(f"without {slow}, which take {len(metatask.tasks) // 5} minutes or more: --strategy all")
     app.say(f"evaluating {len(chosen)} strategies on up to {pluralize(len(metatask.tasks), 'task')} ...")
-    how: dict[str, Any] = {"shots": shots, "probe": probe, "method": method, "family": family, "leave": leave}
+    arguments: dict[str, Any] = {"shots": shots, "probe": probe, "method": method, "family": family, "leave": leave}
     with show_progress(app.is_watched()) as report:
-        found = task2vec.evaluate(metatask, chosen, report=report, **how)
-    app.print_report(found.to_dict() | {"slow": list(left_out)}, lambda _: _print_evaluation(found))
+        evaluation = task2vec.evaluate(metatask, chosen, report=report, **arguments)
+    app.print_report(evaluation.to_dict() | {"slow": list(left_out)}, lambda _: _print_evaluation(evaluation))
     if out is not None:
-        app.say(f"written: {printable(found.to_csv(out))}")
+        app.say(f"written: {printable(evaluation.to_csv(out))}")
 
 
 def _load_evidence(evidence: str) -> "task2vec.MetaTask":
@@ -224,10 +221,10 @@ def _evaluate_proposals(view: "View", family: str | None, leave: "Leave", out: P
         app.say(f"written: {printable(evaluation.to_csv(out))}")
 
 
-def _print_evaluation(found: "task2vec.Evaluation | ProposalEvaluation") -> None:
-    rows = found.format_rows()
+def _print_evaluation(evaluation: "task2vec.Evaluation | ProposalEvaluation") -> None:
+    rows = evaluation.format_rows()
     heads = list(rows[0]) if rows else []
     app.print_table(rows, ", ".join(heads), drop=", ".join(heads[:2:-1]))
     print()
-    for line in found.explain():
+    for line in evaluation.explain():
         app.print_text(line)

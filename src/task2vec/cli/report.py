@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 import task2vec
 from task2vec.cli import app, inputs, options
+from task2vec.cli.library import open_for_run
 from task2vec.errors import UsageError
 from task2vec.storage import write_file
 from task2vec.text import format_percent, pluralize, printable
@@ -48,20 +49,20 @@ def report(
         inputs.check_output(file, is_forced=force or _is_report(file))
     app.say(f"reading {printable(path)} ...")
     task, tests = _read(path, test, reading)
-    how: dict[str, Any] = {"num_workers": reading.num_workers, "device": compute.device}
-    how |= {"batch_size": compute.batch_size, "progress": app.is_watched()}
+    arguments: dict[str, Any] = {"num_workers": reading.num_workers, "device": compute.device}
+    arguments |= {"batch_size": compute.batch_size, "progress": app.is_watched()}
     loaded = inputs.load_probe(probe)
-    with inputs.open_session(library, "report", {"path": str(path)}, no_library=no_library) as session:
+    with open_for_run(library, "report", {"path": str(path)}, no_library=no_library) as opened:
         command = _format_command(path, test, reading, probe, no_library=no_library)
-        found = task2vec.report(task, loaded, test=tests, library=session.library, command=command, **how)
-        page = found.to_html(max_thumbnails=0 if no_images else MAX_THUMBNAILS)
+        analysis = task2vec.report(task, loaded, test=tests, library=opened, command=command, **arguments)
+        page = analysis.to_html(max_thumbnails=0 if no_images else MAX_THUMBNAILS)
         for file in named:
             is_page = file.suffix.lower() == ".html"
-            write_file(file, page.encode("utf-8", errors="replace")) if is_page else found.to_csv(file)
-        if session.library is not None and not session.library.is_read_only:
-            found.keep(session.library, page)
-    facts = found.to_dict() | {"written": named, "seconds": app.count_seconds()}
-    app.print_report(facts, lambda _: _print_report(found, named))
+            write_file(file, page.encode("utf-8", errors="replace")) if is_page else analysis.to_csv(file)
+        if opened is not None and not opened.is_read_only:
+            analysis.keep(opened, page)
+    facts = analysis.to_dict() | {"written": named, "seconds": app.count_seconds()}
+    app.print_report(facts, lambda _: _print_report(analysis, named))
 
 
 def _is_report(file: Path) -> bool:
@@ -70,8 +71,8 @@ def _is_report(file: Path) -> bool:
 
     if not file.is_file():
         return False
-    with file.open("rb") as opened:
-        start = opened.read(16_000)
+    with file.open("rb") as stream:
+        start = stream.read(16_000)
     return MARK in start if file.suffix.lower() == ".html" else start.startswith(",".join(COLUMNS).encode())
 
 
@@ -87,7 +88,7 @@ def _format_command(
             if value != getattr(usual, name) and name != "num_workers":
                 values = value if isinstance(value, list) else [value]
                 option = f"--{name.replace('_', '-')}"
-                words += [option if one is True else f"{option} {shlex.quote(str(one))}" for one in values]
+                words += [option if item is True else f"{option} {shlex.quote(str(item))}" for item in values]
     return " ".join([*words, *(["--no-library"] if no_library else [])])
 
 
@@ -106,25 +107,25 @@ def _read(path: Path, test: Path | None, reading: options.Reading) -> "tuple[tas
     return task, {name: inputs.read_own(path, replace(reading, split=name)) for name in others}
 
 
-def _print_report(found: "task2vec.TaskReport", named: list[Path]) -> None:
+def _print_report(analysis: "task2vec.TaskReport", named: list[Path]) -> None:
     """The facts and the suggestions, and where the page is."""
-    task, shown = found.task, found.format_interval()
-    if found.error is not None:
-        shown = f"{format_percent(found.error.error)} ({shown}), cross-validated with copies kept together"
-    near = ", ".join(f"{one.task} ({one.distance:.2f})" for one in found.neighbours[:3])
+    task, shown = analysis.task, analysis.format_interval()
+    if analysis.error is not None:
+        shown = f"{format_percent(analysis.error.error)} ({shown}), cross-validated with copies kept together"
+    near = ", ".join(f"{neighbour.task} ({neighbour.distance:.2f})" for neighbour in analysis.neighbours[:3])
     rows = [
         ("task", f"{task.name}: {pluralize(len(task), 'image')}, {pluralize(len(task.classes), 'class')}"),
         ("error", shown),
-        ("labels", pluralize(len(found.label_issues), "suspected error")),
-        ("copies", f"{pluralize(found.n_copies, 'image')} in {pluralize(len(found.copies), 'group')}"),
+        ("labels", pluralize(len(analysis.label_issues), "suspected error")),
+        ("copies", f"{pluralize(analysis.n_copies, 'image')} in {pluralize(len(analysis.copies), 'group')}"),
         ("nearest", near or "no known task"),
     ]
-    if found.recommendation.choice is not None:
-        rows.append(("start from", found.recommendation.choice))
+    if analysis.recommendation.choice is not None:
+        rows.append(("start from", analysis.recommendation.choice))
     app.print_facts(rows)
-    for number, one in enumerate(found.suggestions, 1):
+    for number, suggestion in enumerate(analysis.suggestions, 1):
         print()
-        app.print_text(f"{number}. {one.text} {one.evidence}")
-        print(f"   {printable(app.name_library(one.command))}")
+        app.print_text(f"{number}. {suggestion.text} {suggestion.evidence}")
+        print(f"   {printable(app.name_library(suggestion.command))}")
     pages = ", ".join(printable(file) for file in named)
     print(f"\nwritten: {pages}   ({app.count_seconds():.0f} s)")

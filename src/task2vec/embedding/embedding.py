@@ -28,7 +28,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
+from task2vec.errors import DataError, EmbeddingFileError, ResourceError, Task2VecError, UsageError
 from task2vec.probe import FilterLayer
 from task2vec.storage import write_file
 
@@ -445,11 +445,32 @@ def hash_content(text: str, arrays: Mapping[str, np.ndarray]) -> str:
 class Store(Protocol):
     """Where embeddings are looked up and kept, such as a library."""
 
+    is_read_only: bool
+
     def find(self, task: "Task", probe: "Probe", *, settings: EmbedSettings) -> Embedding | None:
         """The embedding that embedding this task by this probe with these settings would give again, if present."""
 
-    def keep(self, embedding: Embedding, *, source: str) -> None:
-        """Stores an embedding; `source` is where its task was read from."""
+    def add(self, embedding: Embedding, /, *, source: str) -> Any:
+        """Adds an embedding; `source` is where its task was read from."""
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """The result of one of many tasks.
+
+    Attributes:
+        number: the position of the task among those given.
+        task: its name.
+        embedding: its embedding, unless it failed.
+        error: why it failed, or why the library refused the embedding.
+        is_found: whether it was taken from the folder or the library instead of being computed.
+    """
+
+    number: int
+    task: str
+    embedding: Embedding | None = None
+    error: Task2VecError | None = None
+    is_found: bool = False
 
 
 def name_file(task: "Task", suffix: str = SUFFIX) -> str:

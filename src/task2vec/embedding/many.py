@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from task2vec.embedding.batching import OomRetry, Part, Passes, choose_device, refuse_infinite
-from task2vec.embedding.embedding import Embedding, EmbedSettings, Store, find_saved, name_file, open_folder
+from task2vec.embedding.embedding import (
+    Embedding,
+    EmbedSettings,
+    Store,
+    TaskResult,
+    find_saved,
+    name_file,
+    open_folder,
+)
 from task2vec.embedding.single import Job, add_priors, draw_parts, start_backward
 from task2vec.errors import DataError, NotFiniteError, ResourceError, Task2VecError, UsageError
 from task2vec.fisher import check_rows
@@ -45,25 +53,6 @@ Outcome = tuple[int, Embedding | Task2VecError]
 Family = tuple[int, list[Job]]
 
 
-@dataclass(frozen=True)
-class TaskResult:
-    """The result of one of many tasks.
-
-    Attributes:
-        number: the position of the task among those given.
-        task: its name.
-        embedding: its embedding, unless it failed.
-        error: why it failed, if it did.
-        is_found: whether it was taken from the folder or the library instead of being computed.
-    """
-
-    number: int
-    task: str
-    embedding: Embedding | None = None
-    error: Task2VecError | None = None
-    is_found: bool = False
-
-
 def embed_many(
     tasks: Iterable[Any],
     probe: Probe | None = None,
@@ -90,15 +79,15 @@ def embed_many(
         probe: what `load_probe` returns.
         settings: see `EmbedSettings`. With `rel_tol` or the variational method tasks share only their features.
         folder: where to save the embeddings, one file each; None saves none.
-        library: where else to look them up and store them. Embeddings that only the folder or only the library has are
-            copied to the other.
+        library: a `Library` where they are looked up and added, unless it is read-only. Embeddings that only the folder
+            or only the library has are copied to the other. One that the library refuses is returned with the error.
         gigabytes: about how much memory features and sums may take in each process. Neither this nor any of the
             arguments below changes the numbers.
         device: "cpu", "cuda"; None uses a GPU if there is one.
         num_workers: threads that decode images; None takes one per core.
         batch_size: images per step; None chooses one. It is halved automatically when GPU memory runs out.
-        backend: "processes" (of this machine), "ray", or what `open_backend` returns. Tasks that share images go to the
-            same worker. Only this process writes results. None computes here.
+        backend: "ray", or what `open_backend` returns; None computes here. Tasks that share images go to the same
+            worker. Only this process writes results.
         progress: show progress bars on standard error.
 
     Example:
@@ -166,14 +155,14 @@ def embed_batches(
     """
     task = to_task(task, num_workers=num_workers, progress=progress is True)
     drawn = draw_batches(task, batches, classes=classes, images=images, seed=seed)
-    tasks = [one for pair in drawn for one in pair]
+    tasks = [batch for pair in drawn for batch in pair]
     options = {"device": device, "num_workers": num_workers, "backend": backend, "progress": progress}
-    found: dict[int, Embedding] = {}
+    embeddings: dict[int, Embedding] = {}
     for result in embed_many(tasks, probe, settings=settings, **options):
         if result.embedding is None:
             raise result.error or AssertionError("neither an embedding nor an error")
-        found[result.number] = result.embedding
-    ordered = [found[number] for number in range(len(tasks))]
+        embeddings[result.number] = result.embedding
+    ordered = [embeddings[number] for number in range(len(tasks))]
     return ordered[::2], ordered[1::2]
 
 
@@ -182,8 +171,8 @@ def _check_names(tasks: Sequence[Task]) -> None:
     names = Counter(name for name, _ in {(name_file(task), task.fingerprint) for task in tasks})
     for name, count in names.items():
         if count > 1:
-            what = f"{count} tasks would be saved in one file, {name!r}, and all but one would be lost"
-            raise UsageError(f"{what}. Give each its own name: dataclasses.replace(task, name=...).")
+            conflict = f"{count} tasks would be saved in one file, {name!r}, and all but one would be lost"
+            raise UsageError(f"{conflict}. Give each its own name: dataclasses.replace(task, name=...).")
 
 
 def _find_and_embed(
@@ -197,44 +186,43 @@ def _find_and_embed(
 ) -> Iterator[TaskResult]:
     """What was found, then what is computed, group by group."""
     probe, settings = work.probe, work.settings
-    stored: set[str] = set()  # a task that is given twice may differ from itself by rounding
+    added: set[str] = set()  # a task that is given twice may differ from itself by rounding
 
-    def find(task: Task) -> Embedding | None:
-        """The embedding of a task from an earlier run, copied to where it is missing."""
-        in_folder = find_saved(folder, task, probe, settings=settings)[1] if folder is not None else None
-        in_library = library.find(task, probe, settings=settings) if library is not None else None
-        found = in_library if in_folder is None else in_folder
-        if found is None:
-            return None
-        found = replace(found, task=task.name)
-        keep(found, task, is_saved=in_folder is not None, is_stored=in_library is not None)
-        return found
-
-    def keep(embedding: Embedding, task: Task, *, is_saved: bool = False, is_stored: bool = False) -> None:
+    def save(
+        number: int, embedding: Embedding, *, is_found: bool = False, is_saved: bool = False, is_stored: bool = False
+    ) -> TaskResult:
+        """The result for an embedding, which is saved where it is not yet."""
+        task, error = tasks[number], None
         if folder is not None and not is_saved:
             embedding.save(find_saved(folder, task, probe, settings=settings)[0])
-        if library is not None and not is_stored and task.fingerprint not in stored:
-            library.keep(embedding, source=task.source)
-            stored.add(task.fingerprint)
+        is_stored = is_stored or task.fingerprint in added
+        if library is not None and not library.is_read_only and not is_stored:
+            try:
+                library.add(embedding, source=task.source)
+                added.add(task.fingerprint)
+            except Task2VecError as refusal:
+                error = refusal
+        return TaskResult(number, task.name, embedding, error, is_found)
 
     with show_progress(progress) as report:
         step = report("tasks", len(tasks))
         waiting = []
         for number, task in enumerate(tasks):
-            known = find(task)
+            saved = None if folder is None else find_saved(folder, task, probe, settings=settings)[1]
+            stored = None if library is None else library.find(task, probe, settings=settings)
+            known = stored if saved is None else saved
             if known is None:
                 waiting.append((number, task))
                 continue
             step(1)
-            yield TaskResult(number, task.name, known, is_found=True)
+            known = replace(known, task=task.name)
+            yield save(number, known, is_found=True, is_saved=saved is not None, is_stored=stored is not None)
         for number, outcome in _embed_groups(waiting, work, backend, report):
             step(1)
-            task = tasks[number]
             if isinstance(outcome, Embedding):
-                keep(outcome, task)
-                yield TaskResult(number, task.name, outcome)
+                yield save(number, outcome)
             else:  # the frames of a traceback would keep images and features of the whole group in memory
-                yield TaskResult(number, task.name, error=outcome.with_traceback(None))
+                yield TaskResult(number, tasks[number].name, error=outcome.with_traceback(None))
 
 
 def _embed_groups(
@@ -243,7 +231,7 @@ def _embed_groups(
     """The outcome of these tasks. The backend does not change the groups, and so no byte of the results."""
     most = max(1, int(work.room / 2 / (4 * work.probe.feature_dim + _SIGNATURE)))
     tasks = [task for _, task in members]
-    groups = [[members[own] for own in group] for group in group_tasks(tasks, most=most)]
+    groups = [[members[number] for number in group] for group in group_tasks(tasks, most=most)]
     if backend is None:
         if choose_device(work.options["device"]).type == "cuda":
             groups = _merge(groups, min(most, _BUSY))
@@ -289,17 +277,17 @@ def gather_images(tasks: Sequence[Task]) -> tuple[Images, tuple[str, ...], list[
         if task.digests in keys:  # other labels of the same images
             continue
         seen: Counter[str] = Counter()
-        own = keys[task.digests] = []
+        task_keys = keys[task.digests] = []
         for number, digest in enumerate(task.digests):
-            own.append((digest, seen[digest]))
-            sources.setdefault(own[-1], (source, number))
+            task_keys.append((digest, seen[digest]))
+            sources.setdefault(task_keys[-1], (source, number))
             seen[digest] += 1
     order = sorted(sources)
-    places = {key: place for place, key in enumerate(order)}
+    positions = {key: position for position, key in enumerate(order)}
     labels = tuple(f"{task.name}: " for task in tasks)
     common = ChosenImages(tuple(task.images for task in tasks), [sources[key] for key in order], labels)
-    found = {digests: np.array([places[key] for key in own]) for digests, own in keys.items()}
-    return common, tuple(digest for digest, _ in order), [found[task.digests] for task in tasks]
+    numbers = {digests: np.array([positions[key] for key in task_keys]) for digests, task_keys in keys.items()}
+    return common, tuple(digest for digest, _ in order), [numbers[task.digests] for task in tasks]
 
 
 def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
@@ -318,8 +306,8 @@ def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
     joined, first, alike = DisjointSet(range(len(tasks))), {}, {}
     for number, task in enumerate(tasks):
         twin = alike.setdefault(task.digests, number)
-        for other in [twin] if twin < number else {first.setdefault(digest, number) for digest in task.digests}:
-            joined.merge(number, other)
+        for relative in [twin] if twin < number else {first.setdefault(digest, number) for digest in task.digests}:
+            joined.merge(number, relative)
     groups = []
     for related in joined.subsets():
         held: set[str] = set()
@@ -366,8 +354,8 @@ class GroupWork:
         tasks = [task.canonical() for _, task in group]
         images, digests, places = gather_images(tasks)
         passes, left, jobs = self.prepare(images), dict(group), {}
-        for (number, given), task, own in zip(group, tasks, places, strict=True):
-            jobs[number] = Job(given, task, self.settings, passes, torch.from_numpy(own), digests)
+        for (number, given), task, numbers in zip(group, tasks, places, strict=True):
+            jobs[number] = Job(given, task, self.settings, passes, torch.from_numpy(numbers), digests)
         try:
             for number, outcome in self._embed_jobs(jobs, passes.features(report), report):
                 del left[number]
@@ -394,8 +382,9 @@ class GroupWork:
                 families.append((number, [job, *(half for _, half in job.split())]))
             except DataError as error:
                 yield number, error
-        if self.settings.method == "variational" or self.settings.rel_tol is not None:
-            for number, (job, *_) in families:  # each draws by itself, until it is enough
+        draws_alone = self.settings.method == "variational" or self.settings.rel_tol is not None
+        if draws_alone or len(families) == 1:  # the very steps of `embed`
+            for number, (job, *_) in families:
                 try:
                     yield number, job.embed(features[job.places], report)
                 except (NotFiniteError, ResourceError) as error:
@@ -413,7 +402,7 @@ class GroupWork:
         parts = self._draw(jobs, heads, features)
         backward = start_backward(jobs, parts)
         drawn = torch.nonzero(backward.counts).flatten().tolist()
-        backward.run(drawn, report("fisher", sum(len(part.images) for part in parts)))
+        backward.run(drawn, report("fisher", sum(len(drawn_part.images) for drawn_part in parts)))
         measured = add_priors(jobs, backward.ledger.estimates())
         last, are_finite = 0, bool(torch.isfinite(backward.ledger.sums[:, 1]).all())
         for number, family in families:
@@ -442,16 +431,16 @@ class GroupWork:
             alike[common, classes, is_multilabel].append(position)
         heads: dict[int, Head] = {}
         for (common, classes, _), positions in alike.items():
-            some = [jobs[position] for position in positions]
-            how = {"l2": self.settings.l2, "balance": self.settings.balance, "classes": classes}
-            what = f"{classes} classes on {max(len(job.task) for job in some)} images"
-            memory = OomRetry(what, on_shortage=jobs[0].passes.memory.on_shortage, unit="head")
+            alike_jobs = [jobs[position] for position in positions]
+            options = {"l2": self.settings.l2, "balance": self.settings.balance, "classes": classes}
+            description = f"{classes} classes on {max(len(job.task) for job in alike_jobs)} images"
+            memory = OomRetry(description, on_shortage=jobs[0].passes.memory.on_shortage, unit="head")
             if isinstance(common, int):
-                fitted = memory.run(lambda part, how=how: fit_apart(features, part, **how), [some])
+                fitted = memory.run(lambda jobs, options=options: fit_apart(features, jobs, **options), [alike_jobs])
             else:
-                how["groups"] = some[0].groups
-                targets = torch.stack([job.labels for job in some]).to(features.device)
-                fitted = memory.run(partial(fit_heads, features[some[0].places], **how), [targets])
+                options["groups"] = alike_jobs[0].groups
+                targets = torch.stack([job.labels for job in alike_jobs]).to(features.device)
+                fitted = memory.run(partial(fit_heads, features[alike_jobs[0].places], **options), [targets])
             heads |= dict(zip(positions, fitted, strict=True))
         return [heads[position] for position in range(len(jobs))]
 
@@ -463,11 +452,14 @@ class GroupWork:
         parts: dict[int, Part] = {}
         for (_, classes, _), positions in alike.items():
             places = jobs[positions[0]].places
-            own, most = features[places], max(1, _TERMS // (len(places) * classes))
+            chosen = features[places]
+            most = max(1, _TERMS // (len(places) * classes))
             for start in range(0, len(positions), most):
-                some = positions[start : start + most]
-                drawn = draw_parts([jobs[position] for position in some], [heads[position] for position in some], own)
-                parts |= dict(zip(some, drawn, strict=True))
+                chunk = positions[start : start + most]
+                drawn = draw_parts(
+                    [jobs[position] for position in chunk], [heads[position] for position in chunk], chosen
+                )
+                parts |= dict(zip(chunk, drawn, strict=True))
         return [parts[position] for position in range(len(jobs))]
 
 
@@ -476,13 +468,13 @@ def find_kind(job: Job) -> tuple[Any, int, bool]:
     return job.places.numpy().tobytes(), len(job.task.classes), job.task.is_multilabel
 
 
-def fit_apart(features: Tensor, jobs: Sequence[Job], **how: Any) -> list[Head]:
+def fit_apart(features: Tensor, jobs: Sequence[Job], **options: Any) -> list[Head]:
     """The heads of small tasks, each on its own of the common images, fitted together."""
     union, members = torch.cat([job.places for job in jobs]).unique(), []
     targets = torch.zeros(len(jobs), len(union), dtype=torch.long, device=features.device)
     for number, job in enumerate(jobs):
         members.append(torch.searchsorted(union, job.places).to(features.device))
         targets[number, members[-1]] = job.targets
-    digests = [jobs[0].digests[place] for place in union.tolist()]
+    digests = [jobs[0].digests[number] for number in union.tolist()]
     groups = torch.from_numpy(np.unique(digests, return_inverse=True)[1]).to(features.device)
-    return fit_heads(features[union.to(features.device)], targets, groups=groups, members=members, **how)
+    return fit_heads(features[union.to(features.device)], targets, groups=groups, members=members, **options)

@@ -217,13 +217,13 @@ def _reading(path: Path) -> Iterator[None]:
     except OSError as error:
         raise WeightsNotFoundError(
             f"cannot read the expert '{path}': {error.strerror}. Without its weights it cannot be used. Check the "
-            "path, or train it again: task2vec train-expert"
+            "path, or train it again: task2vec metatask train"
         ) from error
     except ValueError as error:
         raise WeightsError(
             f"'{path}' is not an expert of task2vec, or it was changed after it was written ({error}), so it may be "
-            "another network. Restore a good copy, or train it again: task2vec train-expert. Plain weights are loaded "
-            "by load_probe(NAME, weights=FILE)."
+            "another network. Restore a good copy, or train it again: task2vec metatask train. Plain weights are "
+            "loaded by load_probe(NAME, weights=FILE)."
         ) from error
 
 

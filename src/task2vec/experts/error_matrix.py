@@ -148,8 +148,7 @@ def error_matrix(
             logistic classifier is the same for every seed.
         seeds: of splits and all other randomness.
         library: where errors, tasks and models are stored.
-        backend: "serial" (None), "processes", "ray", or what `open_backend` returns. Like all arguments below, it
-            changes no error.
+        backend: "serial" (None), "ray", or what `open_backend` returns. Like all arguments below, it changes no error.
         trained_on: the tasks that models were trained on, by model name. Cells of tasks that share an image with them
             are marked in `has_seen`, as are those of the source task that is recorded in an expert.
         device: "cpu", "cuda"; None takes a GPU if there is one.

@@ -640,7 +640,7 @@ def train_experts(
         folder: where the experts go, one file each. Processes on other machines must see it, too.
         names: of the experts and of their files; the names of the tasks if None. One task may be trained several times
             under different names, in calls with different recipes or seeds.
-        backend: "serial" trains here, "processes" in several processes, "ray" on a cluster; or an open one.
+        backend: "serial" trains here, "ray" on all GPUs and machines of a cluster; or an open one.
         replace_other: overwrite other experts under these names.
         seed: of draws, crops and mirrorings.
         device: "cpu", "cuda"; None takes a GPU if there is one.

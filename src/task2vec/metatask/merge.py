@@ -35,7 +35,7 @@ def metatask_from_library(
     such sets, the one that was measured last counts.
 
     Args:
-        library: with errors, see `task2vec error-matrix`.
+        library: with errors, see `task2vec metatask measure`.
         errors: some of its errors; all by default. Tasks and models without any are left out.
         probe: that tasks were embedded with; by default the one that most tasks with errors were.
         method: by which they were embedded.
@@ -57,7 +57,7 @@ def metatask_from_library(
     if not errors:
         raise NotInLibraryError(
             "the library has no measured errors, so there is nothing to select models by. Measure some: task2vec "
-            "error-matrix PATH --expert MODEL"
+            "metatask measure PATH --expert MODEL"
         )
     tasks = [task for task in library.tasks() if task.fingerprint in {error.task for error in errors}]
     space = like or _choose_space(library, tasks, probe, method)

@@ -233,7 +233,7 @@ def load_metatask(path: str | Path) -> MetaTask:
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(
             f"'{path}' is not a meta-task of task2vec, or it is damaged ({type(error).__name__}: {error}), so nothing "
-            "in it can be trusted. Restore a good copy, or measure it again: task2vec error-matrix"
+            "in it can be trusted. Restore a good copy, or measure it again: task2vec metatask measure"
         ) from error
 
 

@@ -131,13 +131,13 @@ def _split_tasks(
     if not len(rows):
         raise UsageError(
             "no task has two candidates with a known error, so there is nothing to select from. Measure more errors: "
-            "task2vec error-matrix"
+            "task2vec metatask measure"
         )
     groups = np.arange(len(datasets)) if leave == "task" else datasets
     if len(np.unique(groups)) < 2:
         raise UsageError(
             f"with one {leave} left out there is no task to learn from. Leave out one task at a time, or add tasks "
-            "of other datasets whose errors are known: task2vec error-matrix"
+            "of other datasets whose errors are known: task2vec metatask measure"
         )
     left_out = dict.fromkeys(groups[rows].tolist())
     return allowed, [(np.flatnonzero(groups != group), rows[groups[rows] == group]) for group in left_out]
@@ -619,7 +619,7 @@ def evaluate_proposals(
     if view.halves is None:
         raise DataError(
             f"'{view.name}' has no errors on two halves of the test images, so a model cannot be measured on one and "
-            "judged on the other. Use a meta-task that has them: task2vec evaluate --proposals"
+            "judged on the other. Use a meta-task that has them: task2vec metatask evaluate --proposals"
         )
     is_predicted = np.array([task.name in names for task in view.tasks])
     is_known = np.asarray(np.isfinite(view.halves).all((2, 3)))

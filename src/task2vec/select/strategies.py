@@ -159,7 +159,7 @@ def check_errors(view: View) -> None:
     if not np.isfinite(find_known_errors(view)).any():
         raise UndefinedScoreError(
             f"no error is known for {len(view.models)} models on {len(view.tasks)} tasks that they have not "
-            "seen, so there is nothing to learn from. Measure some: task2vec error-matrix"
+            "seen, so there is nothing to learn from. Measure some: task2vec metatask measure"
         )
 
 
