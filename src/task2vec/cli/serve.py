@@ -3,7 +3,6 @@
 import os
 import sys
 import webbrowser
-from pathlib import Path
 from typing import Annotated
 
 from typer import Option
@@ -12,12 +11,10 @@ from task2vec.cli import app, inputs, options
 from task2vec.text import printable
 
 TOKEN = "TASK2VEC_TOKEN"  # noqa: S105 - the name of a variable
-ROOT = "Allow embedding this folder and those below. Can be repeated."
 
 
 def serve(
     library: options.LibraryFolder = None,
-    roots: Annotated[list[Path] | None, Option("--root", metavar="DIR", help=ROOT)] = None,
     host: Annotated[str, Option(help="Address to listen on; any but loopback needs a token.")] = "127.0.0.1",
     port: Annotated[int | None, Option(min=1, max=65535, metavar="N", help="Default: 8765, or the next one.")] = None,
     token: Annotated[str | None, Option(help=f"Access token; {TOKEN} hides it from other users.")] = None,
@@ -33,7 +30,7 @@ def serve(
     web.check_extra()
     token = token or os.environ.get(TOKEN) or None  # looked up here: not every version of typer does
     library = inputs.find_library_folder(library)
-    settings = web.ServeSettings(library=library, roots=tuple(roots or ()), host=host, token=token)
+    settings = web.ServeSettings(library=library, host=host, token=token)
     listening, is_another = web.take_port(host, port)
     number = listening.getsockname()[1]
     server = web.make_app(settings)
