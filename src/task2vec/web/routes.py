@@ -174,8 +174,8 @@ def find_nearest(
     entry = view.find_entry(task)
     noise = find_noise(state.load(entry))
     neighbours = [
-        schemas.Neighbour(**dict(other), distance=distance, is_within_noise=noise is not None and distance <= noise)
-        for other, distance in state.find_near(view, entry, limit)[:limit]
+        schemas.Neighbour(**dict(near), distance=distance, is_within_noise=noise is not None and distance <= noise)
+        for near, distance in state.find_near(view, entry, limit)[:limit]
     ]
     return schemas.Nearest(task=entry.id, noise=noise, neighbours=neighbours)
 
@@ -209,7 +209,7 @@ def compare(
         first_to_second=asymmetric(a, b),
         second_to_first=asymmetric(b, a),
         layers=sorted(layers, key=lambda layer: -layer.share),
-        filters=sorted(filters, key=lambda filter: -filter.share),
+        filters=sorted(filters, key=lambda row: -row.share),
     )
 
 
