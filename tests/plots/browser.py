@@ -73,7 +73,7 @@ class Browser:
 
     def _read_console(self, message) -> None:
         if message.type in ("error", "warning"):
-            is_refused = message.text.startswith(REFUSALS)
+            is_refused = message.text.startswith(REFUSALS) or message.text.endswith("The action has been blocked.")
             (self._refused if is_refused else self._complaints).append(message.text)
 
     def _dismiss(self, dialog) -> None:
