@@ -1,22 +1,19 @@
-"""(s) Neighbours in libraries of 10,000, 100,000 and 1,000,000 simulated tasks: time, memory, and what is missed.
+"""The nearest of 100,000 simulated tasks: by comparing all of them, and among the candidates of sketches.
 
-    python benchmarks/library_search.py [--sizes 10000,100000,1000000] [--queries 50] [--truth FILE] [--out FILE]
-    python benchmarks/library_search.py --only truth --sizes 1000000 --device cuda --truth FILE
+    python benchmarks/library_search.py [--tasks 100000] [--queries 5] [--folder DIR] [--out FILE]
 
-benchmarks/simulated_library.py says how the tasks are made, and the first table here compares them with the real ones.
-A query is a task of the library, which is left out of its own answer. Up to 100,000 tasks all rows lie in a file
-(8.4 GB); above, the index has all sketches, and the file has the rows of those that the queries will be compared with,
-at their places, and holes elsewhere. Questions are asked by a process that has imported nothing else. The truth comes
-from comparing everything; one that was found before, on a GPU perhaps, is read from FILE, and a new one is added to it.
+benchmarks/simulated_library.py says how the tasks are made; 100,000 take 8.5 GB. A query is a task of the library that
+is left out of its own answer, and is answered in both ways in turn; the ratio is the median over the queries. Recall is
+the fraction of the ten nearest that the sketches find. `hard` measures it in libraries of 5,000 in which it is harder:
+where all tasks are of one dataset, or a fifth of the filters is dead.
 """
 
-import json
-import os
-import shutil
-import subprocess
+import sqlite3
+import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from functools import partial
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -24,155 +21,133 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 
 import numpy as np  # noqa: E402
 
-from benchmarks import library_cases, library_folder  # noqa: E402
-from benchmarks.library_truth import Neighbours, find_neighbours  # noqa: E402
-from benchmarks.measure import Plan, Verdict, describe_machine, make_parser, show_table  # noqa: E402
+from benchmarks.measure import MEASURED, describe_machine, make_parser, show_table, write_json  # noqa: E402
 from benchmarks.simulated_library import Simulation  # noqa: E402
-from task2vec.library.search import count_candidates  # noqa: E402
+from task2vec.embedding import Embedding  # noqa: E402
+from task2vec.library import search  # noqa: E402
+from task2vec.library.database import FILE, Database  # noqa: E402
+from task2vec.probe import FilterLayer  # noqa: E402
 
-OUT = _ROOT / "docs" / "measured" / "library_search.json"
-PARTS = ("realism", "methods", "hard", "sizes")
-SIZES = (10_000, 100_000, 1_000_000)
-QUERIES, NEAREST = 50, 10
-CANDIDATES = (25, 50, 100, 200, 400)
-# What was promised: recall at 10, and milliseconds of one query by the number of tasks.
-RECALL, MILLISECONDS = 0.98, {100_000: 20.0, 1_000_000: 150.0}
-
-
-def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
-    """What `make bench` runs: one library of 10,000, which takes a few minutes."""
-    sizes, queries = ((3000,), 5) if plan.is_quick else (SIZES[:1], QUERIES)
-    return measure_all(("realism", "sizes"), sizes, queries=queries, device=plan.device)
+NEAREST, CHUNK, HARD_TASKS = 10, 500, 5000
+HARD = {
+    "as above": {},
+    "all tasks of one dataset": {"per_dataset": (HARD_TASKS, HARD_TASKS + 1)},
+    "a fifth dead": {"dead": 0.2},
+}
 
 
-def measure_all(
-    parts: Sequence[str],
-    sizes: Sequence[int],
-    *,
-    queries: int,
-    truth: Path | None = None,
-    device: str = "cpu",
-    cores: int = 2,
-) -> tuple[dict[str, object], list[Verdict]]:
-    """The wanted parts."""
-    found: dict[str, object] = {}
-    verdicts: list[Verdict] = []
-    if "realism" in parts:
-        found["realism"] = library_cases.compare_with_real()
-        _show("(s) simulated tasks beside the real ones (symmetric distance)", found["realism"])
-    if "methods" in parts:
-        found["methods"] = library_cases.compare_methods(min(sizes), queries, CANDIDATES, device)
-        _show("what finds the 10 nearest, re-ranked exactly, by the number of candidates", found["methods"])
-    if "hard" in parts:
-        found["hard"] = library_cases.try_hard_cases(queries, CANDIDATES)
-        _show("hard cases", found["hard"])
-    for size in sizes if {"sizes", "truth"} & set(parts) else ():
-        simulation = Simulation(size)
-        asked = np.sort(np.random.default_rng(size).choice(size, queries, replace=False))
-        true = read_truth(truth, simulation, asked, device)
-        if "sizes" in parts:
-            row = measure_size(simulation, asked, true, cores)
-            found.setdefault("sizes", []).append(row)
-            _show(f"a library of {size:,} tasks", [row])
-            verdicts += judge(size, row)
-    return found, verdicts
+def make_embedding(row: np.ndarray) -> Embedding:
+    """An embedding that has this row."""
+    sizes = np.abs(row.astype(np.float64))
+    fisher = np.where(row > 0, sizes, 0)
+    prior = np.where(row > 0, 1e-12 * sizes, sizes)
+    layers = (FilterLayer("conv", "convolution", len(row), 9, 0.1),)
+    return Embedding("task", "net", fisher, np.zeros(len(row)), prior, layers, {"probe_fingerprint": "p"})
 
 
-def read_truth(file: Path | None, simulation: Simulation, asked: np.ndarray, device: str) -> Neighbours:
-    """The true neighbours of the queries: from the file if it has them, else computed and added to it."""
-    known = json.loads(file.read_text(encoding="utf-8")) if file is not None and file.exists() else {}
-    summary = known.get(str(simulation.tasks))
-    if summary is None or summary["queries"] != asked.tolist():
-        print(f"comparing {len(asked)} tasks with {simulation.tasks:,} others ...", flush=True)
-        numbers, distances = find_neighbours(simulation, asked, NEAREST, device=device)
-        summary = {"queries": asked.tolist(), "nearest": numbers.tolist(), "distances": distances.round(7).tolist()}
-        if file is not None:
-            file.write_text(json.dumps(known | {str(simulation.tasks): summary}) + "\n", encoding="utf-8")
-    return np.array(summary["nearest"]), np.array(summary["distances"])
+def open_library(folder: Path) -> sqlite3.Connection:
+    """A connection that lets rows and sketches be without the embeddings themselves."""
+    if not (folder / FILE).exists():
+        Database(folder / FILE, read_only=False).close()
+    connection = sqlite3.connect(folder / FILE, isolation_level=None)
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
 
 
-def measure_size(simulation: Simulation, asked: np.ndarray, true: Neighbours, cores: int) -> dict[str, object]:
-    """Time, memory and recall of one library, which is made for it and removed; it is asked on some cores only."""
-    folder = Path(tempfile.mkdtemp(prefix="task2vec-search-"))
-    try:
-        built = library_folder.build(folder, simulation, asked, most=max(CANDIDATES))
-        command = [sys.executable, library_folder.__file__, str(folder), *map(str, CANDIDATES)]
-        # The many processes that build may have been given one thread each; the one that asks has its cores.
-        free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
-        asking = subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, env=free, preexec_fn=lambda: _keep_to(cores)
-        )
-        answer = json.loads(asking.stdout)
-    finally:
-        shutil.rmtree(folder)
-    found, distances = answer.pop("found"), answer.pop("distances")
-    recall = {
-        f"recall, {count} candidates": library_cases.find_recall(true[0], np.array(numbers) - 1)
-        for count, numbers in found.items()
-    }
-    farther = np.array(distances[str(count_candidates(simulation.tasks))]).mean(1) / true[1].mean(1) - 1
-    return {"tasks": simulation.tasks, **built, **recall, "found farther by": float(farther.mean()), **answer}
+def fill(connection: sqlite3.Connection, simulation: Simulation) -> None:
+    """Writes the row and sketch of every task that is not there; a task's id is its number + 1."""
+    (count,) = connection.execute("SELECT count(*) FROM embeddings").fetchone()
+    for start in range(count, simulation.tasks, CHUNK):
+        connection.execute("BEGIN")
+        numbers = range(start, min(start + CHUNK, simulation.tasks))
+        for number, row in zip(numbers, simulation.rows(numbers), strict=True):
+            add(connection, number, make_embedding(row))
+        connection.execute("COMMIT")
 
 
-def _keep_to(cores: int) -> None:
-    """Lets this process use so many of the cores that it has."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-
-
-def judge(size: int, row: dict[str, object]) -> list[Verdict]:
-    """What was promised for a library of this size."""
-    recall = row[f"recall, {count_candidates(size)} candidates"]
-    verdicts = [Verdict(f"recall at 10 among {size:,} tasks", recall, RECALL, is_at_least=True)]
-    if size in MILLISECONDS:
-        verdicts.append(
-            Verdict(f"milliseconds per query, {size:,} tasks", row["query ms"], MILLISECONDS[size], is_at_least=False)
-        )
-    return verdicts
-
-
-def _show(title: str, rows: list[dict[str, object]]) -> None:
-    print(f"\n{title}", flush=True)
-    if len(rows) == 1:
-        show_table(("", ""), list(rows[0].items()))
-    else:
-        show_table(list(rows[0]), [list(row.values()) for row in rows])
-
-
-def main() -> int:
-    """Measures the wanted parts; 1 if a promise was missed, 0 otherwise."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="numbers of tasks")
-    parser.add_argument("--queries", type=int, default=QUERIES)
-    parser.add_argument("--only", default=",".join(PARTS), help=f"of {', '.join(PARTS)}; or truth")
-    parser.add_argument("--truth", type=Path, help="file of true neighbours, read and added to")
-    parser.add_argument("--device", default="cpu", help="where the truth is computed: cpu or cuda")
-    parser.add_argument("--cores", type=int, default=2, help="cores of the process that asks")
-    parser.add_argument("--out", type=Path, help=f"where the JSON goes: {OUT.relative_to(_ROOT)} for instance")
-    arguments = parser.parse_args()
-    sizes = [int(size) for size in arguments.sizes.split(",")]
-    found, verdicts = measure_all(
-        arguments.only.split(","),
-        sizes,
-        queries=arguments.queries,
-        truth=arguments.truth,
-        device=arguments.device,
-        cores=arguments.cores,
+def add(connection: sqlite3.Connection, number: int, embedding: Embedding) -> None:
+    """Adds what a search reads of one embedding."""
+    connection.execute(
+        "INSERT INTO embeddings VALUES (?, ?, 1, 1, '', 2, '', 0, 0, NULL, 0, '')", (number + 1, str(number))
     )
-    for verdict in verdicts:
-        print(f"  {verdict}")
-    if arguments.out:
-        before = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else {}
-        summary = [verdict.to_dict() for verdict in verdicts]
-        results = (
-            before
-            | {"machine": describe_machine() | {"cores that ask": arguments.cores}}
-            | found
-            | ({"verdicts": summary} if summary else {})
-        )
-        arguments.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    return 0 if all(verdict.is_met for verdict in verdicts) else 1
+    search.add_to_search(connection, 1, number + 1, embedding)
+
+
+def measure(connection: sqlite3.Connection, simulation: Simulation, queries: int) -> dict[str, float]:
+    """Times of both ways, their ratio, and how much the sketches miss."""
+    seconds = {"exact": [], "sketch": []}
+    recalls = []
+    for number in np.random.default_rng(1).choice(simulation.tasks, queries, replace=False).tolist():
+        (row,) = simulation.rows([number])
+        nearest = partial(search.find_nearest, connection, 1, make_embedding(row), k=NEAREST, load=lambda _: None)
+        ids = {}
+        for way, is_exact in (("sketch", False), ("exact", True)):
+            begin = time.perf_counter()
+            ids[way] = {other for other, _ in nearest(exact=is_exact, without=[number + 1])}
+            seconds[way].append(time.perf_counter() - begin)
+        recalls.append(len(ids["exact"] & ids["sketch"]) / NEAREST)
+    ratios = [exact / sketch for exact, sketch in zip(seconds["exact"], seconds["sketch"], strict=True)]
+    return {
+        "tasks": simulation.tasks,
+        "queries": queries,
+        "exact seconds": statistics.median(seconds["exact"]),
+        "sketch seconds": statistics.median(seconds["sketch"]),
+        "exact / sketch": statistics.median(ratios),
+        "recall at 10": statistics.mean(recalls),
+    }
+
+
+def measure_add(connection: sqlite3.Connection, simulation: Simulation) -> float:
+    """Median milliseconds of one addition, with its flushing to the disk; nothing stays."""
+    seconds = []
+    for number, row in enumerate(Simulation(20, seed=99).rows(range(20)), start=simulation.tasks):
+        embedding = make_embedding(row)
+        begin = time.perf_counter()
+        connection.execute("BEGIN")
+        add(connection, number, embedding)
+        connection.execute("COMMIT")
+        seconds.append(time.perf_counter() - begin)
+    for table, column in (("embeddings", "id"), ("rows", "embedding"), ("sketches", "embedding")):
+        connection.execute(f"DELETE FROM {table} WHERE {column} > ?", (simulation.tasks,))
+    return 1000 * statistics.median(seconds)
+
+
+def read_memory(field: str) -> float:
+    """Megabytes of this process: VmRSS now, VmHWM at most."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) * 1024 / 1e6
+
+
+def main() -> None:
+    """Measures, and writes the results beside earlier ones."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--tasks", type=int, default=100_000)
+    parser.add_argument("--queries", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="where the library is kept for the next run")
+    parser.add_argument("--out", type=Path, default=MEASURED / "library_search.json")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="task2vec-search-") as temporary:
+        folder = arguments.folder or Path(temporary)
+        simulation = Simulation(arguments.tasks)
+        connection = open_library(folder)
+        fill(connection, simulation)
+        before = read_memory("VmRSS")
+        result: dict[str, object] = dict(measure(connection, simulation, arguments.queries))
+        result["memory grown by MB"] = read_memory("VmHWM") - before
+        result["add ms"] = measure_add(connection, simulation)
+        connection.close()
+        hard = []
+        for name, options in HARD.items():
+            simulation = Simulation(HARD_TASKS, **options)
+            (Path(temporary) / name).mkdir()
+            connection = open_library(Path(temporary) / name)
+            fill(connection, simulation)
+            hard.append({"library": name, **measure(connection, simulation, arguments.queries)})
+            connection.close()
+    show_table(("", ""), list(result.items()))
+    show_table(list(hard[0]), [list(row.values()) for row in hard])
+    write_json(arguments.out, {"machine": describe_machine(), "search": result, "hard": hard})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -105,8 +105,6 @@ class Simulation:
         tasks: int,
         *,
         seed: int = 0,
-        copies: int = 1,
-        world: int = 0,
         dead: float = 0.0,
         per_dataset: tuple[int, int] = (5, 500),
     ):
@@ -115,31 +113,29 @@ class Simulation:
         Args:
             tasks: how many.
             seed: of the tasks.
-            copies: so many in a row are one task, but for the noise.
-            world: another number, other datasets.
             dead: a further share of filters that have nothing but a prior, which every task has its own of: one half
                 is the dataset's, the other the task's.
             per_dataset: the least and the most tasks of a dataset.
         """
         self.material, self.tasks, self.dead = read_material(), tasks, dead
         self.filters, real = len(self.material.mean), len(self.material.deviations)
-        rng, kinds = np.random.default_rng((seed, copies, world)), -(-tasks // copies)
-        sizes = np.exp(rng.uniform(*np.log(per_dataset), size=kinds)).astype(int)
-        datasets = np.repeat(np.arange(kinds), sizes)[:kinds]
-        own = np.random.default_rng((7, world))
+        rng = np.random.default_rng((seed, 1, 0))
+        sizes = np.exp(rng.uniform(*np.log(per_dataset), size=tasks)).astype(int)
+        datasets = np.repeat(np.arange(tasks), sizes)[:tasks]
+        own = np.random.default_rng((7, 0))
         count = int(datasets[-1]) + 1
         mixed = np.argsort(own.random((count, real)), axis=1)[:, :3]
         residual, turn = own.integers(real, size=count), own.integers(1 << 20, size=count)
-        level = self.material.level + (SIZES * own.normal(size=count))[datasets] + SIZES * rng.normal(size=kinds)
+        level = self.material.level + (SIZES * own.normal(size=count))[datasets] + SIZES * rng.normal(size=tasks)
         facts = {
             "dataset": datasets,
             "mixed": mixed[datasets],
-            "weights": rng.dirichlet([1.0, 0.5, 0.3], size=kinds),
-            "task_residual": rng.integers(real, size=kinds),
-            "task_turn": rng.integers(1 << 20, size=kinds),
+            "weights": rng.dirichlet([1.0, 0.5, 0.3], size=tasks),
+            "task_residual": rng.integers(real, size=tasks),
+            "task_turn": rng.integers(1 << 20, size=tasks),
             "level": level,
         }
-        self.facts = {name: np.repeat(fact, copies, axis=0)[:tasks] for name, fact in facts.items()}
+        self.facts = {name: fact[:tasks] for name, fact in facts.items()}
         noise = rng.uniform(*NOISE, size=tasks) * rng.choice([-1, 1], size=tasks)
         self.facts |= {"noise_from": rng.integers(_TABLE, size=tasks), "noise": noise, "prior": rng.normal(size=tasks)}
         self.facts |= {"dataset_residual": residual, "dataset_turn": turn}

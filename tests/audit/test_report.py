@@ -15,7 +15,7 @@ from task2vec.errors import DataChangedError
 from task2vec.tasks.images import ChosenImages
 from tests.audit.material import COLOURS, make_folder, paint, plant, save
 from tests.failures import fail
-from tests.plots.browser import Browser, Page, find_browser
+from tests.plots.browser import NO_BROWSER, Browser, Page, find_browser
 from tests.tiny_probe import make_tiny
 
 SETTINGS = t2v.EmbedSettings(max_samples=12)
@@ -203,20 +203,19 @@ def test_hostile_names_are_text(hostile):
     assert not [attrs for _, attrs in page.tags if "onerror" in attrs] and "\u202e" not in page.text
 
 
-@pytest.mark.skipif(find_browser() is None, reason="no browser: install Debian's package chromium")
-def test_a_browser_opens_it_asks_for_nothing_and_runs_nothing(hostile, tmp_path):
-    browser = Browser(find_browser(), tmp_path)
+@pytest.mark.skipif(find_browser() is None, reason=NO_BROWSER)
+def test_a_browser_opens_it_asks_for_nothing_and_runs_nothing(hostile):
+    browser = Browser()
     try:
         for width in (360, 1200):
             browser.resize(width, 800)
-            browser.events.clear()
+            browser.forget()
             browser.visit(hostile.as_uri())
             browser.wait_until("document.readyState === 'complete'")
             assert browser.run("[...document.querySelectorAll('h2')].map(one => one.innerText)")[:6] == SECTIONS
             assert browser.run("document.documentElement.scrollWidth") <= width
             assert "taken" not in browser.run("document.title").split("'")[0]
-            asked = {event["request"]["url"] for event in browser.list_events("Network.requestWillBeSent")}
-            assert {url for url in asked if not url.startswith("data:")} == {hostile.as_uri()}
+            assert {url for url in browser.requests if not url.startswith("data:")} == {hostile.as_uri()}
             assert browser.run("[...document.images].every(one => one.naturalWidth > 0)")
     finally:
         browser.close()

@@ -118,7 +118,7 @@ def test_what_is_no_file_or_would_fill_the_memory(home, sound, tmp_path, monkeyp
         assert "not a regular file" in refuse_merge(home, place)
     for place in (tmp_path / "none", tmp_path):
         assert "there is no library" in refuse_merge(home, place)
-    monkeypatch.setattr(database, "LARGEST", 1 << 20)
+    monkeypatch.setattr(database, "MAX_BYTES", 1 << 20)
     path = forge(tmp_path, sound, ("UPDATE tasks SET classes = printf('[%.*c]', 2000000, ' ')",))
     assert "too big" in refuse_merge(home, path)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from task2vec.errors import DataError, NotInLibraryError, ResourceError
-from task2vec.library import Expert, Library, MeasuredError
+from task2vec.library import Expert, Library, MeasuredError, search
 from task2vec.tasks import read_folder
 from tests.command import ENVIRONMENT
 from tests.hostile.peak_memory import read_memory
@@ -69,8 +69,8 @@ def add(say, folder, first, count, start=None):
 
 def churn(say, folder, first, count):
     """Does everything that changes a library, over and over."""
+    search.SKETCH_FROM = search.CANDIDATES = 4
     with Library.open(folder) as library:
-        library._search.sketch_from = 4
         for seed in range(first, first + count):
             for what, change_it in list_changes(library, seed, Path(folder).parent).items():
                 say("begin", what, seed)
@@ -85,7 +85,7 @@ def list_changes(library, seed, aside):
         "replace": lambda: library.add(make(name, seed, numbers=5000 + seed), replace=True),
         "tag": lambda: library.tag(name, "there"),
         "remove": lambda: library.remove(f"{name} too"),
-        "fit": lambda: library.nearest(name),
+        "search": lambda: library.nearest(name),
         "export": lambda: library.export(aside / "export.t2vlib"),
         "import": lambda: library.merge(aside / "gift.t2vlib"),
         "error": lambda: library.add(expert, MeasuredError(fingerprint_of(seed), "e", 0.5, "p")),
@@ -133,7 +133,6 @@ def read(say, folder, until):
 def change(say, folder, until):
     """Replaces and removes, so that readers meet what is just going away."""
     with Library.open(folder) as library:
-        library._search.sketch_from = 4
         turn = 0
         while not turn or not Path(until).exists():
             turn += 1

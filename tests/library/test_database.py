@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from task2vec.errors import LibraryError, ResourceError
-from task2vec.library import Library
+from task2vec.library import Library, search
 from task2vec.library import database as module
 from tests.command import run_python
 from tests.failures import refuse
@@ -39,9 +39,11 @@ def test_a_closed_library_says_so(filled):
     filled.close()
 
 
-def test_eight_threads_on_one_library(library):
+def test_eight_threads_on_one_library(library, monkeypatch):
     """They add, remove and search, with sketches from the tenth task on."""
-    start, library._search.sketch_from = threading.Barrier(8), 10
+    monkeypatch.setattr(search, "SKETCH_FROM", 10)
+    monkeypatch.setattr(search, "CANDIDATES", 10)
+    start = threading.Barrier(8)
 
     def work(number):
         start.wait()
@@ -65,7 +67,7 @@ def test_eight_threads_on_one_library(library):
 
 FORK = """
 import os, sys, threading
-from task2vec.library import Library
+from task2vec.library import Library, search
 from tests.library.material import make
 
 library = Library.open(sys.argv[1])

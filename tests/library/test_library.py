@@ -69,15 +69,6 @@ def test_runs(filled):
     assert len(filled.runs()) == 2
 
 
-def test_no_space_for_sketches_is_no_reason_to_fail(filled, monkeypatch):
-    filled._search.sketch_from = 3
-    with monkeypatch.context() as patch:
-        patch.setattr(filled._search, "fit", fail(errors.ResourceError("the disk is full. Free space.")))
-        assert len(filled.nearest("task 0")) == 5
-    assert len(filled.nearest("task 0")) == 5
-    assert change(filled, "SELECT basis_sha256 IS NULL FROM spaces") == [(0,)] and filled.verify().is_sound
-
-
 def test_the_file_itself_or_a_copy_of_it_can_be_opened(filled, tmp_path):
     filled.close()
     (tmp_path / "copy.sqlite").write_bytes((filled.folder / "library.sqlite").read_bytes())

@@ -11,7 +11,7 @@ from task2vec.errors import ResourceError, UsageError
 from task2vec.plots import COLOURS, choose_looks, lay_out, write_page
 from task2vec.plots.page import format_script_data
 from tests.failures import refuse
-from tests.plots.browser import Browser, Page, find_browser
+from tests.plots.browser import NO_BROWSER, Browser, Page, find_browser
 from tests.plots.spaces import make_space
 
 HOSTILE = [
@@ -80,15 +80,16 @@ NAME, COUNT = "</script><script>document.title='taken'", 24
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    program = find_browser() or pytest.skip("no browser: install Debian's package chromium")
-    browser = Browser(program, tmp_path_factory.mktemp("browser"))
+    if find_browser() is None:
+        pytest.skip(NO_BROWSER)
+    browser = Browser()
     distances, groups = make_space(COUNT)
     names = [NAME, *(f"task {number}" for number in range(1, COUNT))]
     usual = {"classes": 3, "error": 0.125, "norm": 4.5}
     facts = [usual | {"images": 1000 + number} for number in range(COUNT)]
     more = {"distances": distances, "groups": groups, "facts": facts, "title": "24 tasks"}
     path = tmp_path_factory.mktemp("page") / "m.html"
-    browser.page, browser.groups = write_page(lay_out(distances).positions, names, path=path, **more), groups
+    browser.file, browser.groups = write_page(lay_out(distances).positions, names, path=path, **more), groups
     yield browser
     browser.close()
 
@@ -97,8 +98,8 @@ def browser(tmp_path_factory):
 def opened(browser):
     """The browser, with a fresh page of 1000 x 700 pixels."""
     browser.resize(1000, 700)
-    browser.events.clear()
-    browser.visit(browser.page.as_uri())
+    browser.forget()
+    browser.visit(browser.file.as_uri())
     browser.wait_until("document.getElementById('map').dataset.drawn === '24'")
     return browser
 
@@ -115,20 +116,19 @@ def test_points_are_drawn_and_hovering_describes_them(opened):
     pixels = opened.picture()[:, :700]
     for look in choose_looks(opened.groups).values():
         assert (abs(pixels - ImageColor.getrgb(look.colour)).max(axis=-1) < 8).sum() > 100
-    opened.point("mouseMoved", *find(opened, 0))
+    opened.page.mouse.move(*find(opened, 0))
     opened.wait_until("!document.getElementById('tip').hidden")
     shown = opened.run("document.getElementById('tip').innerText")
     assert all(words in shown for words in (NAME, "1,000", "12.5%", "4.5", "nearest: task"))
-    opened.point("mouseMoved", 5, 300)
+    opened.page.mouse.move(5, 300)
     opened.wait_until("document.getElementById('tip').hidden")
     assert opened.run("[taskMap.count, document.title]") == [COUNT, "24 tasks"]
     assert opened.complaints() == []
-    asked = {event["request"]["url"] for event in opened.list_events("Network.requestWillBeSent")}
-    assert {address for address in asked if not address.startswith("data:")} == {opened.page.as_uri()}
+    assert {address for address in opened.requests if not address.startswith("data:")} == {opened.file.as_uri()}
 
 
 def test_a_task_is_selected_by_mouse_keys_and_search(opened):
-    opened.click(*find(opened, 5))
+    opened.page.mouse.click(*find(opened, 5))
     opened.wait_until("document.querySelector('#chosen h2')?.textContent === 'task 5'")
     assert opened.run("document.querySelectorAll('#chosen .nearest li').length") == 6
     opened.run("document.getElementById('map').focus()")
@@ -139,7 +139,7 @@ def test_a_task_is_selected_by_mouse_keys_and_search(opened):
     opened.press("Enter")
     opened.wait_until("document.querySelector('#chosen h2')")
     opened.run("document.getElementById('search').focus()")
-    opened.ask("Input.insertText", text="TASK 17")
+    opened.page.keyboard.insert_text("TASK 17")
     opened.wait_until("document.querySelectorAll('#found button').length === 1")
     opened.press("Enter")
     opened.wait_until("document.querySelector('#chosen h2')?.textContent === 'task 17'")
@@ -150,12 +150,14 @@ def test_a_task_is_selected_by_mouse_keys_and_search(opened):
 def test_wheel_and_drag_move_the_map_and_the_legend_hides_a_group(opened):
     x, y = find(opened, 3)
     apart = np.subtract(find(opened, 4), (x, y))
-    opened.point("mouseWheel", x, y, deltaX=0, deltaY=-400)
+    opened.page.mouse.move(x, y)
+    opened.page.mouse.wheel(0, -400)
     opened.wait_until(f"Math.abs(taskMap.where(4)[0] - taskMap.where(3)[0]) > {1.3 * abs(apart[0])}")
     np.testing.assert_allclose(find(opened, 3), (x, y), atol=1)  # the point under the wheel stays
-    opened.point("mousePressed", 100, 400, button="left", clickCount=1)
-    opened.point("mouseMoved", 160, 430, button="left", buttons=1)
-    opened.point("mouseReleased", 160, 430, button="left", clickCount=1)
+    opened.page.mouse.move(100, 400)
+    opened.page.mouse.down()
+    opened.page.mouse.move(160, 430)
+    opened.page.mouse.up()
     np.testing.assert_allclose(find(opened, 3), (x + 60, y + 30), atol=1)
     opened.run("document.querySelector('[aria-label=\"Show the whole map\"]').click()")
     opened.run("document.querySelector('#legend button').click()")
@@ -177,5 +179,4 @@ def test_the_policy_stops_every_request_that_a_script_would_make(opened):
         })()
     """)
     assert stopped == [True, ["connect-src", "frame-src", "img-src", "script-src-elem"]]
-    answered = [event["response"]["url"] for event in opened.list_events("Network.responseReceived")]
-    assert not [address for address in answered if address.startswith("http")]
+    assert not [address for address in opened.responses if address.startswith("http")]

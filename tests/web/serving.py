@@ -1,6 +1,5 @@
 """A small server: bundled tasks of two kinds, and a library with some more, one of them with a hostile name."""
 
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from starlette.testclient import TestClient
 
 from task2vec import Library
 from task2vec.storage import write_file
-from task2vec.web import ServeSettings, make_app, take_port
+from task2vec.web import Limits, ServeSettings, make_app, take_port
 from task2vec.web.server import make_server
 from tests.cli.material import make
 from tests.select.material import make_world
@@ -20,20 +19,13 @@ TOKEN = "correct-horse-battery"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 WICKED = "<img src=x onerror=alert(1)>"
 API = "/api/v1"
+DEFAULT_LIMITS = Limits()
 # Of every response, reports among them.
 SHARED_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
 }
-# Stand in for the process that embeds: each reads its request and prints messages.
-_READ = (
-    "import json, sys, time; asked = json.loads(sys.stdin.readline()); say = lambda **w: print(json.dumps(w), flush=1)"
-)
-GOOD = f"{_READ}; [say(stage='features', done=n, total=3) for n in range(4)]; print('noise'); say(key='ab' * 32)"
-BAD = f"{_READ}; say(error=repr(asked['folder'])[1:-1] + ' has one class. It takes two. Add one: mkdir')"
-SLOW = f"{_READ}; say(stage='features', done=1, total=9); time.sleep(60)"
-DEAD = "import sys; sys.exit('out of luck')"
 
 
 def fill(folder, count=6):
@@ -46,11 +38,9 @@ def fill(folder, count=6):
 
 
 @contextmanager
-def serving(folder, *, roots=(), jobs=None, **settings):
+def serving(folder, **settings):
     """A client of a server of its own, which sees everything as a browser on this machine would."""
-    app = make_app(ServeSettings(library=folder, roots=tuple(roots), **settings), metatask=make_world())
-    if jobs is not None:
-        app.state.jobs.command = (sys.executable, "-c", jobs)
+    app = make_app(ServeSettings(library=folder, **settings), metatask=make_world())
     with TestClient(app, base_url=HOME) as client:
         client.state = app.state
         client.secure = app
@@ -58,10 +48,10 @@ def serving(folder, *, roots=(), jobs=None, **settings):
 
 
 @contextmanager
-def listening(app):
+def listening(app, limits=DEFAULT_LIMITS):
     """Runs an application on a port of this machine, as `task2vec serve` does; yields the server and its address."""
     socket, _ = take_port("127.0.0.1", 0)
-    server = make_server(app)
+    server = make_server(app, limits)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
     thread.start()
     try:

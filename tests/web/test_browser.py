@@ -1,7 +1,6 @@
 """The page of `task2vec serve` in a real browser, against the real server."""
 
 import re
-import sys
 import time
 from dataclasses import replace
 
@@ -12,76 +11,47 @@ import task2vec
 from task2vec import EmbedSettings, ErrorProtocol, Expert, Library, MeasuredError
 from task2vec.web import ServeSettings, make_app
 from tests.cli.material import paint
-from tests.parallel_work import wait_until
-from tests.plots.browser import PATIENCE, Browser, find_browser
+from tests.plots.browser import NO_BROWSER, PATIENCE, Browser, find_browser
+from tests.select.material import TASKS, make_world
 from tests.tiny_probe import make_tiny
 from tests.web.serving import WICKED, fill, keep_report, listening
 
 SCRIPT = "<script>alert(2)<"
 BUNDLED = 103
-BLUE, INK = (0, 114, 178), (31, 45, 58)
+BLUE, INK, OWN = (0, 114, 178), (31, 45, 58), (214, 0, 42)
 DRAWN = "Number(document.getElementById('map').dataset.drawn) > 0"
 CANVAS = "document.querySelector('#view-matrix canvas')?.dataset.drawn"
-# The process that embeds, but for the embedding itself, which is near the first bundled task, and its report.
-EMBEDDER = """
-import time
-from dataclasses import replace
-from types import SimpleNamespace
-import task2vec.audit.report, task2vec.library, task2vec.probe, task2vec.web.jobs
-from task2vec.metatask import bundled_metatask
-from task2vec.storage import write_file
-
-def report(task, probe, *, library, settings, progress):
-    progress("features", 12)(12)
-    time.sleep(60 if task.name == "the first" else 0)
-    like = next(iter(bundled_metatask().spaces.values()))
-    about = {"task_fingerprint": task.fingerprint, "classes": list(task.classes), "is_multilabel": False}
-    about["counts"] = {"images": 12, "classes": 2, "per_class": [6, 6]}
-    found = replace(like, task=task.name, fisher=1.1 * like.fisher, provenance=like.provenance | about)
-    library.add(found)
-    page = (library.report_file(task.fingerprint), b"<h1>a report</h1>")
-    return SimpleNamespace(embedding=found, keep=lambda _: write_file(*page, makes_folder=True))
-
-task2vec.audit.report.report, task2vec.probe.load_probe = report, lambda *given, **options: None
-task2vec.library.Library.find = lambda *given, **options: None
-task2vec.web.jobs.main()
-"""
-
 pytestmark = [
-    pytest.mark.skipif(find_browser() is None, reason="no browser: install Debian's package chromium"),
+    pytest.mark.skipif(find_browser() is None, reason=NO_BROWSER),
     pytest.mark.allow_hosts(["127.0.0.1"]),
 ]
 
 
 @pytest.fixture(scope="module")
 def window(tmp_path_factory):
-    """A server of six tasks and a model, with a root: a task with a hostile name, an unreadable one, and no task."""
-    home = tmp_path_factory.mktemp("served")
-    fill(home / "tasks")
-    with Library.open(home / "tasks") as library:
+    """The browser, and a server of six tasks, one of them with a hostile name, and a model."""
+    folder = tmp_path_factory.mktemp("served") / "tasks"
+    fill(folder)
+    with Library.open(folder) as library:
         lucky = MeasuredError(library.task("own 0").fingerprint, "lucky", 0.001, ErrorProtocol("half").key, 0)
         library.add(Expert("lucky", "timm", "resnet18"), lucky)
-    paint(home / "photos" / WICKED, {SCRIPT: 60, "green": 120})
-    for name in ("ruined/one", "ruined/two", "holiday"):
-        (home / "photos" / name).mkdir(parents=True)
-        for number in range(6):
-            (home / "photos" / name / f"{number}.png").write_bytes(b"no image")
-    app = make_app(ServeSettings(library=home / "tasks", roots=(home / "photos",)))
-    app.state.jobs.command = (sys.executable, "-c", EMBEDDER)
-    with listening(app) as (_, (host, port)):
-        reader = Browser(find_browser(), tmp_path_factory.mktemp("browser"), address=f"http://{host}:{port}")
-        reader.library = home / "tasks"
-        reader.read()
-        reader.wait_until("window.task2vec?.state.status")
-        reader.space = reader.run("task2vec.state.status.spaces.find(({ name }) => name.startsWith('tf_eff')).id")
-        yield reader
-        reader.close()
+    with listening(make_app(ServeSettings(library=folder))) as (_, (host, port)):
+        reader = Browser(f"http://{host}:{port}")
+        try:
+            reader.library = folder
+            reader.read()
+            reader.wait_until("window.task2vec?.state.status")
+            spaces = reader.run("task2vec.state.status.spaces")
+            reader.space = next(space["id"] for space in spaces if space["name"].startswith("tf_eff"))
+            yield reader
+        finally:
+            reader.close()
 
 
 @pytest.fixture
 def reader(window):
     """The browser; after every test, there was no error but the refusals it asked for, and nobody else was asked."""
-    window.events.clear()
+    window.forget()
     window.is_refused = False
     yield window
     assert window.complaints(is_refused=window.is_refused) == []
@@ -114,29 +84,18 @@ def wait_for_task(reader, name):
 def read_frame(reader, script):
     """The value of a script in the frame of a report, once it is loaded; the browser gives it a process of its own."""
     reader.wait_until("document.querySelector('#tabpanel-report:not([hidden]) iframe')")
-    page = reader._session
-
-    def attach():
-        """Whether the frame is there and loaded; scripts run in it then."""
-        reader._session = None
-        frames = [one for one in reader.ask("Target.getTargets")["targetInfos"] if one["url"].endswith("/report")]
-        if not frames:
-            return False
-        found = reader.ask("Target.attachToTarget", targetId=frames[-1]["targetId"], flatten=True)
-        reader._session = found["sessionId"]
-        return reader.run("document.readyState === 'complete' && document.body?.childElementCount > 0")
-
-    try:
-        assert wait_until(attach, PATIENCE), "the frame does not load"
-        return reader.run(script)
-    finally:
-        reader._session = page
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        frames = [frame for frame in reader.page.frames if frame.url.endswith("/report")]
+        if frames and frames[-1].evaluate("document.readyState === 'complete' && document.body?.childElementCount > 0"):
+            return frames[-1].evaluate(script)
+        reader.page.wait_for_timeout(30)
+    raise AssertionError("the frame does not load")
 
 
 def choose(reader, name, value):
     """Chooses an option of a select element."""
-    script = f"const box = document.getElementById({name!r}); box.value = {value!r}; box.focus()"
-    reader.run(f"(() => {{ {script}; box.dispatchEvent(new Event('change')); }})()")
+    reader.page.select_option(f"#{name}", value)
 
 
 def count_pixels(picture, colour):
@@ -149,7 +108,8 @@ def test_the_map_draws_every_task_in_the_chosen_colours(reader):
     assert reader.run("document.getElementById('map').dataset.drawn") == str(BUNDLED)
     picture = reader.picture()
     assert count_pixels(picture, BLUE) > 500 and count_pixels(picture, INK) > 500, "marks, or names, are missing"
-    reader.run("document.querySelector('#legend .groups button').click()")  # the largest group, in the first colour
+    assert reader.count("#legend > div > .groups button") == 6 and "more groups with" in reader.text("#legend summary")
+    reader.click_on("#legend .groups button")  # the largest group, in the first colour
     reader.wait_until(f"Number(document.getElementById('map').dataset.drawn) < {BUNDLED}")
     assert count_pixels(reader.picture(), BLUE) < 0.2 * count_pixels(picture, BLUE)  # 35 datasets: colours recur
     for way in ("taxon", "error", "norm"):
@@ -166,17 +126,17 @@ def test_the_map_draws_every_task_in_the_chosen_colours(reader):
 def test_a_click_shows_a_task_its_neighbours_and_models(reader):
     point = open_first(reader)
     x, y = reader.run(f"task2vec.whereIs({point['id']!r})")
-    reader.point("mouseMoved", x, y)
+    reader.page.mouse.move(x, y)
     reader.wait_until("!document.getElementById('tip').hidden")
     assert point["name"] in reader.text("#tip")
-    reader.click(x, y)
+    reader.page.mouse.click(x, y)
     wait_for_task(reader, point["name"])
     assert reader.run("location.hash").startswith(f"#task={point['id']}")
     apart = [float(text) for text in reader.texts("#nearest .number")]
     assert apart == sorted(apart) and apart[0] > 0 and reader.count("#nearest li") == 10
     assert len(reader.text("#recommendation .sentence")) > 20 and reader.count("#recommendation .models li") >= 5
     assert "bundled with task2vecembedded by the authors" in reader.text("#panel .meaning")
-    assert "t-SNE is a method that" in reader.text("#legend details")
+    assert "t-SNE is a method that" in reader.text("#legend > details")
     assert "perplexity" not in reader.run("document.body.innerText"), "explanations are folded"
 
 
@@ -193,8 +153,8 @@ def test_models_are_proposed_with_reasons_and_the_command_that_measures_them(rea
 def test_measured_models_have_intervals_and_hostile_names_are_text(reader, monkeypatch):
     def recommend(*given, **options):
         advice = task2vec.recommend(*given, **options)
-        found = {"error": 0.1, "low": 0.05, "high": 0.2, "gap": 0.0, "is_tied": True}
-        rows = [replace(row, model=f"{row.rank} {WICKED}", load=SCRIPT, **found) for row in advice.rows[:3]]
+        measured = {"error": 0.1, "low": 0.05, "high": 0.2, "gap": 0.0, "is_tied": True}
+        rows = [replace(row, model=f"{row.rank} {WICKED}", load=SCRIPT, **measured) for row in advice.rows[:3]]
         rows = (replace(rows[0], is_choice=True), *rows[1:], *advice.rows[3:])
         return replace(advice, rows=rows, choice=rows[0].model)
 
@@ -208,7 +168,7 @@ def test_measured_models_have_intervals_and_hostile_names_are_text(reader, monke
 def test_search_works_by_keyboard_and_fits_a_narrow_screen(reader):
     open_first(reader, width=390, height=740)
     reader.press("/")
-    reader.type("flowers_L")
+    reader.page.keyboard.type("flowers_L")
     reader.wait_until("document.querySelectorAll('#found [role=option]').length > 1")
     box = reader.run("document.getElementById('found').getBoundingClientRect().toJSON()")
     assert box["left"] >= 0 and box["right"] <= 390
@@ -221,7 +181,7 @@ def test_search_works_by_keyboard_and_fits_a_narrow_screen(reader):
     wait_for_task(reader, found[1])
     assert reader.run("document.getElementById('found').hidden")
     reader.press("/")
-    reader.type("no such thing")
+    reader.page.keyboard.type("no such thing")
     reader.wait_until("document.getElementById('found').textContent.startsWith('No task')")
     reader.press("Escape")
     assert reader.run("document.getElementById('found').hidden")
@@ -253,7 +213,7 @@ def test_two_tasks_are_compared_from_the_list_and_the_distance_is_explained(read
 
 
 def test_a_cell_of_the_matrix_compares_and_the_choice_of_tasks_stays(reader):
-    reader.point("mouseMoved", 640, 500)  # where the matrix appears: a pointer at rest marks no cell
+    reader.page.mouse.move(640, 500)  # where the matrix appears: a pointer at rest marks no cell
     reader.read("#view=matrix", height=1000)
     reader.wait_until("window.task2vec?.state.points.length > 0")  # then it is drawn anew
     until, cell = time.monotonic() + PATIENCE, "document.querySelector('.cell-note')?.textContent.includes(' and ')"
@@ -293,15 +253,31 @@ def test_a_late_answer_about_an_earlier_task_is_dropped(reader):
     assert reader.run("document.title").startswith(names[1])
 
 
-def test_the_matrix_opens_with_the_tasks_of_the_reader(reader):
-    open_first(reader)
-    own = reader.run("(task2vec.state.points.at(-1).origin = 'library', task2vec.state.points.at(-1).id)")
-    reader.events.clear()
-    reader.run("location.hash = `${location.hash}&view=matrix`")
-    reader.wait_until(f"{CANVAS} === '60'")
-    asked = [one["request"]["url"] for one in reader.list_events("Network.requestWillBeSent")]
-    assert [own in url for url in asked if "/matrix?" in url] == [True]
-    assert "yours first" in reader.text("#which")
+def test_tasks_of_the_reader_stand_out_and_come_first(window):
+    with listening(make_app(ServeSettings(library=window.library), metatask=make_world())) as (_, (host, port)):
+        address = f"http://{host}:{port}"
+        for view, claim in (("map", DRAWN), ("list", "document.querySelector('#view-list tbody tr')")):
+            window.visit("about:blank")
+            window.visit(f"{address}/#view={view}")
+            window.wait_until(claim)
+            if view == "map":
+                assert window.texts("#legend .groups button")[0] == "your library6"
+                assert count_pixels(window.picture(), OWN) > 500
+                window.click_on("#legend .groups button")
+                window.wait_until(f"document.getElementById('map').dataset.drawn === '{TASKS}'")
+                assert count_pixels(window.picture(), OWN) < 100
+                choose(window, "colour-by", "error")
+                assert window.texts("#legend .groups button") == ["your library6"]
+            else:
+                names = window.texts("#view-list tbody tr td:first-child")
+                assert [name.startswith("★") for name in names] == 6 * [True] + TASKS * [False]
+        window.press("/")
+        window.page.keyboard.type("o")  # of bundled tasks, too
+        window.wait_until("document.querySelectorAll('#found [role=option]').length > 6")
+        assert all(name.startswith("★") for name in window.texts("#found [role=option] .word")[:6])
+        window.run("location.hash = '#view=matrix'")
+        window.wait_until(f"{CANVAS} === '{TASKS + 6}'")
+        window.visit("about:blank")
 
 
 def test_models_are_sorted_by_a_click(reader):
@@ -333,65 +309,21 @@ def test_hostile_names_are_text_and_a_link_opens_its_space(reader):
     assert reader.run("document.getElementById('space').value") == other
 
 
-def open_form(reader):
-    reader.read("#view=embed")
-    reader.wait_until("document.querySelector('#view-embed form')")
-
-
-def test_a_folder_is_embedded_and_appears(reader):
-    open_form(reader)
-    assert reader.texts(".folders label .word") == ["photos", WICKED, "ruined", "photos"]
-    disabled = reader.run("[...document.querySelectorAll('.folders input')].map((one) => one.disabled)")
-    assert disabled == [True, False, False, False] and reader.count(".folders label:last-of-type .hint") == 1
-    assert reader.text("#unlisted").endswith("1 folder with images but without two class folders: photos/holiday.")
-    reader.click_on(".folders input:not(:disabled)")
-    reader.click_on("#view-embed button[type=submit]")
-    reader.wait_until("document.querySelector('#progress progress')")
-    assert WICKED in reader.text("#job-name")
-    wait_for_task(reader, WICKED)
-    reader.wait_until(f"document.getElementById('map').dataset.drawn === '{BUNDLED + 1}'")
-    point = reader.run("task2vec.state.points.find((one) => one.id === task2vec.state.task)")
-    assert (point["name"], point["origin"], point["images"], point["classes"]) == (WICKED, "library", 12, 2)
-    assert SCRIPT in reader.text("#panel .counts") and reader.count("img, main script") == 0
-    reader.click_on("#tab-report")
-    assert read_frame(reader, "document.body.innerText") == "a report"
-
-
-def test_the_next_job_waits_and_is_followed_in_its_turn(reader):
-    open_form(reader)
-    for number, name in enumerate(("the first", "the next")):  # the images of the next cannot be read
-        reader.run(f"document.querySelectorAll('.folders input:not(:disabled)')[{number}].click()")
-        reader.run(f"document.getElementById('task-name').value = {name!r}")
-        reader.click_on("#view-embed button[type=submit]")
-        reader.wait_until(f"document.getElementById('turn').textContent.includes('“{name}”')")
-    assert reader.text("#turn").startswith("“the first” is being embedded, then “the next”. A new job is queued")
-    reader.click_on("#cancel")
-    reader.wait_until("document.querySelector('#progress .problem')")
-    assert "“the first” was cancelled" in reader.text("#progress"), "the notice of the first is gone"
-    assert "12 of 12 images cannot be read" in reader.text("#progress .problem .what")
-    assert reader.count("#progress .problem p") >= 2
-    reader.wait_until("document.getElementById('turn').textContent === ''")
-    for _ in range(2):
-        reader.click_on("#progress button")
-    assert reader.run("document.getElementById('progress').hidden")
-    assert reader.run("task2vec.state.points.every(({ name }) => !name.startsWith('the '))")
-
-
-def test_an_unknown_task_and_a_server_without_a_root_are_explained(window, tmp_path):
-    window.events.clear()
+def test_an_unknown_task_and_a_library_of_nothing_are_explained(window, tmp_path):
+    window.forget()
     window.read("#task=l-nobody")
     window.wait_until("document.querySelectorAll('#panel .problem p').length >= 2")
     assert window.complaints(is_refused=True) == []
     with listening(make_app(ServeSettings(library=tmp_path / "none"))) as (_, (host, port)):
-        window.visit(f"http://{host}:{port}/#view=embed")
-        window.wait_until("document.querySelector('#view-embed pre')")
-        assert window.text("#view-embed pre") == "task2vec serve --root DIR"
+        window.visit(f"http://{host}:{port}/")
+        window.wait_until(DRAWN)
+        assert "task2vec embed FOLDER" in window.text("#first-step")
         window.visit("about:blank")
 
 
 def test_narrow_screens_scroll_one_way_only(reader):
     point = open_first(reader, width=360, height=740, theme="dark")
-    for view in ("map", "list", "matrix", "models", "embed"):
+    for view in ("map", "list", "matrix", "models"):
         reader.run(f"location.hash = '#view={view}&task={point['id']}'")
         wait_for_task(reader, point["name"])
         reader.wait_until(f"document.querySelectorAll('#view-{view} *').length > 3")
@@ -402,12 +334,12 @@ def test_keys_alone_are_enough(reader):
     """From the skip link through the header to the map, to a task, and back out; every focus is visible."""
     open_first(reader)
     stops = []
-    while "map" not in stops and len(stops) < 15:  # one more where a hint offers to embed a folder
+    while "map" not in stops and len(stops) < 15:
         reader.press("Tab")
         stops.append(reader.run("document.activeElement.id || document.activeElement.textContent.trim()"))
         assert reader.run("getComputedStyle(document.activeElement).outlineStyle") != "none", stops
     assert stops[0] == "Skip to content" and stops[-1] == "map", stops
-    assert {"Map", "List", "Matrix", "Models", "Embed", "search", "theme"} <= set(stops)
+    assert {"Map", "List", "Matrix", "Models", "search", "theme"} <= set(stops)
     reader.press("ArrowRight")
     reader.wait_until("!document.getElementById('tip').hidden")
     reader.press("ArrowRight")

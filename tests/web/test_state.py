@@ -153,7 +153,7 @@ def test_a_map_is_made_in_the_background_and_grows_in_place(client, library):
 
 
 def test_kinds_are_apart_on_a_large_map_too(client, library, monkeypatch):
-    monkeypatch.setattr(state, "MOST_EXACT", 20)
+    monkeypatch.setattr(state, "MAX_EXACT", 20)
     monkeypatch.setattr(state, "LANDMARKS", 30)
     add(library, *(make(f"more {number}", 600 + number, kind=number % 2) for number in range(40)))
     steps = []

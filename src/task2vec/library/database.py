@@ -2,7 +2,8 @@
 
 The file is in WAL mode, so readers neither wait nor block anybody, and `synchronous=FULL` flushes every commit to the
 disk before it returns. Columns that are listed and searched are in small tables; the large BLOBs are in tables of their
-own (`contents`, `rows`), so that listing and scanning never read them.
+own (`contents`, `rows`), so that listing and scanning never read them. The columns `changes`, `basis` and
+`basis_sha256` of `spaces` are no longer used; they stay, so that the schema is that of earlier versions.
 """
 
 import os
@@ -24,7 +25,7 @@ VARIABLE = "TASK2VEC_LIBRARY"
 PATIENCE = 120.0  # seconds that a writer waits for the others
 DAMAGE = (sqlite3.Error, UnicodeDecodeError)  # what reading a damaged file raises
 PAGE = 16384  # bytes: an embedding of 0.5 MB takes 31 pages instead of 124
-LARGEST = 1 << 28  # bytes of an embedding; one of a million filters has 40 MB
+MAX_BYTES = 1 << 28  # of an embedding; one of a million filters has 40 MB
 _ENVIRONMENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_NOLFS")
 _UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_TOOBIG")
 _REPAIR = "task2vec library repair"
@@ -113,7 +114,7 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
     """A connection in autocommit mode; `mode` is a parameter of SQLite's URIs, for instance "mode=ro"."""
     address = f"file:{quote(str(path.absolute()))}?{mode}"
     connection = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST + PAGE)  # of a row: a foreign file could fill the memory
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES + PAGE)  # of a row: a foreign file could fill the memory
     try:
         for setting in ("foreign_keys = ON", "synchronous = FULL", "trusted_schema = OFF", "cell_size_check = ON"):
             connection.execute(f"PRAGMA {setting}")
@@ -152,12 +153,14 @@ def translate_errors(path: Path) -> Iterator[None]:
         raise
     except DAMAGE as error:
         if is_busy(error):
-            what, fix = f"has been locked by another process for {PATIENCE:.0f} s", "Try again when it has finished."
+            problem = f"has been locked by another process for {PATIENCE:.0f} s"
+            fix = "Try again when it has finished."
         elif _name_error(error).startswith(_ENVIRONMENT):
-            what, fix = f"cannot be read or written ({error})", "Free space on the disk, or choose --library DIR."
+            problem = f"cannot be read or written ({error})"
+            fix = "Free space on the disk, or choose --library DIR."
         else:
             raise LibraryError(f"'{path}' is damaged ({error}). {_VERIFY}") from error
-        raise ResourceError(f"'{path}' {what}. Nothing was changed. {fix}") from error
+        raise ResourceError(f"'{path}' {problem}. Nothing was changed. {fix}") from error
 
 
 class Database:
@@ -169,7 +172,9 @@ class Database:
 
     def __init__(self, path: Path, *, read_only: bool):
         """Opens the file, and creates it if it is not there and may be written."""
-        self.path, self.is_read_only, self._is_closed = path, read_only, False
+        self.path = path
+        self.is_read_only = read_only
+        self._is_closed = False
         self._owner = os.getpid()
         with translate_errors(path), ExitStack() as stack:
             if not path.exists():
@@ -230,25 +235,26 @@ class Database:
 def stamp(path: Path) -> tuple[int, ...]:
     """Device, inode, size and time of change of a file; nothing if it is not there."""
     with suppress(OSError):
-        found = path.stat()
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        status = path.stat()
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
     return ()
 
 
 def _make_folder(path: Path, *, read_only: bool) -> None:
     """Makes the folder of a new library; refuses a place where one was, or none may be created."""
-    folder, problem = path.parent, None
+    folder = path.parent
+    problem = None
     if path.with_name(REPAIRED).exists():
         problem = f"a repair of '{path}' was interrupted before its last step. Nothing is lost. Finish it: {_REPAIR}"
     elif read_only:
         problem = f"there is no library in '{folder}'. Create one: task2vec embed FOLDER"
     if problem is not None:
         raise LibraryError(problem)
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for place in new:
-            sync_folder(place.parent)
+        for parent in missing:
+            sync_folder(parent.parent)
         if not os.access(folder, os.W_OK):
             raise PermissionError(0, "the folder is read-only")
     except OSError as error:
@@ -290,7 +296,8 @@ def _is_ready(connection: sqlite3.Connection, path: Path, *, read_only: bool) ->
     connection.execute("ROLLBACK")
     if not (version or application or objects or read_only):
         return False
-    foreign, problem = [name for name, page in objects if not page], None
+    foreign = [name for name, page in objects if not page]
+    problem = None
     if application != APPLICATION:
         problem = "is empty or the database of another program, and was not changed. Choose another one: --library DIR"
     elif version != SCHEMA:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from task2vec.tasks import Task
 
 SOURCES = ("timm", "hub", "file")
-LONGEST = 1 << 16  # characters of a text
-DEEPEST = 20
+MAX_TEXT = 1 << 16  # characters
+MAX_DEPTH = 20  # of nested lists
 _LARGEST_INTEGER = (1 << 63) - 1  # of SQLite
 
 Text = TypeVar("Text", str, str | None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EmbeddingEntry:
     """One embedding of a task in a library.
 
@@ -60,8 +60,14 @@ class EmbeddingEntry:
     bytes: int
     added: str
 
+    def __repr__(self) -> str:
+        """The embedding in one line."""
+        return (
+            f"EmbeddingEntry({self.key[:8]}, probe {self.probe!r}, {self.settings.get('method')}, norm {self.norm:.4g})"
+        )
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class TaskEntry:
     """A task in a library, with its embeddings.
 
@@ -93,8 +99,13 @@ class TaskEntry:
     tags: tuple[str, ...] = ()
     embeddings: tuple[EmbeddingEntry, ...] = ()
 
+    def __repr__(self) -> str:
+        """The task in one line."""
+        counts = f"{self.images} images, {len(self.classes)} classes, {len(self.embeddings)} embeddings"
+        return f"TaskEntry({self.name!r}, {counts})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Expert:
     """A feature extractor, and where to load it from; nothing is loaded here.
 
@@ -110,8 +121,8 @@ class Expert:
         sha256: of its file of weights.
 
     Example:
-        >>> Expert("generic", "timm", "resnet34", parameters=21_284_672, input_size=224).location
-        'resnet34'
+        >>> Expert("generic", "timm", "resnet34", parameters=21_284_672, input_size=224)
+        Expert('generic', timm 'resnet34')
     """
 
     name: str
@@ -141,8 +152,12 @@ class Expert:
                 check_number(getattr(self, name), name, 0, limit)
         to_json(dict(self.recipe), f"recipe of the expert '{self.name}'")
 
+    def __repr__(self) -> str:
+        """The expert in one line."""
+        return f"Expert({self.name!r}, {self.source} {self.location!r})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class MeasuredError:
     """The test error of one task on top of one expert.
 
@@ -156,6 +171,10 @@ class MeasuredError:
         high: upper end of it.
         measured: when, in UTC; the moment of adding, if left out.
         measured_by: by whom.
+
+    Example:
+        >>> MeasuredError("3f2a91c0", "generic", 0.125, "linear-2, train half")
+        MeasuredError(12.5% on task 3f2a91c0, expert 'generic', 'linear-2, train half', seed 0)
     """
 
     task: str
@@ -178,8 +197,13 @@ class MeasuredError:
             if getattr(self, name) is not None or name == "error":
                 check_number(getattr(self, name), f"{name} of the expert '{self.expert}'", 0, 1.0)
 
+    def __repr__(self) -> str:
+        """The error in one line."""
+        cell = f"task {self.task[:8]}, expert {self.expert!r}, {self.protocol!r}, seed {self.seed}"
+        return f"MeasuredError({self.error:.1%} on {cell})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class RunEntry:
     """A run that was recorded; `ended` is None if it is still going on or was killed."""
 
@@ -189,6 +213,10 @@ class RunEntry:
     started: str
     ended: str | None
     outcome: str | None
+
+    def __repr__(self) -> str:
+        """The run in one line."""
+        return f"RunEntry({self.id}, {self.what!r}, started {self.started}, {self.outcome or 'not ended'})"
 
 
 @dataclass(frozen=True)
@@ -208,13 +236,17 @@ class Added:
     is_new: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Neighbour:
     """A task near another one, and the symmetric distance between their embeddings."""
 
     task: TaskEntry
     embedding: EmbeddingEntry
     distance: float
+
+    def __repr__(self) -> str:
+        """The neighbour in one line."""
+        return f"Neighbour({self.task.name!r}, distance {self.distance:.3f})"
 
 
 # --- checks of values from outside -----------------------------------------------------------------------------------
@@ -233,9 +265,9 @@ def check_text(value: Text, name: str, *, may_be_none: bool = False) -> Text:
     """
     if value is None and may_be_none:
         return value
-    if not isinstance(value, str) or len(value) > LONGEST:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
         raise UsageError(
-            f"{name}={value!r:.80} is not a text of at most {LONGEST} characters, so it cannot be listed. Give one."
+            f"{name}={value!r:.80} is not a text of at most {MAX_TEXT} characters, so it cannot be listed. Give one."
         )
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         raise UsageError(f"the {name} {value[:80]!r} is not valid Unicode, so it cannot be saved. Rename it.")
@@ -244,20 +276,20 @@ def check_text(value: Text, name: str, *, may_be_none: bool = False) -> Text:
 
 def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """The tags as a tuple; a single text is one tag, not its letters."""
-    found = (tags,) if isinstance(tags, str) else tuple(tags)
-    for tag in found:
+    checked = (tags,) if isinstance(tags, str) else tuple(tags)
+    for tag in checked:
         if not check_text(tag, "tag").strip():
             raise UsageError(f"the tag {tag!r} is empty and could not be searched for. Give a text that is not empty.")
-    return found
+    return checked
 
 
 def check_number(value: object, name: str, lowest: float, highest: float) -> None:
     """Raises an error unless it is a finite number within the limits, and whole if these are."""
     kind = int | float if isinstance(highest, float) else int
     if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value <= highest:
-        what = "a number" if isinstance(highest, float) else "a whole number"
+        noun = "a number" if isinstance(highest, float) else "a whole number"
         raise UsageError(
-            f"{name}={value!r:.80} is not {what} from {lowest} to {highest}, so it cannot be saved. Give one; errors "
+            f"{name}={value!r:.80} is not {noun} from {lowest} to {highest}, so it cannot be saved. Give one; errors "
             "are fractions, not percentages."
         )
 
@@ -273,15 +305,16 @@ def to_json(content: object, name: str) -> str:
         '{"epochs": 3}'
     """
     try:
-        text, depth = json.dumps(content, sort_keys=True, allow_nan=False), _measure_depth(content)
+        text = json.dumps(content, sort_keys=True, allow_nan=False)
+        depth = _measure_depth(content)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"the {name} cannot be saved as JSON ({error}). Use texts, finite numbers, lists and dictionaries."
         ) from error
-    if len(text) > LONGEST or depth > DEEPEST:
+    if len(text) > MAX_TEXT or depth > MAX_DEPTH:
         raise UsageError(
             f"the {name} has {len(text)} characters at a depth of {depth}, which is too much to list. Give at most "
-            f"{LONGEST} characters and {DEEPEST} nested lists."
+            f"{MAX_TEXT} characters and {MAX_DEPTH} nested lists."
         )
     return text
 
@@ -307,10 +340,12 @@ def identify_with_task(embedding: Embedding) -> tuple[TaskEntry, EmbeddingEntry]
     """The task of `embedding`, and its own entry; see `identify`."""
     provenance = embedding.provenance
     try:
-        settings, recipe, probe = provenance["settings"], provenance.get("recipe"), provenance["probe_fingerprint"]
-        own = {name: provenance[name] for name in ("classes", "is_multilabel")}
-        own |= {"images": provenance["counts"]["images"], "counts": provenance["counts"]["per_class"]}
-        task = read_task(own | {"fingerprint": provenance["task_fingerprint"], "name": embedding.task})
+        settings = provenance["settings"]
+        recipe = provenance.get("recipe")
+        probe = provenance["probe_fingerprint"]
+        fields = {name: provenance[name] for name in ("classes", "is_multilabel")}
+        fields |= {"images": provenance["counts"]["images"], "counts": provenance["counts"]["per_class"]}
+        task = read_task(fields | {"fingerprint": provenance["task_fingerprint"], "name": embedding.task})
         _require(
             settings=isinstance(settings, dict),
             recipe=recipe is None or _is_count(recipe),
@@ -328,8 +363,21 @@ def identify_with_task(embedding: Embedding) -> tuple[TaskEntry, EmbeddingEntry]
     head = provenance.get("head")
     error = head.get("cv_error") if isinstance(head, dict) else None
     cv_error = float(error) if isinstance(error, int | float) and 0 <= error <= 1 else None
-    own = (key, embedding.probe, probe, settings, recipe, embedding.norm(), cv_error, embedding.halves is not None)
-    return task, EmbeddingEntry(0, *own, sha256="", bytes=0, added="")
+    entry = EmbeddingEntry(
+        id=0,
+        key=key,
+        probe=embedding.probe,
+        probe_fingerprint=probe,
+        settings=settings,
+        recipe=recipe,
+        norm=embedding.norm(),
+        cv_error=cv_error,
+        has_halves=embedding.halves is not None,
+        sha256="",
+        bytes=0,
+        added="",
+    )
+    return task, entry
 
 
 def describe_space(embedding: Embedding) -> tuple[str, str]:
@@ -356,9 +404,9 @@ def describe_task(task: "Task") -> TaskEntry:
     return read_task({name: getattr(task, name) for name in names} | lists | {"images": len(task)})
 
 
-def is_same_vector(one: Embedding, other: Embedding) -> bool:
+def is_same_vector(first: Embedding, second: Embedding) -> bool:
     """Whether two embeddings hold the same numbers, whatever their tasks are called and whoever made them."""
-    pairs = [(getattr(one, name), getattr(other, name)) for name in ("fisher", "stderr", "prior", "halves")]
+    pairs = [(getattr(first, name), getattr(second, name)) for name in ("fisher", "stderr", "prior", "halves")]
     return all((a is None and b is None) or (a is not None and np.array_equal(a, b, equal_nan=True)) for a, b in pairs)
 
 
@@ -378,10 +426,19 @@ def read_task(fields: Mapping[str, Any]) -> TaskEntry:
     )
     for text in (fields["name"], *classes):
         check_text(text, "name")
-    texts = [check_text(fields.get(name), name, may_be_none=True) for name in ("taxon", "source", "added")]
-    own: list[Any] = [0, fields["fingerprint"], fields["name"], fields["images"], tuple(classes), tuple(counts)]
-    own += [fields["is_multilabel"] is True, texts[0], texts[1] or "", texts[2] or ""]
-    return TaskEntry(*own, tags=check_tags(tags))
+    return TaskEntry(
+        id=0,
+        fingerprint=fields["fingerprint"],
+        name=fields["name"],
+        images=fields["images"],
+        classes=tuple(classes),
+        counts=tuple(counts),
+        is_multilabel=fields["is_multilabel"] is True,
+        taxon=check_text(fields.get("taxon"), "taxon", may_be_none=True),
+        source=check_text(fields.get("source"), "source", may_be_none=True) or "",
+        added=check_text(fields.get("added"), "added", may_be_none=True) or "",
+        tags=check_tags(tags),
+    )
 
 
 def hash_values(content: Sequence[Any]) -> str:
@@ -400,6 +457,6 @@ def _is_count(value: object) -> bool:
 
 def _require(**claims: bool) -> None:
     """Raises a ValueError that names the claims that do not hold."""
-    wrong = [name for name, is_so in claims.items() if not is_so]
-    if wrong:
-        raise ValueError(f"not valid: {', '.join(wrong)}")
+    invalid = [name for name, holds in claims.items() if not holds]
+    if invalid:
+        raise ValueError(f"not valid: {', '.join(invalid)}")

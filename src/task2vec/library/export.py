@@ -20,11 +20,10 @@ from task2vec.errors import ConflictError, LibraryError
 from task2vec.library import tables
 from task2vec.library.database import DAMAGE, Database, read_blob
 from task2vec.library.entries import Expert, MeasuredError, check_tags, check_text, read_task
-from task2vec.library.search import Search
 from task2vec.progress import Report, silent
 
 SUFFIX = ".t2vlib"
-_MOST_ROWS = 10_000_000  # a damaged tree of pages can be endless
+_MAX_ROWS = 10_000_000  # a damaged tree of pages can be endless
 # What damaged or forged rows raise, our own refusals among them; a full disk raises none of these.
 INVALID = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, IntegrityError)
 T = TypeVar("T")
@@ -53,9 +52,9 @@ def open_origin(path: Path) -> Iterator[Connection]:
         if path.exists() and not path.is_file():  # opening a pipe would wait for ever
             raise LibraryError("it is not a regular file")
         with closing(Database(path, read_only=True)) as origin, origin.read() as old:
-            (found,) = old.execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise LibraryError(f"it is damaged ({found})")
+            (answer,) = old.execute("PRAGMA quick_check(1)").fetchone()
+            if answer != "ok":
+                raise LibraryError(f"it is damaged ({answer})")
             yield old
     except LibraryError as error:
         why = error.__cause__ or error  # what SQLite says of a damaged file
@@ -64,16 +63,16 @@ def open_origin(path: Path) -> Iterator[Connection]:
         ) from error
 
 
-def refuse_damage(what: str) -> None:
+def refuse_damage(description: str) -> None:
     """For copies that must be whole."""
-    raise LibraryError(f"{what} is damaged, so nothing was copied. List all damage: task2vec library verify")
+    raise LibraryError(f"{description} is damaged, so nothing was copied. List all damage: task2vec library verify")
 
 
 def copy_to_file(old: Connection, path: Path, **options: Any) -> Merged:
     """A new library at `path`, with everything in one file; see `copy_library`."""
     with closing(Database(path, read_only=False)) as database:
         with database.write() as new:
-            merged = copy_library(old, new, Search(), **options)
+            merged = copy_library(old, new, **options)
         with database.connect() as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return merged
@@ -82,7 +81,6 @@ def copy_to_file(old: Connection, path: Path, **options: Any) -> Merged:
 def copy_library(
     old: Connection,
     new: Connection,
-    search: Search,
     *,
     on_damage: Callable[[str], None] = refuse_damage,
     tag: str | None = None,
@@ -94,23 +92,23 @@ def copy_library(
     Args:
         old: where to read.
         new: where to write.
-        search: of the library that is written to.
         on_damage: is told what cannot be read or is not valid, which is then left out.
         tag: take only the tasks with this tag, and what was measured for them.
         is_own: take the log of runs and the paths of images, too.
         report: opens a progress bar, see `task2vec.progress`.
     """
-    merged, tags = Merged(), defaultdict(list)
+    merged = Merged()
+    tags = defaultdict(list)
 
     def read(table: str, make: Callable[[dict[str, Any]], T]) -> dict[int, T]:
         """What `make` returns for every valid row, by its first column."""
-        found = {}
+        values = {}
         for number, row in _read_rows(old, new, table, on_damage):
             try:
-                found[number] = make(row)
+                values[number] = make(row)
             except INVALID as error:
                 on_damage(f"row {number} of {table} ({type(error).__name__}: {error})"[:300])
-        return found
+        return values
 
     def copy_run(row: dict[str, Any]) -> None:
         json.loads(row["details"])
@@ -118,7 +116,7 @@ def copy_library(
 
     def add(thing: Any, **options: Any) -> bool:
         try:
-            added = tables.write(new, search, thing, **options)
+            added = tables.write(new, thing, **options)
         except ConflictError as error:
             merged.conflicts.append(str(error))
             return False
@@ -156,13 +154,13 @@ def copy_library(
     for number in ids:
         copy_embedding(number)
         step(1)
-    others = {expert.name for expert in experts.values() if not add(expert)}
+    conflicting = {expert.name for expert in experts.values() if not add(expert)}
     for error in errors.values():
-        if error.expert not in others:
+        if error.expert not in conflicting:
             add(error)
         else:
-            what = f"an error measured with '{error.expert}' was left out: the name belongs to another expert here."
-            merged.conflicts.append(f"{what} Rename one of them, and merge again.")
+            conflict = f"an error measured with '{error.expert}' was left out: the name belongs to another expert here."
+            merged.conflicts.append(f"{conflict} Rename one of them, and merge again.")
     if is_own:
         read("runs", copy_run)
     return merged
@@ -173,8 +171,8 @@ def _make_task(row: dict[str, Any], tags: list[str]) -> tables.TaskEntry:
     return read_task(row | lists | {"tags": sorted(tags), "is_multilabel": bool(row["is_multilabel"])})
 
 
-def _make(kind: type[Record], row: dict[str, Any], **others: Any) -> Record:
-    return kind(**{one.name: row[one.name] for one in fields(kind)} | others)
+def _make(kind: type[Record], row: dict[str, Any], **changes: Any) -> Record:
+    return kind(**{field.name: row[field.name] for field in fields(kind)} | changes)
 
 
 def _read_rows(
@@ -185,14 +183,16 @@ def _read_rows(
     The columns are those that the new file has.
     """
     columns = [row[1] for row in new.execute(f"PRAGMA table_info({table})") if row[1] != "content"]
-    keys, rows, failure = columns[: 2 if table == "tags" else 1], {}, "there is none"
+    keys = columns[: 2 if table == "tags" else 1]
+    rows = {}
+    failure = "there is none"
     for direction in ("ASC", "DESC"):
         try:
-            found = old.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-            if found is not None and found[0]:  # a view could compute for ever
+            root = old.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+            if root is not None and root[0]:  # a view could compute for ever
                 order = ", ".join(f"{key} {direction}" for key in keys)
                 cursor = old.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}")
-                rows.update((row, dict(zip(columns, row, strict=True))) for row in islice(cursor, _MOST_ROWS))
+                rows.update((row, dict(zip(columns, row, strict=True))) for row in islice(cursor, _MAX_ROWS))
                 failure = None
             break
         except (*DAMAGE, OverflowError) as error:

@@ -3,17 +3,17 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
 from task2vec.embedding import Embedding
-from task2vec.errors import NotInLibraryError, ResourceError, Task2VecError, UsageError
-from task2vec.library import entries, tables
+from task2vec.errors import NotInLibraryError, Task2VecError, UsageError
+from task2vec.library import entries, search, tables
 from task2vec.library import export as sharing
 from task2vec.library.database import Database, cannot_write, connect, find_file, find_library
 from task2vec.library.entries import Added, EmbeddingEntry, Expert, MeasuredError, Neighbour, RunEntry, TaskEntry
-from task2vec.library.search import Search
 from task2vec.library.verify import Repaired, Verification, repair, verify
 from task2vec.progress import Report, silent
 from task2vec.storage import replacing
@@ -58,7 +58,6 @@ class Library(AbstractContextManager["Library"]):
         self.folder = find_library(folder)
         path = find_file(self.folder)
         self.is_read_only = cannot_write(path) if read_only is None else read_only
-        self._search = Search()
         self._database = Database(path, read_only=self.is_read_only)
 
     @classmethod
@@ -114,7 +113,7 @@ class Library(AbstractContextManager["Library"]):
         if entries.check_text(source, "source"):
             about["source"] = source
         with self._database.write() as connection:
-            return [tables.write(connection, self._search, one, about=about, replace=replace) for one in things]
+            return [tables.write(connection, thing, about=about, replace=replace) for thing in things]
 
     def tag(self, what: str, *tags: str, remove: bool = False) -> TaskEntry:
         """Adds tags to a task, or removes them, and returns it."""
@@ -189,12 +188,12 @@ class Library(AbstractContextManager["Library"]):
     def tasks(self, *, tag: str | None = None, probe: str | None = None) -> list[TaskEntry]:
         """All tasks by name, or those with a tag, or with an embedding by that probe."""
         with self._database.read() as connection:
-            found = tables.list_tasks(connection)
+            tasks = tables.list_tasks(connection)
         return [
             task
-            for task in found
+            for task in tasks
             if (tag is None or tag in task.tags)
-            and (probe is None or any(one.probe == probe for one in task.embeddings))
+            and (probe is None or any(embedding.probe == probe for embedding in task.embeddings))
         ]
 
     def task(self, what: str) -> TaskEntry:
@@ -235,7 +234,7 @@ class Library(AbstractContextManager["Library"]):
         None if it is not here, or is damaged; then `add` replaces the damaged one.
         """
         with self._database.read() as connection:
-            return tables.load_embedding(connection, "e.key = ?", entries.key_of(task, probe, settings))
+            return tables.load_embedding(connection, "key", entries.key_of(task, probe, settings))
 
     def stats(self) -> dict[str, Any]:
         """The number of entries of every kind, the bytes of all embeddings, and the spaces that these are in."""
@@ -246,8 +245,8 @@ class Library(AbstractContextManager["Library"]):
         )
         with self._database.read() as connection:
             query = f"SELECT {', '.join(counts)}, (SELECT coalesce(sum(bytes), 0) FROM embeddings) AS bytes"
-            found = tables.read_rows(connection, dict, query)[0]
-            return found | {"spaces": tables.read_rows(connection, dict, spaces)}
+            totals = tables.read_rows(connection, dict, query)[0]
+            return totals | {"spaces": tables.read_rows(connection, dict, spaces)}
 
     # --- searching ---------------------------------------------------------------------------------------------------
 
@@ -264,9 +263,9 @@ class Library(AbstractContextManager["Library"]):
     ) -> list[Neighbour]:
         """The `k` tasks nearest to one, among those that can be compared; never the task itself.
 
-        With up to 2,000 embeddings, all distances are computed. With more, sketches select 100 candidates (400 of a
-        million) whose distances are computed; `exact` computes all of them, and so does any kind but the symmetric
-        distance, more slowly. A damaged embedding is left out, and `verify` reports it.
+        With up to 2,000 embeddings, all distances are computed. With more, sketches select 1,000 candidates whose
+        distances are computed; `exact` computes all of them, and so does any kind but the symmetric distance, more
+        slowly. A damaged embedding is left out, and `verify` reports it.
 
         Args:
             what: an embedding, which need not be in the library, or what `get` takes.
@@ -282,47 +281,44 @@ class Library(AbstractContextManager["Library"]):
         embedding = what if isinstance(what, Embedding) else self.get(what, probe=probe, method=method)
         if kind != "symmetric":
             return self._rank(embedding, kind, report)[:k]
-        with tables.expect_sound_rows():
-            if not (exact or self.is_read_only):
-                self._fit_sketches(embedding, report)
-            with self._database.read() as connection:
-                space = _find_space(connection, embedding)
-                if space is None:
-                    return []
-                query = "SELECT id FROM embeddings WHERE task = (SELECT id FROM tasks WHERE fingerprint = ?)"
-                own = connection.execute(query, (embedding.provenance.get("task_fingerprint"),))
-                without = [number for (number,) in own]
-                found = dict(self._search.nearest(connection, space, embedding, k=k, exact=exact, without=without))
-                where = "t.id IN (SELECT task FROM embeddings WHERE id IN (SELECT value FROM json_each(?)))"
-                tasks = tables.list_tasks(connection, where, json.dumps([*found]))
-        every = {entry.id: (task, entry) for task in tasks for entry in task.embeddings}
-        return [Neighbour(*every[number], distance) for number, distance in found.items() if number in every]
+        with tables.expect_sound_rows(), self._database.read() as connection:
+            key, _ = entries.describe_space(embedding)
+            space = connection.execute("SELECT id FROM spaces WHERE key = ?", (key,)).fetchone()
+            if space is None:
+                return []
+            query = "SELECT id FROM embeddings WHERE task = (SELECT id FROM tasks WHERE fingerprint = ?)"
+            same_task = connection.execute(query, (embedding.provenance.get("task_fingerprint"),)).fetchall()
+            nearest = search.find_nearest(
+                connection,
+                space[0],
+                embedding,
+                k=k,
+                load=partial(tables.load_embedding, connection, "id"),
+                exact=exact,
+                without=[number for (number,) in same_task],
+            )
+            condition = "t.id IN (SELECT task FROM embeddings WHERE id IN (SELECT value FROM json_each(?)))"
+            tasks = tables.list_tasks(connection, condition, json.dumps([number for number, _ in nearest]))
+        by_id = {entry.id: (task, entry) for task in tasks for entry in task.embeddings}
+        return [Neighbour(*by_id[number], distance) for number, distance in nearest if number in by_id]
 
     def _rank(self, embedding: Embedding, kind: str, report: Report) -> list[Neighbour]:
         """All other tasks that can be compared, the nearest by any distance first."""
         from task2vec.distance.distances import check_comparable, find_kind
 
-        measure, own, found = find_kind(kind), embedding.provenance.get("task_fingerprint"), []
-        tasks = [task for task in self.tasks(probe=embedding.probe) if task.fingerprint != own]
+        measure = find_kind(kind)
+        fingerprint = embedding.provenance.get("task_fingerprint")
+        tasks = [task for task in self.tasks(probe=embedding.probe) if task.fingerprint != fingerprint]
+        neighbours = []
         step = report("nearest", len(tasks))
         for task in tasks:
             for entry in task.embeddings:
                 with suppress(Task2VecError):  # damaged, or of another space
-                    other = self.get(entry.key)
-                    check_comparable(embedding, other)
-                    found.append(Neighbour(task, entry, float(measure(embedding, other))))
+                    candidate = self.get(entry.key)
+                    check_comparable(embedding, candidate)
+                    neighbours.append(Neighbour(task, entry, float(measure(embedding, candidate))))
             step(1)
-        return sorted(found, key=lambda neighbour: neighbour.distance)
-
-    def _fit_sketches(self, embedding: Embedding, report: Report) -> None:
-        """Fits the sketches of the embedding's space, if it has become large enough and has none."""
-        with self._database.read() as connection:
-            space = _find_space(connection, embedding)
-            if space is None or not self._search.needs_fit(connection, space):
-                return
-        with suppress(ResourceError), self._database.write() as connection:  # without sketches all are compared
-            if self._search.needs_fit(connection, space):  # else another process was faster
-                self._search.fit(connection, space, report=report)
+        return sorted(neighbours, key=lambda neighbour: neighbour.distance)
 
     # --- maintenance and sharing -------------------------------------------------------------------------------------
 
@@ -350,10 +346,10 @@ class Library(AbstractContextManager["Library"]):
             raise UsageError(
                 f"'{path}' is in the library's own folder, and could overwrite a part of it. Choose another place."
             )
-        with self._database.read() as old, replacing(Path(path)) as place:
-            place.touch()  # else its folder would be made, too
-            sharing.copy_to_file(old, place, tag=tag, report=report)
-            with closing(connect(place, "mode=rw")) as connection:
+        with self._database.read() as old, replacing(Path(path)) as temporary:
+            temporary.touch()  # else its folder would be made, too
+            sharing.copy_to_file(old, temporary, tag=tag, report=report)
+            with closing(connect(temporary, "mode=rw")) as connection:
                 connection.execute("PRAGMA journal_mode = DELETE")  # who reads it needs no other files
         return Path(path)
 
@@ -368,13 +364,7 @@ class Library(AbstractContextManager["Library"]):
         if path.resolve() == self._database.path.resolve():
             raise UsageError(f"'{origin}' is this library itself, so there is nothing to merge. Name another one.")
         with sharing.open_origin(path) as old, self._database.write() as new:
-            return sharing.copy_library(old, new, self._search, report=report)
-
-
-def _find_space(connection: Connection, embedding: Embedding) -> int | None:
-    """The space that an embedding can be compared in, if the library has it."""
-    row = connection.execute("SELECT id FROM spaces WHERE key = ?", entries.describe_space(embedding)[:1]).fetchone()
-    return None if row is None else row[0]
+            return sharing.copy_library(old, new, report=report)
 
 
 def _remove_with_errors(connection: Connection, kind: str, number: int, name: str, with_errors: bool) -> None:

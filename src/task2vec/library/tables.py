@@ -13,21 +13,19 @@ from dataclasses import replace as change
 from datetime import UTC, datetime
 from sqlite3 import Connection
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from task2vec import errors
 from task2vec.embedding import Embedding
 from task2vec.embedding.embedding import decode_embedding, encode_embedding
 from task2vec.library import entries
-from task2vec.library.database import LARGEST, read_blob
+from task2vec.library.database import MAX_BYTES, read_blob
 from task2vec.library.entries import Added, EmbeddingEntry, Expert, MeasuredError, RunEntry, TaskEntry
-
-if TYPE_CHECKING:
-    from task2vec.library.search import Search
+from task2vec.library.search import add_to_search
 
 _FIX = "List all damage: task2vec library verify; then embed the task again, or import a good copy."
 _AMBIGUOUS = "{}, so the name is ambiguous. Name one by the first digits of its {}: {}"
-_SHORTEST = 4  # digits of a fingerprint or key that may stand for the whole
+_MIN_DIGITS = 4  # digits of a fingerprint or key that may stand for the whole
 _TAGS = "(SELECT json_group_array(tag) FROM (SELECT tag FROM tags WHERE task = t.id ORDER BY tag))"
 _IDS = "(SELECT json_group_array(id) FROM (SELECT id FROM embeddings WHERE task = t.id ORDER BY id))"
 # Columns that are kept as JSON texts or integers, and what makes values of them; `recipe` is a number of an embedding.
@@ -73,29 +71,30 @@ def read_rows(
             columns[name] = [*map(convert[name], columns[name])]
         hint = hints.get(name, object)
         expected = hint if isinstance(hint, UnionType) else get_origin(hint) or hint
-        for found in set(map(type, columns[name])):
-            if expected is not Literal and not issubclass(found, expected):
-                raise TypeError(f"{name} is of type {found.__name__}")
+        for actual in set(map(type, columns[name])):
+            if expected is not Literal and not issubclass(actual, expected):
+                raise TypeError(f"{name} is of type {actual.__name__}")
     return [kind(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
-def list_tasks(connection: Connection, where: str = "1", *values: object) -> list[TaskEntry]:
-    """All tasks with their embeddings and tags, by name; or those of the table t for which `where` holds."""
-    columns = ", ".join(f"{'s' if one.name.startswith('probe') else 'e'}.{one.name}" for one in fields(EmbeddingEntry))
-    own = "FROM embeddings e JOIN tasks t ON t.id = e.task JOIN spaces s ON s.id = e.space"
-    found = read_rows(connection, EmbeddingEntry, f"SELECT {columns} {own} WHERE {where}", *values)
-    known = {entry.id: entry for entry in found}
+def list_tasks(connection: Connection, condition: str = "1", *values: object) -> list[TaskEntry]:
+    """All tasks with their embeddings and tags, by name; or those of the table t for which a condition holds."""
+    names = [field.name for field in fields(EmbeddingEntry)]
+    columns = ", ".join(f"{'s' if name.startswith('probe') else 'e'}.{name}" for name in names)
+    joined = "embeddings e JOIN tasks t ON t.id = e.task JOIN spaces s ON s.id = e.space"
+    embeddings = read_rows(connection, EmbeddingEntry, f"SELECT {columns} FROM {joined} WHERE {condition}", *values)
+    by_id = {entry.id: entry for entry in embeddings}
 
     def find(ids: str) -> tuple[EmbeddingEntry, ...]:
-        return tuple(known[number] for number in json.loads(ids) if number in known)
+        return tuple(by_id[number] for number in json.loads(ids) if number in by_id)
 
-    query = f"SELECT t.*, {_TAGS} AS tags, {_IDS} AS embeddings FROM tasks t WHERE {where} ORDER BY t.name, t.id"
+    query = f"SELECT t.*, {_TAGS} AS tags, {_IDS} AS embeddings FROM tasks t WHERE {condition} ORDER BY t.name, t.id"
     return read_rows(connection, TaskEntry, query, *values, embeddings=find)
 
 
 def list_experts(connection: Connection) -> list[Expert]:
     """All experts by name."""
-    columns = ", ".join(one.name for one in fields(Expert))
+    columns = ", ".join(field.name for field in fields(Expert))
     return read_rows(connection, Expert, f"SELECT {columns} FROM experts ORDER BY name")
 
 
@@ -109,64 +108,66 @@ def list_errors(connection: Connection, protocol: str | None = None) -> list[Mea
     return read_rows(connection, MeasuredError, query, protocol)
 
 
-def find_task(connection: Connection, what: str) -> TaskEntry:
+def find_task(connection: Connection, text: str) -> TaskEntry:
     """The task of that name, or whose fingerprint begins so."""
-    found = find_tasks(connection, what)
-    if len(found) > 1:
-        choices = "; ".join(f"{one.fingerprint[:8]} ({one.images} images, {one.added[:10]})" for one in found)
-        what = f"{len(found)} tasks of the library are called '{what}'"
-        raise errors.AmbiguousNameError(_AMBIGUOUS.format(what, "fingerprint", choices))
-    if not found:
+    tasks = find_tasks(connection, text)
+    if len(tasks) > 1:
+        choices = "; ".join(f"{task.fingerprint[:8]} ({task.images} images, {task.added[:10]})" for task in tasks)
+        problem = f"{len(tasks)} tasks of the library are called '{text}'"
+        raise errors.AmbiguousNameError(_AMBIGUOUS.format(problem, "fingerprint", choices))
+    if not tasks:
         names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM tasks")]
-        close = " or ".join(map(repr, difflib.get_close_matches(what, names, n=3)))
+        close = " or ".join(map(repr, difflib.get_close_matches(text, names, n=3)))
         hint = f" Did you mean {close}?" if close else ""
         rest = f".{hint} List all tasks: task2vec library ls" if names else ": it is empty. Add: task2vec embed FOLDER"
-        raise errors.NotInLibraryError(f"there is no task '{what}' in the library{rest}")
-    return found[0]
+        raise errors.NotInLibraryError(f"there is no task '{text}' in the library{rest}")
+    return tasks[0]
 
 
-def find_tasks(connection: Connection, what: str) -> list[TaskEntry]:
+def find_tasks(connection: Connection, text: str) -> list[TaskEntry]:
     """All tasks of that name; if there is none, those whose fingerprint begins so."""
-    found = list_tasks(connection, "t.name = ?", entries.check_text(what, "name"))
-    if not found and entries.is_hash(what.lower(), digits=_SHORTEST):
-        found = list_tasks(connection, "t.fingerprint >= ? AND t.fingerprint < ? || 'g'", what.lower(), what.lower())
-    return found
+    tasks = list_tasks(connection, "t.name = ?", entries.check_text(text, "name"))
+    prefix = text.lower()
+    if not tasks and entries.is_hash(prefix, digits=_MIN_DIGITS):
+        tasks = list_tasks(connection, "t.fingerprint >= ? AND t.fingerprint < ? || 'g'", prefix, prefix)
+    return tasks
 
 
 def find_embedding(
-    connection: Connection, what: str, *, probe: str | None = None, method: str | None = None
+    connection: Connection, text: str, *, probe: str | None = None, method: str | None = None
 ) -> tuple[TaskEntry, EmbeddingEntry]:
     """The embedding of a task, or whose key begins so."""
-    prefix = what.lower()
-    if entries.is_hash(prefix, digits=_SHORTEST) and not find_tasks(connection, what):
-        where = "t.id IN (SELECT task FROM embeddings WHERE key >= ? AND key < ? || 'g')"
-        tasks = list_tasks(connection, where, prefix, prefix)
-        found = [(task, one) for task in tasks for one in task.embeddings if one.key.startswith(prefix)]
-        if len(found) == 1:
-            return found[0]
-        if found:
+    prefix = text.lower()
+    if entries.is_hash(prefix, digits=_MIN_DIGITS) and not find_tasks(connection, text):
+        condition = "t.id IN (SELECT task FROM embeddings WHERE key >= ? AND key < ? || 'g')"
+        tasks = list_tasks(connection, condition, prefix, prefix)
+        pairs = [(task, entry) for task in tasks for entry in task.embeddings if entry.key.startswith(prefix)]
+        if len(pairs) == 1:
+            return pairs[0]
+        if pairs:
             raise errors.AmbiguousNameError(
-                f"the keys of {len(found)} embeddings begin with '{what}', so it is ambiguous. Give more digits."
+                f"the keys of {len(pairs)} embeddings begin with '{text}', so it is ambiguous. Give more digits."
             )
-    task = find_task(connection, what)
-    fitting = [
-        one
-        for one in task.embeddings
-        if (probe is None or probe == one.probe or one.probe_fingerprint.startswith(probe))
-        and (method is None or method == one.settings.get("method"))
+    task = find_task(connection, text)
+    matches = [
+        entry
+        for entry in task.embeddings
+        if (probe is None or probe == entry.probe or entry.probe_fingerprint.startswith(probe))
+        and (method is None or method == entry.settings.get("method"))
     ]
-    if len(fitting) == 1:
-        return task, fitting[0]
+    if len(matches) == 1:
+        return task, matches[0]
     choices = "; ".join(  # probes of one name may differ in weights or image size
-        f"{one.key[:8]} ({one.probe} {one.probe_fingerprint[:8]}, {one.settings.get('method')}, {one.added[:10]})"
-        for one in fitting or task.embeddings
+        f"{entry.key[:8]} ({entry.probe} {entry.probe_fingerprint[:8]}, {entry.settings.get('method')}, "
+        f"{entry.added[:10]})"
+        for entry in matches or task.embeddings
     )
-    if fitting:
-        what = f"the task '{task.name}' has {len(fitting)} embeddings"
-        raise errors.AmbiguousNameError(_AMBIGUOUS.format(what, "key", choices))
-    wanted = " ".join(part for part in (probe, method) if part)
+    if matches:
+        problem = f"the task '{task.name}' has {len(matches)} embeddings"
+        raise errors.AmbiguousNameError(_AMBIGUOUS.format(problem, "key", choices))
+    asked = " ".join(filter(None, (probe, method)))
     raise errors.NotInLibraryError(
-        f"the task '{task.name}' has no embedding by {wanted}. It has: {choices}"
+        f"the task '{task.name}' has no embedding by {asked}. It has: {choices}"
         if choices
         else f"the task '{task.name}' is in the library without an embedding. Embed it: task2vec embed FOLDER"
     )
@@ -195,11 +196,10 @@ def read_embedding(connection: Connection, number: int, sha256: str, *, name: st
     return embedding if embedding.task == name else change(embedding, task=name)
 
 
-def load_embedding(connection: Connection, where: str, value: object) -> Embedding | None:
-    """The embedding of the table e for which `where` holds; None if there is none, or if it is damaged."""
-    row = connection.execute(
-        f"SELECT e.id, e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task WHERE {where}", (value,)
-    ).fetchone()
+def load_embedding(connection: Connection, column: str, value: object) -> Embedding | None:
+    """The embedding with that id or key; None if there is none, or if it is damaged."""
+    query = "SELECT e.id, e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task"
+    row = connection.execute(f"{query} WHERE e.{column} = ?", (value,)).fetchone()
     try:
         return None if row is None else read_embedding(connection, row[0], row[1], name=row[2])
     except errors.LibraryError:
@@ -211,7 +211,6 @@ def load_embedding(connection: Connection, where: str, value: object) -> Embeddi
 
 def write(
     connection: Connection,
-    search: "Search",
     thing: Any,
     *,
     about: Mapping[str, Any] | None = None,
@@ -220,7 +219,7 @@ def write(
 ) -> Added:
     """Adds an embedding, task, expert or measured error; `about` has fields of the task, see `Library.add`."""
     if isinstance(thing, Embedding):
-        return _write_embedding(connection, search, thing, about or {}, replace, added)
+        return _write_embedding(connection, thing, about or {}, replace, added)
     if isinstance(thing, Expert):
         return _write_expert(connection, thing, replace)
     if isinstance(thing, MeasuredError):
@@ -244,25 +243,27 @@ def insert(connection: Connection, table: str, values: Mapping[str, Any], *, uni
 
 
 def _write_embedding(
-    connection: Connection, search: "Search", embedding: Embedding, about: Mapping, replace: bool, added: str | None
+    connection: Connection, embedding: Embedding, about: Mapping, replace: bool, added: str | None
 ) -> Added:
     """Adds an embedding with its task."""
-    (task, own), content = entries.identify_with_task(embedding), encode_embedding(embedding)
-    if len(content) > LARGEST:
+    task, entry = entries.identify_with_task(embedding)
+    content = encode_embedding(embedding)
+    if len(content) > MAX_BYTES:
         raise errors.DataError(
-            f"the embedding has {len(content)} bytes, but a library accepts at most {LARGEST}. Save it as a file: "
+            f"the embedding has {len(content)} bytes, but a library accepts at most {MAX_BYTES}. Save it as a file: "
             "embedding.save(FILE)"
         )
-    task, sha256 = change(task, **about), hashlib.sha256(content).hexdigest()
-    row = connection.execute("SELECT id, sha256 FROM embeddings WHERE key = ?", (own.key,)).fetchone()
+    task = change(task, **about)
+    sha256 = hashlib.sha256(content).hexdigest()
+    row = connection.execute("SELECT id, sha256 FROM embeddings WHERE key = ?", (entry.key,)).fetchone()
     if row is not None:
-        known = load_embedding(connection, "e.id = ?", row[0])  # a damaged one is replaced
+        known = load_embedding(connection, "id", row[0])  # a damaged one is replaced
         if known is not None and (sha256 == row[1] if replace else entries.is_same_vector(known, embedding)):
-            return Added("embedding", _write_task(connection, task)[0].name, own.key, False)
+            return Added("embedding", _write_task(connection, task)[0].name, entry.key, False)
         if known is not None and not replace:
             raise errors.ConflictError(
                 f"the library has another embedding of '{known.task}' with the same images, probe and settings "
-                f"({own.key[:8]}), and its numbers differ: that one was made with {_format_maker(known)}, this one "
+                f"({entry.key[:8]}), and its numbers differ: that one was made with {_format_maker(known)}, this one "
                 f"with {_format_maker(embedding)}. It was not overwritten. To take the new one instead: replace=True, "
                 "--force"
             )
@@ -274,19 +275,21 @@ def _write_embedding(
         (key, embedding.probe, embedding.probe_fingerprint, scaling, len(embedding)),
     )
     (space,) = connection.execute("SELECT id FROM spaces WHERE key = ?", (key,)).fetchone()
-    values = {name: getattr(own, name) for name in ("key", "recipe", "norm", "cv_error", "has_halves")}
-    values |= {"task": task_id, "space": space, "settings": entries.to_json(own.settings, "settings"), "sha256": sha256}
+    values = {name: getattr(entry, name) for name in ("key", "recipe", "norm", "cv_error", "has_halves")}
+    values |= {
+        "task": task_id,
+        "space": space,
+        "settings": entries.to_json(entry.settings, "settings"),
+        "sha256": sha256,
+    }
     number = insert(connection, "embeddings", values | {"bytes": len(content), "added": added or now()})
     insert(connection, "contents", {"embedding": number, "content": content})
-    search.enter(connection, space, number, embedding)
-    return Added("embedding", known_as.name, own.key, True)
+    add_to_search(connection, space, number, embedding)
+    return Added("embedding", known_as.name, entry.key, True)
 
 
 def delete_embedding(connection: Connection, number: int) -> None:
     """Removes an embedding and all that is derived from it."""
-    connection.execute(
-        "UPDATE spaces SET changes = changes + 1 WHERE id = (SELECT space FROM embeddings WHERE id = ?)", (number,)
-    )
     connection.execute("DELETE FROM embeddings WHERE id = ?", (number,))
 
 
@@ -304,7 +307,8 @@ def _write_task(connection: Connection, task: TaskEntry) -> tuple[Added, int]:
         names = ("fingerprint", "name", "images", "is_multilabel", "taxon", "source")
         values = {name: getattr(task, name) for name in names} | {"added": task.added or now()}
         values |= {name: json.dumps(getattr(task, name)) for name in ("classes", "counts")}
-        number, name = insert(connection, "tasks", values), task.name
+        number = insert(connection, "tasks", values)
+        name = task.name
     else:
         number, name = row
         connection.execute(  # only what changes: adding the very same again leaves every byte as it was
@@ -325,14 +329,14 @@ def _write_expert(connection: Connection, expert: Expert, replace: bool) -> Adde
     new["cost"] = None if expert.cost is None else float(expert.cost)
     row = connection.execute(f"SELECT id, {', '.join(new)} FROM experts WHERE name = ?", (expert.name,)).fetchone()
     if row is not None:
-        other = [name for name, old, value in zip(new, row[1:], new.values(), strict=True) if old != value]
-        if not other:
+        changed = [name for name, old, value in zip(new, row[1:], new.values(), strict=True) if old != value]
+        if not changed:
             return Added("expert", expert.name, expert.name, False)
-        if expert.sha256 is None or "sha256" in other:
+        if expert.sha256 is None or "sha256" in changed:
             if not replace:
                 raise errors.ConflictError(
-                    f"the library has another expert called '{expert.name}' (its {other[0]} differs), and errors were "
-                    "measured with that one. Give this one a name of its own, or replace the other: replace=True"
+                    f"the library has another expert called '{expert.name}' (its {changed[0]} differs), and errors "
+                    "were measured with that one. Give this one a name of its own, or replace the other: replace=True"
                 )
             connection.execute("DELETE FROM errors WHERE expert = ?", row[:1])
     insert(connection, "experts", new | {"added": now()}, unique="name")
@@ -344,14 +348,14 @@ def _write_error(connection: Connection, error: MeasuredError, replace: bool) ->
     task = connection.execute("SELECT id, name FROM tasks WHERE fingerprint = ?", (error.task,)).fetchone()
     expert = connection.execute("SELECT id FROM experts WHERE name = ?", (error.expert,)).fetchone()
     if task is None or expert is None:
-        what, name = ("task", error.task) if task is None else ("expert", error.expert)
+        kind, name = ("task", error.task) if task is None else ("expert", error.expert)
         raise errors.NotInLibraryError(
-            f"there is no {what} '{name}' in the library, so its error cannot be assigned. Add the {what} first: "
-            f"library.add({what})"
+            f"there is no {kind} '{name}' in the library, so its error cannot be assigned. Add the {kind} first: "
+            f"library.add({kind})"
         )
     values = asdict(error) | {"task": task[0], "expert": expert[0], "measured": error.measured or now()}
-    where = "task = :task AND expert = :expert AND protocol = :protocol AND seed = :seed"
-    row = connection.execute(f"SELECT error, low, high FROM errors WHERE {where}", values).fetchone()
+    cell = "task = :task AND expert = :expert AND protocol = :protocol AND seed = :seed"
+    row = connection.execute(f"SELECT error, low, high FROM errors WHERE {cell}", values).fetchone()
     if row == (error.error, error.low, error.high):
         return Added("error", task[1], error.task, False)
     if row is not None and not replace:

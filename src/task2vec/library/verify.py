@@ -8,7 +8,7 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,11 +16,10 @@ from sqlite3 import Connection
 
 from task2vec.errors import LibraryError, ResourceError, Task2VecError
 from task2vec.library import database as files
-from task2vec.library import tables
+from task2vec.library import search, tables
 from task2vec.library.database import DAMAGE, SCHEMA, Database
 from task2vec.library.entries import identify
 from task2vec.library.export import INVALID, copy_to_file
-from task2vec.library.search import Search
 from task2vec.progress import Report, silent
 from task2vec.storage import sync_folder
 
@@ -35,7 +34,7 @@ class Problem:
     """Something damaged.
 
     Attributes:
-        entry: the name of the task and the key of the embedding, or "library" or "search".
+        entry: the name of the task and the key of the embedding, or "library".
         what: what is wrong with it.
     """
 
@@ -65,11 +64,11 @@ class Verification:
 
 
 def verify(database: Database, *, quick: bool = False, report: Report = silent) -> Verification:
-    """Checks the whole file, every embedding against its hash and key, and every row and sketch against those.
+    """Checks the whole file, every embedding against its hash and key, and every row and sketch against that.
 
     `quick` checks the small tables, and that every embedding has its length, without reading it.
     """
-    search, problems = Search(), []
+    problems = []
     with database.read() as connection:  # one snapshot: others may write meanwhile
 
         def select(query: str) -> list[tuple]:
@@ -80,45 +79,38 @@ def verify(database: Database, *, quick: bool = False, report: Report = silent) 
                 return []
 
         def examine(stage: str, rows: list[tuple], check: Callable[..., str | None]) -> list[Problem]:
-            """What `check` finds wrong with each row, of which the first value names the entry."""
-            found, step = [], report(stage, len(rows))
+            """The problems that `check` finds in the rows, of which the first value names the entry."""
+            damaged = []
+            step = report(stage, len(rows))
             for entry, *row in rows:
                 try:
-                    what = check(*row)
+                    damage = check(*row)
                 except _FAILURES as error:
-                    what = str(error)
-                found += [] if what is None else [Problem(str(entry), what)]
+                    damage = str(error)
+                damaged += [] if damage is None else [Problem(str(entry), damage)]
                 step(1)
-            return found
+            return damaged
 
-        def check_basis(space: int, probe: str) -> str | None:
-            with suppress(*_FAILURES):
-                if search.look(connection, space, sketches=False).sketcher is not None:
-                    return None
-            return (
-                f"the basis of the sketches of the embeddings by {probe} is damaged, so every search compares all "
-                "entries. Fit it again: task2vec library repair"
-            )
-
-        def check_embedding(number: int, key: str, sha256: str, space: int, name: str) -> str | None:
+        def check_embedding(number: int, key: str, sha256: str, name: str) -> str | None:
             embedding = tables.read_embedding(connection, number, sha256, name=name)
             if identify(embedding).key != key:
                 return "its content is the embedding of something else. Run: task2vec library repair"
-            return search.find_damage(connection, space, number, embedding)
+            return search.find_damage(connection, number, embedding)
 
         for table in _SMALL_TABLES if quick else ("20",):  # a number stands for the whole file, and so many problems
-            found = select(f"PRAGMA integrity_check({table})")
-            problems += [Problem("library", text) for (text,) in found if text != "ok"]
+            answers = select(f"PRAGMA integrity_check({table})")
+            problems += [Problem("library", text) for (text,) in answers if text != "ok"]
         for table, row, parent, _ in select("PRAGMA foreign_key_check"):
             problems.append(
                 Problem("library", f"row {row} of {table} belongs to a row of {parent} that does not exist")
             )
-        columns, check, experts = "e.id, e.key, e.sha256, e.space, t.name", check_embedding, []
+        columns = "e.id, e.key, e.sha256, t.name"
+        check = check_embedding
+        experts = []
         if quick:
-            columns, check = "(SELECT length(content) = e.bytes FROM contents WHERE embedding = e.id)", _check_length
+            columns = "(SELECT length(content) = e.bytes FROM contents WHERE embedding = e.id)"
+            check = _check_length
         else:
-            bases = select("SELECT 'search', id, probe FROM spaces WHERE basis_sha256 IS NOT NULL")
-            problems += examine("sketches", bases, check_basis)
             experts = examine("experts", select(_EXPERTS), _check_expert)
         entry = "t.name || ' (' || substr(e.key, 1, 8) || ')'"
         joined = "embeddings e JOIN tasks t ON t.id = e.task ORDER BY t.name, e.id"
@@ -132,7 +124,7 @@ def _check_length(is_whole: int | None) -> str | None:
 
 
 def _check_expert(location: str, sha256: str) -> str | None:
-    """What is wrong with an expert's file of weights, or None."""
+    """The damage of an expert's file of weights, or None."""
     try:
         if not Path(location).is_file():  # a device or pipe may be endless
             return f"there is no file '{location}'"
@@ -163,7 +155,8 @@ class Repaired:
 
 def repair(path: Path, *, report: Report = silent) -> Repaired:
     """Copies everything readable into a new file, which takes the place of the one at `path`."""
-    new, lost = path.with_name(files.REPAIRED), []
+    new = path.with_name(files.REPAIRED)
+    lost = []
     kept = path.with_name(BACKUPS) / f"damaged-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S-%f')}"
     if not path.exists() and not new.exists():
         raise LibraryError(f"there is no library in '{path.parent}', so there is nothing to repair. Check the path.")
@@ -171,8 +164,8 @@ def repair(path: Path, *, report: Report = silent) -> Repaired:
         with files.translate_errors(path), ExitStack() as stack:
             if path.exists():  # else the last repair was interrupted at its end, and its new file is whole
                 old = _open_damaged(path, stack)
-                for left in path.parent.glob(f"{BACKUPS}/*/new.sqlite*"):  # of a repair that was killed
-                    left.unlink()
+                for leftover in path.parent.glob(f"{BACKUPS}/*/new.sqlite*"):  # of a repair that was killed
+                    leftover.unlink()
                 kept.mkdir(parents=True)
                 copied = copy_to_file(old, kept / "new.sqlite", on_damage=lost.append, is_own=True, report=report)
                 lost += copied.conflicts
@@ -206,7 +199,8 @@ def _open_damaged(path: Path, stack: ExitStack) -> Connection:
     Raises:
         LibraryError: A newer version wrote the file, and may have written what would be lost here.
     """
-    connection, version = None, 0
+    connection = None
+    version = 0
     try:
         connection = stack.enter_context(closing(files.connect(path, "mode=rw")))
         connection.text_factory = lambda text: text.decode(errors="surrogateescape")  # damage stays within its row

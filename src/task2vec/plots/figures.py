@@ -36,12 +36,12 @@ MARKS = ("o", "s", "^", "D", "v", "P", "X", "h")
 HATCHES = ("", "//////", "......", "xxxxxx")  # of patches, when the colours repeat
 FORMATS = (".png", ".pdf", ".svg")
 _MOST_NAMED = 150  # tasks on a map; beyond, the page has the names
-_LEGEND_LETTERS, _LONGEST_TITLE = 26, 90
+_LEGEND_LETTERS, _MAX_TITLE = 26, 90
 _LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 7, "handletextpad": 0.3, "columnspacing": 1.2}
 _POINTS: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4}
 # Inches of the matrix. Small cells carry no number, and thin rows no name: the table has them all.
 _TREE, _STRIP, _MARGINS, _NARROWEST, _LEGEND_ROW = 0.75, 0.12, 0.3, 4.2, 0.15
-_LARGEST_CELL, _SMALLEST_NUMBERED, _THINNEST_NAMED = 0.6, 0.36, 0.04
+_MAX_CELL, _MIN_NUMBERED, _MIN_NAMED = 0.6, 0.36, 0.04
 _NO_GLYPH = "Glyph .* missing"  # warning for a name in a script that has no font here: boxes are fine
 # Directions of a label from its point (right first, as we read), and how far from it, in label heights.
 _DIRECTIONS = ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1))
@@ -83,8 +83,8 @@ def check_positions(positions: np.ndarray, count: int) -> np.ndarray:
     """The positions as float64, two finite ones per task."""
     positions = np.asarray(positions, dtype=np.float64)
     if positions.shape != (count, 2) or not count or not np.isfinite(positions).all():
-        what = f"positions of shape {positions.shape} do not match {count} names"
-        raise UsageError(f"{what}: each task needs two finite coordinates. Pass lay_out(distances).positions.")
+        problem = f"positions of shape {positions.shape} do not match {count} names"
+        raise UsageError(f"{problem}: each task needs two finite coordinates. Pass lay_out(distances).positions.")
     return positions
 
 
@@ -177,7 +177,7 @@ def draw_map(
     panels = figure.subplots(1, len(maps), squeeze=False)[0]
     for axes, (head, points) in zip(panels, maps.items(), strict=True):
         _draw_points(axes, points, groups)
-        axes.set_title(shorten(head, _LONGEST_TITLE), fontsize=8.5, color=INK, loc="left", parse_math=False)
+        axes.set_title(shorten(head, _MAX_TITLE), fontsize=8.5, color=INK, loc="left", parse_math=False)
     handles, labels = panels[0].get_legend_handles_labels()
     if labels:
         figure.legend(handles, labels, loc="outside lower left", ncols=min(4, len(labels)), **_LEGEND)
@@ -198,8 +198,9 @@ def _draw_points(axes: "Axes", points: np.ndarray, groups: Sequence[str]) -> Non
     """The points in a thin frame without ticks: the axes of a map mean nothing."""
     size = float(np.interp(len(points), [20, 200, 2000], [30, 16, 5]))
     for group, look in choose_looks(groups).items():
-        own, label = points[[one == group for one in groups]], format_legend(group, _LEGEND_LETTERS) or None
-        axes.scatter(*own.T, s=size, marker=look.mark, color=look.colour, zorder=3, label=label, **_POINTS)
+        members = points[[name == group for name in groups]]
+        label = format_legend(group, _LEGEND_LETTERS) or None
+        axes.scatter(*members.T, s=size, marker=look.mark, color=look.colour, zorder=3, label=label, **_POINTS)
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.1)
     axes.set(xticks=[], yticks=[])
@@ -309,7 +310,7 @@ def draw_matrix(
     labels = [shorten(names[index]) for index in order]
     figure, axes, row, has_names = _open_matrix(labels, columns, looks)
     _draw_branches(axes["tree"], tree)
-    _draw_cells(figure, axes["cells"], distances[np.ix_(order, order)], is_numbered=row >= _SMALLEST_NUMBERED)
+    _draw_cells(figure, axes["cells"], distances[np.ix_(order, order)], is_numbered=row >= _MIN_NUMBERED)
     if has_names:
         axes["cells"].set_yticks(range(len(labels)), labels, fontsize=_letter_size(row), color=INK, parse_math=False)
     if thumbnails is not None:
@@ -330,9 +331,10 @@ def _open_matrix(
     labels: Sequence[str], columns: int, looks: Mapping[str, Look]
 ) -> "tuple[Figure, dict[str, Axes], float, bool]":
     """A figure no wider than a paper, its axes, the inches of a row, and whether names fit beside the rows."""
-    count, fixed = len(labels), _MARGINS + _TREE + (_STRIP if looks else 0)
-    row = min(_LARGEST_CELL, (PAPER_WIDTH - fixed) / (count + columns))
-    text = 0.08 + max(map(len, labels)) * 0.56 * _letter_size(row) / 72 if row > _THINNEST_NAMED else 0.0
+    count = len(labels)
+    fixed = _MARGINS + _TREE + (_STRIP if looks else 0)
+    row = min(_MAX_CELL, (PAPER_WIDTH - fixed) / (count + columns))
+    text = 0.08 + max(map(len, labels)) * 0.56 * _letter_size(row) / 72 if row > _MIN_NAMED else 0.0
     row = min(row, (PAPER_WIDTH - fixed - text) / (count + columns))
     width = max(_NARROWEST, fixed + (count + columns) * row + text)
     height = 0.7 + count * row + (_LEGEND_ROW * math.ceil(len(looks) / 4) if looks else 0)
@@ -341,10 +343,10 @@ def _open_matrix(
     parts = {"tree": _TREE, "groups": _STRIP if looks else 0, "images": columns * row, "cells": count * row}
     parts = {name: inches for name, inches in parts.items() if inches}
     axes = figure.subplot_mosaic([list(parts)], width_ratios=list(parts.values()))
-    for each in axes.values():
-        each.spines[:].set_visible(False)
-        each.set(xticks=[], yticks=[])
-        each.yaxis.set_tick_params(length=0, right=True, labelright=True, left=False, labelleft=False)
+    for panel in axes.values():
+        panel.spines[:].set_visible(False)
+        panel.set(xticks=[], yticks=[])
+        panel.yaxis.set_tick_params(length=0, right=True, labelright=True, left=False, labelleft=False)
     return figure, axes, row, text > 0
 
 
@@ -353,13 +355,15 @@ def _draw_branches(axes: "Axes", tree: np.ndarray) -> None:
     from matplotlib.collections import LineCollection
 
     count = len(tree) + 1
-    height, depth = np.empty(2 * count - 1), np.zeros(2 * count - 1)
+    height = np.empty(2 * count - 1)
+    depth = np.zeros(2 * count - 1)
     height[order_leaves(tree)] = np.arange(count)
     brackets = []
-    for number, (one, other, distance, _) in enumerate(tree):
-        a, b, parent = int(one), int(other), count + number
+    for number, (first, second, distance, _) in enumerate(tree):
+        a, b, parent = int(first), int(second), count + number
         brackets.append([(depth[a], height[a]), (distance, height[a]), (distance, height[b]), (depth[b], height[b])])
-        height[parent], depth[parent] = (height[a] + height[b]) / 2, distance
+        height[parent] = (height[a] + height[b]) / 2
+        depth[parent] = distance
     axes.add_collection(LineCollection(brackets, colors=GREY, linewidths=0.7, joinstyle="miter"))
     axes.set(xlim=(1.02 * float(tree[-1, 2]) or 1.0, 0), ylim=(count - 0.5, -0.5))
 
@@ -368,10 +372,10 @@ def _draw_strip(figure: "Figure", axes: "Axes", groups: list[str], looks: Mappin
     """One patch per run of rows of the same group, and a legend below everything."""
     axes.set(xlim=(0, 1), ylim=(len(groups) - 0.5, -0.5))
     patches = {}
-    for place, group in enumerate(groups):
+    for row, group in enumerate(groups):
         look = looks[group]
         fill: dict[str, Any] = {"facecolor": look.colour, "hatch": look.hatch, "edgecolor": "white", "linewidth": 0}
-        patches[group] = axes.axhspan(place - 0.5, place + 0.5, **fill)
+        patches[group] = axes.axhspan(row - 0.5, row + 0.5, **fill)
     entries = [patches[group] for group in looks], [format_legend(group, _LEGEND_LETTERS) for group in looks]
     figure.legend(*entries, loc="outside lower left", ncols=4, handlelength=0.9, labelspacing=0.25, **_LEGEND)
 

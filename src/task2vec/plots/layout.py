@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 # Fewer tasks than this are laid out by classical scaling.
 FEWEST_FOR_TSNE = 8
-_LARGEST_PERPLEXITY, _PLACING_PERPLEXITY = 30.0, 5.0
+_MAX_PERPLEXITY, _PLACING_PERPLEXITY = 30.0, 5.0
 # The spread of the points at the start; iterations for a map, and for a new task on an existing map.
 _START_SPREAD, _ITERATIONS, _PLACING = 3.0, 1000, 250
 # Forces are exact up to this number of tasks, Barnes-Hut beyond.
-_MOST_FOR_EXACT = 300
+_MAX_EXACT = 300
 # The optimal order of leaves takes cubic time.
 _MOST_FOR_BEST_ORDER = 400
 
@@ -131,7 +131,7 @@ def lay_out(
     flat = vectors * np.sqrt(values)  # classical scaling (Torgerson 1952)
     if count < FEWEST_FOR_TSNE or method == "classical scaling":
         return TaskMap(names, flat, distances, "classical scaling", None, seed)
-    perplexity = min(_LARGEST_PERPLEXITY, math.sqrt(count))
+    perplexity = min(_MAX_PERPLEXITY, math.sqrt(count))
     start = flat / (flat.std() or 1.0) + np.random.default_rng(seed).normal(scale=1e-3, size=flat.shape)
     tsne = _prepare(distances, _START_SPREAD * start, perplexity=perplexity, seed=seed)
     tsne.optimize(_ITERATIONS, momentum=0.8, learning_rate=max(5.0, count / 12), inplace=True)
@@ -149,16 +149,16 @@ def check_square(distances: np.ndarray, *, is_symmetric: bool = True) -> np.ndar
     """The distances as float64, after a check of their shape and values."""
     distances = np.asarray(distances, dtype=np.float64)
     if distances.ndim != 2 or distances.shape[0] != distances.shape[1] or not len(distances):
-        wrong = f"has shape {distances.shape} and not one row and one column per task. Pass a square array."
+        problem = f"has shape {distances.shape} and not one row and one column per task. Pass a square array."
     elif not np.isfinite(distances).all():
-        wrong = "contains NaN or infinity. Compute it with task2vec.distance.pairwise, or leave those tasks out."
+        problem = "contains NaN or infinity. Compute it with task2vec.distance.pairwise, or leave those tasks out."
     elif is_symmetric and (np.diag(distances).any() or not np.allclose(distances, distances.T, atol=1e-9)):
-        wrong = "is not symmetric with a zero diagonal. Use a symmetric distance, or the mean of both directions."
+        problem = "is not symmetric with a zero diagonal. Use a symmetric distance, or the mean of both directions."
     elif is_symmetric and (distances < 0).any():
-        wrong = "has negative values, as distances corrected for noise may. Pass numpy.maximum(distances, 0)."
+        problem = "has negative values, as distances corrected for noise may. Pass numpy.maximum(distances, 0)."
     else:
         return distances
-    raise UsageError(f"no map or tree can show these distances: the matrix {wrong}")
+    raise UsageError(f"no map or tree can show these distances: the matrix {problem}")
 
 
 def link_tasks(distances: np.ndarray) -> np.ndarray:
@@ -191,12 +191,12 @@ def _prepare(distances: np.ndarray, start: np.ndarray, *, perplexity: float, see
         from openTSNE import TSNEEmbedding
         from openTSNE.affinity import PerplexityBasedNN
     except ImportError as error:
-        what = f"a map of {len(distances)} tasks needs openTSNE, which is not installed"
-        raise MissingExtraError(f"{what}. Install it: pip install 'task2vec[map]'") from error
+        problem = f"a map of {len(distances)} tasks needs openTSNE, which is not installed"
+        raise MissingExtraError(f"{problem}. Install it: pip install 'task2vec[map]'") from error
     neighbours = min(len(distances) - 1, int(3 * perplexity))
     options: dict[str, Any] = {"perplexity": perplexity, "metric": "precomputed", "k_neighbors": neighbours}
     affinities = PerplexityBasedNN(np.array(distances), n_jobs=1, **options)
-    theta: Any = 0 if len(distances) <= _MOST_FOR_EXACT else 0.5
+    theta: Any = 0 if len(distances) <= _MAX_EXACT else 0.5
     # A copy: some methods of openTSNE move the points that they are given.
     return TSNEEmbedding(
         np.array(start), affinities, n_jobs=1, random_state=seed, negative_gradient_method="bh", theta=theta
@@ -215,9 +215,11 @@ def _main_axes(distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     squares = np.square(distances)
     middle = squares - squares.mean(axis=0) - squares.mean(axis=1, keepdims=True) + squares.mean()
     values, vectors = np.linalg.eigh(-middle / 2)
-    values, vectors = values[::-1][:2], vectors[:, ::-1][:, :2]
+    values = values[::-1][:2]
+    vectors = vectors[:, ::-1][:, :2]
     values = np.where(values > 1e-12 * max(float(values[0]), 0.0), values, 0.0)
     if len(distances) == 1:
-        values, vectors = np.zeros(2), np.zeros((1, 2))
+        values = np.zeros(2)
+        vectors = np.zeros((1, 2))
     largest = vectors[np.abs(vectors).argmax(axis=0), range(2)]
     return values, vectors * np.where(largest < 0, -1.0, 1.0)

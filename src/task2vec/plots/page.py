@@ -20,7 +20,7 @@ from task2vec.plots.figures import check_groups, check_positions, shorten
 from task2vec.plots.layout import check_counts, check_square
 from task2vec.storage import write_file
 
-_LONGEST_NAME = 200
+_MAX_NAME = 200
 _NEAREST = 6
 _FACTS = ("images", "classes", "error", "norm")
 # What could end a script or open a comment in it; ends of lines beyond ASCII are escaped by JSON itself.
@@ -59,14 +59,15 @@ def write_page(
         ...     "<dogs>" in page.read_text()
         False
     """
-    positions, distances = check_positions(positions, len(names)), check_square(distances, is_symmetric=False)
+    positions = check_positions(positions, len(names))
+    distances = check_square(distances, is_symmetric=False)
     facts = [{}] * len(names) if facts is None else facts
     check_counts(len(names), distances=distances, facts=facts)
     groups = check_groups(groups, len(names))
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     tasks = [
         {
-            "name": shorten(name, _LONGEST_NAME),
+            "name": shorten(name, _MAX_NAME),
             "group": numbers[groups[at]],
             "x": _round(positions[at, 0]),
             "y": _round(positions[at, 1]),
@@ -75,7 +76,7 @@ def write_page(
         }
         for at, name in enumerate(names)
     ]
-    document = {"groups": [shorten(group, _LONGEST_NAME) for group in numbers], "tasks": tasks}
+    document = {"groups": [shorten(group, _MAX_NAME) for group in numbers], "tasks": tasks}
     return write_file(Path(path), _fill(document, title=title, note=note).encode("utf-8", errors="replace"))
 
 
@@ -93,13 +94,13 @@ def _fill(document: dict[str, Any], *, title: str, note: str) -> str:
     """The page with its style, script and data inside; one pass, so that no name is taken for a placeholder."""
     script = "\n".join(_read_part(name) for name in _SCRIPTS)
     parts = {
-        "title": html.escape(shorten(title, _LONGEST_NAME)),
-        "note": html.escape(shorten(note, _LONGEST_NAME)),
+        "title": html.escape(shorten(title, _MAX_NAME)),
+        "note": html.escape(shorten(note, _MAX_NAME)),
         "style": "\n".join(_read_part(name) for name in _STYLES),
         "script": re.sub(r"^(import .*\n|export )", "", script, flags=re.MULTILINE),  # one module, not three
         "data": format_script_data(document),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read_part("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read_part("page.html"))
 
 
 def _read_part(name: str) -> str:
@@ -108,8 +109,8 @@ def _read_part(name: str) -> str:
 
 def _find_nearest(row: np.ndarray, task: int) -> list[tuple[int, float]]:
     """The numbers of the nearest other tasks with their distances, nearest first."""
-    order = [int(other) for other in np.argsort(row, kind="stable")[: _NEAREST + 1] if other != task]
-    return [(other, float(f"{row[other]:.6g}")) for other in order[:_NEAREST]]
+    order = [int(number) for number in np.argsort(row, kind="stable")[: _NEAREST + 1] if number != task]
+    return [(number, float(f"{row[number]:.6g}")) for number in order[:_NEAREST]]
 
 
 def _round(value: float | None) -> float | int | None:

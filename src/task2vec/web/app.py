@@ -13,9 +13,11 @@ from starlette.staticfiles import StaticFiles
 from task2vec import __version__
 from task2vec.errors import Task2VecError
 from task2vec.metatask import MetaTask
+from task2vec.web.errors import respond_to_error
 from task2vec.web.routes import router
 from task2vec.web.schemas import ErrorResponse
-from task2vec.web.security import SecureApp, ServeSettings, respond_to_error
+from task2vec.web.security import SecureApp
+from task2vec.web.settings import ServeSettings
 from task2vec.web.state import State
 
 BASE = "/api/v1"
@@ -42,7 +44,6 @@ def make_app(settings: ServeSettings, *, metatask: MetaTask | None = None) -> Se
     @asynccontextmanager
     async def live(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await state.jobs.close()
         state.close()
 
     async def explain(_: Request, error: Exception) -> Response:
@@ -57,7 +58,7 @@ def make_app(settings: ServeSettings, *, metatask: MetaTask | None = None) -> Se
         redoc_url=None,
         lifespan=live,
         redirect_slashes=False,
-        responses={status: {"model": ErrorResponse} for status in (401, 403, 404, 409, 422, 500, 503)},
+        responses={status: {"model": ErrorResponse} for status in (401, 403, 404, 405, 422, 500, 503)},
         exception_handlers=dict.fromkeys((Task2VecError, RequestValidationError, HTTPException, Exception), explain),
     )
     api.state.served = state

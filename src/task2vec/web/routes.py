@@ -1,4 +1,4 @@
-"""All routes of the API. Only `POST /jobs` and `DELETE /jobs/{job}` change anything."""
+"""All routes of the API: each reads, and none changes anything or takes a path."""
 
 import math
 import shlex
@@ -20,34 +20,34 @@ from task2vec.experts import wilson_interval
 from task2vec.metatask import ModelInfo, describe_entry, find_protocol, find_shots, image_size, list_library_errors
 from task2vec.plots.layout import link_tasks, order_leaves
 from task2vec.select.recommend import recommend
+from task2vec.text import hide_paths
 from task2vec.web import schemas
-from task2vec.web.schemas import Job
-from task2vec.web.security import REPORT_HEADERS, RequestError, hide_paths
+from task2vec.web.errors import RequestError
+from task2vec.web.security import REPORT_HEADERS
 from task2vec.web.state import Entry, State, View, compare_rows
 
 router = APIRouter()
-MOST_TASKS, USUAL_TASKS = 200, 60  # of a matrix
-MOST_CLASSES, MOST_FILTERS = 500, 20
-_PART = 1 << 18  # bytes of a report that are read at a time
+MAX_MATRIX, DEFAULT_MATRIX = 200, 60  # tasks
+MAX_CLASSES, MAX_FILTERS = 500, 20
+_CHUNK = 1 << 18  # bytes of a report that are read at a time
 
 
-def state_of(request: Request) -> State:
+def find_state(request: Request) -> State:
     """The state of the application that serves a request."""
     return request.app.state.served
 
 
 async def look(request: Request) -> View:
     """The current view."""
-    return await state_of(request).look()
+    return await find_state(request).look()
 
 
-Here = Annotated[State, Depends(state_of)]
-Now = Annotated[View, Depends(look)]
+CurrentState = Annotated[State, Depends(find_state)]
+CurrentView = Annotated[View, Depends(look)]
 TaskId = Annotated[str, Path(description="Id of a task: 'l-...' or 'm-...'.")]
-JobId = Annotated[str, Path(description="Id of a job: 'j-...'.")]
 SpaceId = Annotated[str | None, Query(description="Id of a space: 's-...'; by default the default one.")]
-IMAGES = "Training images: 'half' of them, or a number per class; by default chosen for the task."
-Shots = Annotated[str | None, Query(description=IMAGES, pattern="^(half|[0-9]{1,4})$")]
+_SHOTS = "Training images: 'half' of them, or a number per class; by default chosen for the task."
+Shots = Annotated[str | None, Query(description=_SHOTS, pattern="^(half|[0-9]{1,4})$")]
 
 
 def cached(*, is_slow: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -69,15 +69,13 @@ def cached(*, is_slow: bool = False) -> Callable[[Callable[..., Any]], Callable[
 
 @router.get("/status", summary="What is served")
 @cached()
-def read_status(state: Here, view: Now) -> schemas.Status:
-    """Number of tasks, spaces, and whether folders can be embedded."""
+def read_status(state: CurrentState, view: CurrentView) -> schemas.Status:
+    """Number of tasks, spaces, and the name of the library."""
     has_tsne = find_spec("openTSNE") is not None
     return schemas.Status(
         version=__version__,
         tasks=len({entry.fingerprint for entry in view.entries.values()}),
         spaces=list(view.spaces.values()),
-        can_embed=state.can_embed(),
-        roots=[schemas.Root(id=text, name=state.names[str(path)]) for text, path in state.folders.roots.items()],
         library=state.folder.name,
         revision=view.revision,
         layout="t-SNE" if has_tsne else "classical scaling, without openTSNE: pip install 'task2vec[map]'",
@@ -90,44 +88,45 @@ def read_status(state: Here, view: Now) -> schemas.Status:
     responses={202: {"model": schemas.MapProgress, "description": "The map is being computed: try again."}},
     summary="The map of a space",
 )
-async def read_map(state: Here, view: Now, space: SpaceId = None) -> Response:
+async def read_map(state: CurrentState, view: CurrentView, space: SpaceId = None) -> Response:
     """All tasks of a space on a plane, similar tasks side by side."""
-    wanted = view.find_space(space)
-    chart = state.find_chart(view, wanted)
+    shown = view.find_space(space)
+    chart = state.find_chart(view, shown)
     if isinstance(chart, schemas.MapProgress):
         return Response(chart.model_dump_json(), 202, media_type="application/json")
 
     def make() -> schemas.Map:
-        entries = view.members[wanted.id]
-        places = (chart.positions[entry.id] for entry in entries)
-        points = [schemas.Point(**dict(entry), x=x, y=y) for entry, (x, y) in zip(entries, places, strict=True)]
+        points = []
+        for entry in view.members[shown.id]:
+            x, y = chart.positions[entry.id]
+            points.append(schemas.Point(**dict(entry), x=x, y=y))
         later = len(points) - len(chart.base)
         method = chart.base.describe() + (f"; {later} added later" if later > 0 else "")
-        return schemas.Map(space=wanted.id, revision=view.revision, method=method, points=points)
+        return schemas.Map(space=shown.id, revision=view.revision, method=method, points=points)
 
-    return await state.respond((view.revision, "map", wanted.id), make)
+    return await state.respond((view.revision, "map", shown.id), make)
 
 
 @router.get("/tasks", summary="Find tasks")
 @cached()
 def find_tasks(
-    state: Here,
-    view: Now,
+    state: CurrentState,
+    view: CurrentView,
     q: Annotated[str, Query(description="Words in names, datasets, tags or classes.", max_length=200)] = "",
     space: Annotated[str | None, Query(description="Id of a space; all spaces by default.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
 ) -> schemas.TaskList:
-    """The tasks whose names, datasets, tags or classes contain all words, sorted by name."""
+    """The tasks whose names, datasets, tags or classes contain all words: those of the library first, by name."""
     words = q.casefold().split()
-    among = view.entries.values() if space is None else view.members[view.find_space(space).id]
-    found: list[schemas.TaskSummary] = [entry for entry in among if entry.matches(words)]
-    return schemas.TaskList(total=len(found), tasks=found[offset : offset + limit])
+    entries = view.entries.values() if space is None else view.members[view.find_space(space).id]
+    matches: list[schemas.TaskSummary] = [entry for entry in entries if entry.matches(words)]
+    return schemas.TaskList(total=len(matches), tasks=matches[offset : offset + limit])
 
 
 @router.get("/tasks/{task}", summary="A task")
 @cached()
-def describe_task(state: Here, view: Now, task: TaskId) -> schemas.Task:
+def describe_task(state: CurrentState, view: CurrentView, task: TaskId) -> schemas.Task:
     """All that is known about a task: classes and counts, head error, noise, settings."""
     entry = view.find_entry(task)
     embedding = state.load(entry)
@@ -140,7 +139,7 @@ def describe_task(state: Here, view: Now, task: TaskId) -> schemas.Task:
     settings = {"probe": embedding.probe, "probe_fingerprint": embedding.probe_fingerprint[:8]}
     return schemas.Task(
         **dict(entry),
-        class_counts=counts[:MOST_CLASSES],
+        class_counts=counts[:MAX_CLASSES],
         head_error_interval=interval,
         noise=find_noise(embedding),
         settings={**settings, "image_size": image_size(embedding), **(embedding.provenance.get("settings") or {})},
@@ -153,54 +152,54 @@ def find_noise(embedding: Embedding) -> float | None:
 
 
 @router.get("/tasks/{task}/report", response_class=HTMLResponse, summary="The report on a task")
-async def read_report(state: Here, view: Now, task: TaskId) -> Response:
+async def read_report(state: CurrentState, view: CurrentView, task: TaskId) -> Response:
     """The page that `task2vec report` has made of a task, as it is now; scripts do not run in it."""
     file = await state.run(partial(state.open_report, view.find_entry(task)))
-    return StreamingResponse(_read_parts(file), media_type="text/html", headers=REPORT_HEADERS)
+    return StreamingResponse(_read_chunks(file), media_type="text/html", headers=REPORT_HEADERS)
 
 
-def _read_parts(file: BinaryIO) -> Iterator[bytes]:
-    """The content of a file, a part at a time: reports are large, and so are not cached."""
+def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
+    """The content of a file, a chunk at a time: reports are large, and so are not cached."""
     with file:
-        while part := file.read(_PART):
-            yield part
+        while chunk := file.read(_CHUNK):
+            yield chunk
 
 
 @router.get("/tasks/{task}/nearest", summary="The nearest tasks")
 @cached()
 def find_nearest(
-    state: Here, view: Now, task: TaskId, limit: Annotated[int, Query(ge=1, le=100)] = 10
+    state: CurrentState, view: CurrentView, task: TaskId, limit: Annotated[int, Query(ge=1, le=100)] = 10
 ) -> schemas.Nearest:
     """The nearest tasks by the symmetric distance, among those that can be compared."""
     entry = view.find_entry(task)
     noise = find_noise(state.load(entry))
-    near = [
-        schemas.Neighbour(**dict(one), distance=distance, is_within_noise=noise is not None and distance <= noise)
-        for one, distance in state.find_near(view, entry, limit)[:limit]
+    neighbours = [
+        schemas.Neighbour(**dict(near), distance=distance, is_within_noise=noise is not None and distance <= noise)
+        for near, distance in state.find_near(view, entry, limit)[:limit]
     ]
-    return schemas.Nearest(task=entry.id, noise=noise, neighbours=near)
+    return schemas.Nearest(task=entry.id, noise=noise, neighbours=neighbours)
 
 
 @router.get("/compare", summary="Two tasks side by side")
 @cached()
 def compare(
-    state: Here,
-    view: Now,
+    state: CurrentState,
+    view: CurrentView,
     first: Annotated[str, Query(description="Id of a task.")],
     second: Annotated[str, Query(description="Id of another task.")],
 ) -> schemas.Comparison:
     """The distance between two tasks, and the layers and filters that contribute most to it."""
     a, b = (state.load(view.find_entry(text)) for text in (first, second))
-    parts = split_symmetric(a, b)
-    shares = parts / (parts.sum() or 1.0)
-    layers, names = [], []
-    for name, own in a.layer_slices().items():
-        layers.append(schemas.Layer(name=name, share=shares[own].sum(), filters=own.stop - own.start))
-        names += [{"layer": name, "number": number} for number in range(own.stop - own.start)]
-    filters = [
-        schemas.Filter.model_validate(names[at] | {"first": a.fisher[at], "second": b.fisher[at], "share": shares[at]})
-        for at in np.argsort(-shares, kind="stable")[:MOST_FILTERS]
-    ]
+    contributions = split_symmetric(a, b)
+    shares = contributions / (contributions.sum() or 1.0)
+    layers = []
+    filters = []
+    top = set(np.argsort(-shares, kind="stable")[:MAX_FILTERS].tolist())
+    for name, indices in a.layer_slices().items():
+        layers.append(schemas.Layer(name=name, share=shares[indices].sum(), filters=indices.stop - indices.start))
+        for index in sorted(top.intersection(range(indices.start, indices.stop))):
+            values = {"first": a.fisher[index], "second": b.fisher[index], "share": shares[index]}
+            filters.append(schemas.Filter(layer=name, number=index - indices.start, **values))
     noisy = with_error(a, b)
     return schemas.Comparison(
         first=first,
@@ -210,36 +209,36 @@ def compare(
         first_to_second=asymmetric(a, b),
         second_to_first=asymmetric(b, a),
         layers=sorted(layers, key=lambda layer: -layer.share),
-        filters=filters,
+        filters=sorted(filters, key=lambda row: -row.share),
     )
 
 
 @router.get("/matrix", summary="Distances between tasks")
 @cached(is_slow=True)
 def read_matrix(
-    state: Here,
-    view: Now,
+    state: CurrentState,
+    view: CurrentView,
     space: SpaceId = None,
     ids: Annotated[str, Query(description="Ids of at most 200 tasks, comma-separated; by default the first 60.")] = "",
 ) -> schemas.Matrix:
     """The matrix of symmetric distances, and its tree by hierarchical clustering."""
     entries: Sequence[Entry] = [view.find_entry(text) for text in dict.fromkeys(filter(None, ids.split(",")))]
-    own = entries[0].space if entries and space is None else view.find_space(space).id
-    entries = entries or view.members[own][:USUAL_TASKS]
-    if len(entries) > MOST_TASKS:
+    shown = entries[0].space if entries and space is None else view.find_space(space).id
+    entries = entries or view.members[shown][:DEFAULT_MATRIX]
+    if len(entries) > MAX_MATRIX:
         why = "The cells of a matrix would be too small to see."
-        raise RequestError(422, f"{len(entries)} tasks are too many. {why} Name at most {MOST_TASKS}.")
+        raise RequestError(422, f"{len(entries)} tasks are too many. {why} Name at most {MAX_MATRIX}.")
     for entry in entries:
-        if entry.space != own:
+        if entry.space != shown:
             why = "Embeddings by different probes, image sizes or methods are not comparable."
-            raise RequestError(422, f"the task {entry.id!r} is not in space {own!r}. {why} Name tasks of one space.")
-    values = compare_rows(state.load_rows(entries))
-    merges = link_tasks(values) if len(entries) > 1 else np.empty((0, 4))
+            raise RequestError(422, f"the task {entry.id!r} is not in space {shown!r}. {why} Name tasks of one space.")
+    distances = compare_rows(state.load_rows(entries))
+    merges = link_tasks(distances) if len(entries) > 1 else np.empty((0, 4))
     return schemas.Matrix(
-        space=own,
+        space=shown,
         ids=[entry.id for entry in entries],
         names=[entry.name for entry in entries],
-        values=values.tolist(),
+        values=distances.tolist(),
         order=order_leaves(merges),
         merges=merges.tolist(),
     )
@@ -250,7 +249,7 @@ def read_matrix(
 
 @router.get("/tasks/{task}/recommendation", summary="Which model to start from")
 @cached(is_slow=True)
-def recommend_model(state: Here, view: Now, task: TaskId) -> schemas.Advice:
+def recommend_model(state: CurrentState, view: CurrentView, task: TaskId) -> schemas.Advice:
     """The models that were measured on the task, the best first; if none was, those to measure, and why."""
     entry = view.find_entry(task)
     advice = recommend(state.load(entry), library=state.open_library() if view.has_errors else None)
@@ -259,13 +258,13 @@ def recommend_model(state: Here, view: Now, task: TaskId) -> schemas.Advice:
         for row in advice.rows
     ]
     name = shlex.quote(entry.name) if entry.origin == "library" else "FOLDER"
-    about = {"task": task, "is_measured": bool(advice.measured), "command": f"task2vec recommend {name}", "rows": rows}
-    return schemas.Advice.model_validate(vars(advice) | about)
+    fields = {"task": task, "is_measured": bool(advice.measured), "command": f"task2vec recommend {name}", "rows": rows}
+    return schemas.Advice.model_validate(vars(advice) | fields)
 
 
 @router.get("/models", summary="Models with measured errors")
 @cached()
-def list_models(state: Here, view: Now, shots: Shots = None) -> schemas.ModelList:
+def list_models(state: CurrentState, view: CurrentView, shots: Shots = None) -> schemas.ModelList:
     """All models with measured errors, the lowest mean error first; one counts if the model has not seen the task.
 
     Models measured on less than half as many tasks as others come last: their means are over other tasks.
@@ -274,7 +273,7 @@ def list_models(state: Here, view: Now, shots: Shots = None) -> schemas.ModelLis
     protocol = find_protocol(metatask.protocols, shots, of="the bundle")
     chosen = find_shots(metatask.protocols[protocol])
     means = np.where(metatask.is_candidate, metatask.mean_errors()[:, :, protocol], np.nan)
-    found = [
+    models = [
         _describe_model(model, errors[np.isfinite(errors)].tolist(), "bundled")
         for model, errors in zip(metatask.models, means.T, strict=True)
         if not model.is_repeat
@@ -287,54 +286,16 @@ def list_models(state: Here, view: Now, shots: Shots = None) -> schemas.ModelLis
         tasks = {task.fingerprint: task for task in library.tasks()}
         for expert in library.experts():
             errors = [float(np.mean(values)) for values in cells[expert.name].values()]
-            found.append(_describe_model(describe_entry(expert, tasks), errors, "library"))
-    most = max((model.tasks for model in found), default=0)
-    found = [model.model_copy(update={"is_few": 2 * model.tasks < most}) for model in found]
-    found.sort(key=lambda model: (model.mean_error is None, model.is_few, model.mean_error or 0.0, model.name))
-    return schemas.ModelList(shots=chosen, models=found)
+            models.append(_describe_model(describe_entry(expert, tasks), errors, "library"))
+    most_tasks = max((model.tasks for model in models), default=0)
+    for model in models:
+        model.is_few = 2 * model.tasks < most_tasks
+    models.sort(key=lambda model: (model.mean_error is None, model.is_few, model.mean_error or 0.0, model.name))
+    return schemas.ModelList(shots=chosen, models=models)
 
 
 def _describe_model(model: ModelInfo, errors: Sequence[float], origin: schemas.Origin) -> schemas.Model:
     network = hide_paths(model.network or model.name, {})
     mean = float(np.mean(errors)) if errors else None
-    own = {"network": network, "origin": origin, "mean_error": mean, "tasks": len(errors)}
-    return schemas.Model.model_validate(vars(model) | own)
-
-
-# --- folders and jobs -------------------------------------------------------------------------------------------------
-
-
-@router.get("/folders", summary="Folders that may be embedded")
-async def list_folders(
-    state: Here, root: Annotated[str | None, Query(description="Id of a root; all roots by default.")] = None
-) -> schemas.FolderList:
-    """The real folders below the roots of `task2vec serve --root`; links are not followed."""
-    return await state.run(partial(state.folders.list_folders, root), is_slow=True)
-
-
-@router.post("/jobs", status_code=202, summary="Embed a folder")
-async def add_job(state: Here, wanted: schemas.JobRequest) -> Job:
-    """Embeds a folder of class folders into the library, after all earlier jobs."""
-    folder = state.folders.find(wanted.folder)
-    if not state.can_embed():
-        fix = "Start the server with a library that you may write to: task2vec serve --library DIR"
-        raise RequestError(409, f"nothing can be added to this library. It is read-only. {fix}")
-    return state.jobs.add(folder, name=wanted.name)
-
-
-@router.get("/jobs", summary="All jobs")
-async def list_jobs(state: Here) -> schemas.JobList:
-    """All jobs since the server was started, newest first."""
-    return schemas.JobList(jobs=state.jobs.list_jobs())
-
-
-@router.get("/jobs/{job}", summary="A job")
-async def read_job(state: Here, job: JobId) -> Job:
-    """The progress of a job."""
-    return state.jobs.find(job)
-
-
-@router.delete("/jobs/{job}", summary="Cancel a job")
-async def cancel_job(state: Here, job: JobId) -> Job:
-    """Ends a job; what is already in the library stays there."""
-    return state.jobs.cancel(job)
+    fields = {"network": network, "origin": origin, "mean_error": mean, "tasks": len(errors)}
+    return schemas.Model.model_validate(vars(model) | fields)

@@ -5,7 +5,7 @@ NaN and infinity become null, which is what JSON has for them.
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 Origin = Literal["library", "bundled"]
 
@@ -33,21 +33,12 @@ class Space(BaseModel):
     is_default: bool = Field(description="Whether requests without a space mean this one.")
 
 
-class Root(BaseModel):
-    """A folder given by `task2vec serve --root`."""
-
-    id: str = Field(description="Of the folder: 'f-...'.")
-    name: str = Field(description="The last part of its path.")
-
-
 class Status(BaseModel):
     """What this server serves."""
 
     version: str = Field(description="Of task2vec.")
     tasks: int = Field(description="Number of tasks, each counted once.")
     spaces: list[Space]
-    can_embed: bool = Field(description="Whether folders can be embedded.")
-    roots: list[Root] = Field(description="Folders given by --root.")
     library: str = Field(description="Name of the library's folder, without its path.")
     revision: str = Field(description="Changes whenever the library changes.")
     layout: str = Field(description="Method of the maps: 't-SNE', or why another one is used.")
@@ -234,53 +225,3 @@ class ModelList(BaseModel):
 
     shots: str
     models: list[Model]
-
-
-class Folder(BaseModel):
-    """A folder below a root."""
-
-    id: str
-    name: str
-    parent: str | None = Field(description="Id of the parent folder; null for a root.")
-    images: int = Field(default=0, description="Number of images in it and below.")
-    classes: int = Field(default=0, description="Number of its folders that contain images: a task needs two or more.")
-
-
-class FolderList(BaseModel):
-    """The folders of a root."""
-
-    folders: list[Folder]
-    is_complete: bool = Field(description="False if there are more than are listed.")
-
-
-class JobRequest(BaseModel):
-    """A folder to embed."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    folder: str = Field(description="Id of a folder: 'f-...'.", max_length=64)
-    name: str | None = Field(default=None, description="Name of the task.", min_length=1, max_length=200)
-
-
-class Job(BaseModel):
-    """A folder that is being embedded."""
-
-    id: str
-    name: str
-    state: Literal["waiting", "running", "done", "failed", "cancelled"] = "waiting"
-    stage: str = Field(default="waiting", description="The current step.")
-    done: int = Field(default=0, description="Finished parts of this step.")
-    total: int = Field(default=0, description="Parts of this step; 0 if unknown.")
-    task: str | None = Field(default=None, description="Id of the task, once it is in the library.")
-    error: Problem | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its state is final."""
-        return self.state in ("done", "failed", "cancelled")
-
-
-class JobList(BaseModel):
-    """All jobs since the server was started, newest first."""
-
-    jobs: list[Job]

@@ -7,21 +7,22 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from task2vec.errors import MissingExtraError, ResourceError
+from task2vec.web.settings import Limits
 
 if TYPE_CHECKING:
     import uvicorn
 
     from task2vec.web.security import SecureApp
 
-USUAL_PORT, MORE_PORTS = 8765, 50
-CONNECTIONS = 512
+DEFAULT_PORT, FURTHER_PORTS = 8765, 50
+MAX_CONNECTIONS = 512
 
 
 def check_extra() -> None:
     """Raise if the packages of the server are not installed."""
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "cachetools")):
-        what = "the server needs FastAPI, uvicorn and cachetools, which are not installed"
-        raise MissingExtraError(f"{what}. Install them: pip install 'task2vec[web]'")
+        problem = "the server needs FastAPI, uvicorn and cachetools, which are not installed"
+        raise MissingExtraError(f"{problem}. Install them: pip install 'task2vec[web]'")
 
 
 def take_port(host: str, port: int | None) -> tuple[socket.socket, bool]:
@@ -33,20 +34,20 @@ def take_port(host: str, port: int | None) -> tuple[socket.socket, bool]:
     Raises:
         ResourceError: The given port is in use, or the host does not belong to this machine.
     """
-    tried = [port] if port is not None else [*range(USUAL_PORT, USUAL_PORT + MORE_PORTS), 0]
+    tried = [port] if port is not None else [*range(DEFAULT_PORT, DEFAULT_PORT + FURTHER_PORTS), 0]
     for number in tried:
         try:
             family, *_, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
-            has_both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-            listening = socket.create_server(address, family=family, backlog=CONNECTIONS, dualstack_ipv6=has_both)
-            return listening, port is None and number != USUAL_PORT
+            is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+            listening = socket.create_server(address, family=family, backlog=MAX_CONNECTIONS, dualstack_ipv6=is_dual)
+            return listening, port is None and number != DEFAULT_PORT
         except (OSError, UnicodeError) as error:  # the latter for an impossible host name
             if port is None and number and getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES):
                 continue
             reason = getattr(error, "strerror", None) or error
             fix = "Choose another port: --port N, or leave it out" if port else "Choose another host: --host NAME"
-            what = f"cannot listen on {host} port {number}: {reason}"
-            raise ResourceError(f"{what}. No browser could open the page. {fix}") from error
+            problem = f"cannot listen on {host} port {number}: {reason}"
+            raise ResourceError(f"{problem}. No browser could open the page. {fix}") from error
     raise AssertionError("the last port is chosen by the system")
 
 
@@ -61,12 +62,11 @@ def format_address(host: str, port: int) -> str:
     return f"http://[{name}]:{port}/" if ":" in name else f"http://{name}:{port}/"
 
 
-def make_server(app: "SecureApp") -> "uvicorn.Server":
+def make_server(app: "SecureApp", limits: Limits) -> "uvicorn.Server":
     """Uvicorn, quiet, with limits on the number of connections and on their idleness.
 
     A client that opens all connections and never sends a request, or never reads the response, would lock out everybody
     else. So the head of a request must arrive, and a response be read, in time; a byte now and then gains none.
-    `SecureApp` limits the time of a body.
     """
     import h11
     import uvicorn
@@ -77,15 +77,17 @@ def make_server(app: "SecureApp") -> "uvicorn.Server":
         async def on_tick(self, counter: int) -> bool:
             """Ten times a second: end connections that have waited for their client too long."""
             nonlocal stalled
-            now, before, stalled = time.monotonic(), stalled, {}
+            now = time.monotonic()
+            before = stalled
+            stalled = {}
             connections: list[Any] = list(self.server_state.connections)
-            for one in connections:
-                unread = one.transport.get_write_buffer_size()
-                if unread or one.conn.their_state is h11.IDLE:
-                    waits = (one, one.cycle, unread)
-                    stalled[waits] = before.get(waits, now)
-                    if now - stalled[waits] > (app.limits.reading if unread else app.limits.seconds):
-                        one.transport.abort()  # closing would wait until everything is read
+            for connection in connections:
+                unread = connection.transport.get_write_buffer_size()
+                if unread or connection.conn.their_state is h11.IDLE:
+                    wait = (connection, connection.cycle, unread)
+                    stalled[wait] = before.get(wait, now)
+                    if now - stalled[wait] > (limits.reading if unread else limits.seconds):
+                        connection.transport.abort()  # closing would wait until everything is read
             return await super().on_tick(counter)
 
     config = uvicorn.Config(
@@ -96,7 +98,7 @@ def make_server(app: "SecureApp") -> "uvicorn.Server":
         http="h11",
         ws="none",
         lifespan="on",
-        limit_concurrency=CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=3,
     )
@@ -108,4 +110,4 @@ def run(app: "SecureApp", listening: socket.socket) -> None:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # requests run in parallel; threads of NumPy would only compete with them
-        make_server(app).run(sockets=[listening])
+        make_server(app, app.settings.limits).run(sockets=[listening])

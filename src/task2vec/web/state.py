@@ -1,4 +1,4 @@
-"""What a server holds: a view of the library and the bundled meta-task, maps, cached responses, folders and jobs.
+"""What a server holds: a view of the library and the bundled meta-task, maps, and cached responses.
 
 Other processes may change the library at any time. A change of its files (size and time) invalidates the view, so that
 checking costs three system calls.
@@ -20,7 +20,6 @@ import numpy as np
 from anyio import CapacityLimiter, to_thread
 from cachetools import LRUCache
 from pydantic_core import to_json
-from scipy.spatial.distance import cdist
 from starlette.responses import Response
 
 from task2vec.distance import SCALING, sign_vector, symmetric_to_rows
@@ -29,21 +28,19 @@ from task2vec.errors import LibraryError, MissingExtraError, Task2VecError
 from task2vec.library import Library, MeasuredError, find_library
 from task2vec.library.database import find_file, stamp
 from task2vec.library.entries import TaskEntry
-from task2vec.library.search import Sketcher, fit_sketcher
 from task2vec.metatask import MetaTask, bundled_metatask, format_space
 from task2vec.plots.layout import TaskMap, lay_out
 from task2vec.text import printable
-from task2vec.web.jobs import Folders, Jobs, make_id
+from task2vec.web.errors import RequestError, look_up
 from task2vec.web.schemas import MapProgress, Space, TaskSummary
-from task2vec.web.security import RequestError, ServeSettings, look_up
+from task2vec.web.settings import ServeSettings
 
-_CACHE = 48 << 20  # bytes of responses
+_CACHE_BYTES = 48 << 20
 # Threads for responses that take milliseconds, and for slow ones; requests that may wait for either.
 _THREADS = 2
-MOST_WAITING = {False: 256, True: 64}
-_OLDER = 50  # embeddings that a newer one of the same task hides, among the nearest
-# Maps: tasks with exact distances, and landmarks beyond.
-MOST_EXACT, LANDMARKS = 600, 1000
+MAX_WAITING = {False: 256, True: 64}
+_OLDER_EMBEDDINGS = 50  # that a newer one of the same task hides, among the nearest
+MAX_EXACT, LANDMARKS = 600, 1000  # tasks of a map with exact distances; of a larger one, those that it is made of
 T = TypeVar("T")
 
 
@@ -84,7 +81,7 @@ class View:
 
     Attributes:
         revision: changes with the content.
-        entries: by id, sorted by name.
+        entries: by id, those of the library first, each part sorted by name.
         spaces: by id, the default one first.
         members: the entries of every space.
         has_errors: whether the library has measured errors.
@@ -107,22 +104,26 @@ class View:
 
 @dataclass
 class Chart:
-    """The map of one space: the landmarks that it was made of, and the positions of all tasks.
+    """The map of one space: the tasks that it was made of, and the positions of all.
 
-    Beyond 600 tasks, landmarks and all others are compared by sketches (docs/how-to/library.md), a thousand times
-    faster.
+    Up to 600 tasks are compared by the symmetric distance. More are compared with landmarks by the Euclidean distance
+    between centred logarithms, which ranks much like it and is a matrix product.
+
+    Attributes:
+        base: the layout of the landmarks.
+        rows: of the landmarks; their centred logarithms on a large map.
+        is_large: whether the map has more than 600 tasks.
+        positions: of all tasks, by id.
     """
 
     base: TaskMap
     rows: np.ndarray
-    sketcher: Sketcher | None
+    is_large: bool
     positions: dict[str, list[float]]
 
     def measure(self, row: np.ndarray) -> np.ndarray:
         """The distances of a task from the landmarks."""
-        if self.sketcher is None:
-            return symmetric_to_rows(row, self.rows)
-        return np.linalg.norm(self.rows - self.sketcher.project(row[None])[:, :-2], axis=1)
+        return measure_logs(centre_logs(row), self.rows) if self.is_large else symmetric_to_rows(row, self.rows)
 
 
 class State:
@@ -130,16 +131,14 @@ class State:
 
     def __init__(self, settings: ServeSettings, *, metatask: MetaTask | None = None):
         """The library need not exist yet."""
-        self.settings, self.metatask = settings, metatask or bundled_metatask()
+        self.metatask = metatask or bundled_metatask()
         self.folder = find_library(settings.library).resolve()
-        self.folders = Folders(settings.roots)
-        # Public names of folders, by absolute path: a name as short as "." is in every sentence.
-        self.names = {str(path): printable(path.name) or "root" for path in (self.folder, *self.folders.roots.values())}
-        self.jobs = Jobs(self.folder, limits=settings.limits, names=self.names)
+        self.names = {str(self.folder): printable(self.folder.name) or "root"}  # public names of folders
         self._library: Library | None = None
         self._seen: tuple[Any, Any] = (None, None)  # a stamp, and the view that was read then
-        self._reading, self._opening = threading.Lock(), threading.Lock()
-        self._responses: LRUCache[Hashable, bytes] = LRUCache(_CACHE, lambda content: len(content) + 500)
+        self._reading = threading.Lock()
+        self._opening = threading.Lock()
+        self._responses: LRUCache[Hashable, bytes] = LRUCache(_CACHE_BYTES, lambda content: len(content) + 500)
         self._bundled: dict[str, list[Entry]] = defaultdict(list)
         for entry in _list_bundled(self.metatask):
             self._bundled[entry.space].append(entry)
@@ -165,7 +164,7 @@ class State:
             RequestError: Too many requests are waiting.
         """
         limiter = self._limiters[is_slow]
-        if limiter.statistics().tasks_waiting >= MOST_WAITING[is_slow]:
+        if limiter.statistics().tasks_waiting >= MAX_WAITING[is_slow]:
             why = "More would wait too long and fill the memory."
             raise RequestError(503, f"too many requests are waiting. {why} Try again in a few seconds.")
         return await to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=True)
@@ -207,11 +206,6 @@ class State:
                 self._library = Library.open(self.folder)
             return self._library
 
-    def can_embed(self) -> bool:
-        """Whether there is a root, and a library that can be written to."""
-        library = self.open_library()
-        return bool(self.folders.roots) and (library is None or not library.is_read_only)
-
     def load(self, entry: Entry) -> Embedding:
         """The embedding of an entry.
 
@@ -222,8 +216,8 @@ class State:
             return self.metatask.embeddings[entry.key][entry.row]
         library = self.open_library()
         if library is None:
-            what = f"the library was removed, so '{entry.name}' cannot be read"
-            raise LibraryError(f"{what}. Restore it, and reload the page.")
+            problem = f"the library was removed, so '{entry.name}' cannot be read"
+            raise LibraryError(f"{problem}. Restore it, and reload the page.")
         return library.get(entry.key)
 
     def open_report(self, entry: Entry) -> BinaryIO:
@@ -232,7 +226,8 @@ class State:
         Raises:
             RequestError: There is none, or a link in its place.
         """
-        library, flags = self.open_library(), sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK"))
+        library = self.open_library()
+        flags = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK"))
         if library is not None and entry.has_report:  # else its fingerprint could be any text
             with suppress(OSError):
                 file = library.report_file(entry.fingerprint)
@@ -253,14 +248,17 @@ class State:
         """The nearest tasks of the library, and all bundled ones, with their symmetric distances, nearest first."""
         near: list[tuple[Entry, float]] = []
         if entry.space in self._rows:
-            apart = symmetric_to_rows(self.load_row(entry), self._rows[entry.space]).tolist()
-            pairs = zip(self._bundled[entry.space], apart, strict=True)
-            near = [(one, far) for one, far in pairs if one.id in view.entries and one.fingerprint != entry.fingerprint]
+            distances = symmetric_to_rows(self.load_row(entry), self._rows[entry.space]).tolist()
+            for bundled, distance in zip(self._bundled[entry.space], distances, strict=True):
+                if bundled.id in view.entries and bundled.fingerprint != entry.fingerprint:
+                    near.append((bundled, distance))
         library = self.open_library()
-        # Older embeddings of a task are behind its newest one, which alone has an id.
-        for found in library.nearest(self.load(entry), limit + _OLDER) if library is not None else ():
-            if (one := view.entries.get(make_id("l", found.embedding.key))) is not None:
-                near.append((one, found.distance))
+        if library is not None:
+            for neighbour in library.nearest(self.load(entry), limit + _OLDER_EMBEDDINGS):
+                # Older embeddings of a task are behind its newest one, which alone has an id.
+                neighbour_entry = view.entries.get(make_id("l", neighbour.embedding.key))
+                if neighbour_entry is not None:
+                    near.append((neighbour_entry, neighbour.distance))
         return sorted(near, key=lambda pair: (pair[1], pair[0].id))
 
     def _read(self) -> View:
@@ -268,35 +266,39 @@ class State:
         errors = [] if library is None else library.errors()
         tasks = [] if library is None else library.tasks()
         reports = set()
-        with suppress(OSError), os.scandir(find_file(self.folder).with_name("reports")) as inside:
-            reports = {one.name for one in inside if one.is_file(follow_symlinks=False)}
-        own = _list_library(tasks, errors, reports)
-        known = {(entry.fingerprint, entry.space) for entry in own}
-        bundled = [one for one in chain(*self._bundled.values()) if (one.fingerprint, one.space) not in known]
-        ordered = sorted([*own, *bundled], key=lambda one: (one.name.casefold(), one.id))
+        with suppress(OSError), os.scandir(find_file(self.folder).with_name("reports")) as files:
+            reports = {file.name for file in files if file.is_file(follow_symlinks=False)}
+        stored = _list_library(tasks, errors, reports)
+        known = {(entry.fingerprint, entry.space) for entry in stored}
+        bundled = chain(*self._bundled.values())
+        entries = [*stored, *(entry for entry in bundled if (entry.fingerprint, entry.space) not in known)]
+        entries.sort(key=lambda entry: (entry.origin != "library", entry.name.casefold(), entry.id))
         members: dict[str, list[Entry]] = defaultdict(list)
-        for entry in ordered:
+        for entry in entries:
             members[entry.space].append(entry)
-        content = [(one.id, one.name, one.tags, one.taxon, one.best_error, one.has_report) for one in ordered]
+        content = [
+            (entry.id, entry.name, entry.tags, entry.taxon, entry.best_error, entry.has_report) for entry in entries
+        ]
         content += [(error.task, error.expert, error.error) for error in errors]
         revision = hashlib.blake2b(repr(content).encode(), digest_size=10).hexdigest()
-        entries = {one.id: one for one in ordered}
-        return View(revision, entries, self._list_spaces(members, own), members, bool(errors))
+        by_id = {entry.id: entry for entry in entries}
+        return View(revision, by_id, self._list_spaces(members, stored), members, bool(errors))
 
-    def _list_spaces(self, members: Mapping[str, Sequence[Entry]], own: Sequence[Entry]) -> dict[str, Space]:
+    def _list_spaces(self, members: Mapping[str, Sequence[Entry]], stored: Sequence[Entry]) -> dict[str, Space]:
         """The spaces by id: first the default probe's, unless the whole library is in others."""
-        counts, first = Counter(entry.space for entry in own), next(iter(self._bundled), "")
-        if own and not counts[first]:
-            first = counts.most_common(1)[0][0]
-        found = {}
-        for space in sorted(members, key=lambda space: (space != first, -len(members[space]), space)):
+        counts = Counter(entry.space for entry in stored)
+        default = next(iter(self._bundled), "")
+        if stored and not counts[default]:
+            default = counts.most_common(1)[0][0]
+        spaces = {}
+        for space in sorted(members, key=lambda space: (space != default, -len(members[space]), space)):
             name = "unreadable embeddings"
             for entry in members[space][:9]:
                 with suppress(Task2VecError):  # damaged
                     name = format_space(self.load(entry))
                     break
-            found[space] = Space(id=space, name=name, tasks=len(members[space]), is_default=space == first)
-        return found
+            spaces[space] = Space(id=space, name=name, tasks=len(members[space]), is_default=space == default)
+        return spaces
 
     # --- maps -------------------------------------------------------------------------------------------------------
 
@@ -322,7 +324,8 @@ class State:
         """The old map with all new tasks of a space added to it, or a new one."""
 
         def step(stage: str, done: float) -> None:
-            progress.stage, progress.done = stage, done
+            progress.stage = stage
+            progress.done = done
 
         chart = self.make_chart(entries, step) if old is None or old.exception() else old.result()
         self.place(chart, entries, step)
@@ -330,34 +333,33 @@ class State:
 
     def make_chart(self, entries: Sequence[Entry], step: Callable[[str, float], None]) -> Chart:
         """A new map of some tasks: of all that can be read, or of a random sample that the others are added to."""
-        is_large = len(entries) > MOST_EXACT
+        is_large = len(entries) > MAX_EXACT
         order = sorted(entries, key=lambda entry: hashlib.blake2b(entry.id.encode()).digest())
-        read = self._read_rows(order[:LANDMARKS] if is_large else order, lambda done: step("reading", 0.3 * done))
-        used = {entry.id: (entry.name, row) for entry, row in read}
-        if not used:
+        readable = self._read_rows(order[:LANDMARKS] if is_large else order, lambda done: step("reading", 0.3 * done))
+        landmarks = [(entry, centre_logs(row) if is_large else row) for entry, row in readable]
+        if not landmarks:
             raise LibraryError("no embedding of this space can be read. List what is damaged: task2vec library verify")
         step("comparing", 0.3)
-        names, rows = zip(*used.values(), strict=True)
-        known, sketcher = np.array(rows), None
-        if is_large:
-            sketcher = fit_sketcher(known)
-            known = sketcher.project(known)[:, :-2]
-        apart = cdist(known, known) if is_large else compare_rows(known)
+        rows = np.array([row for _, row in landmarks])
+        names = [entry.name for entry, _ in landmarks]
+        distances = measure_logs(rows, rows) if is_large else compare_rows(rows)
+        np.fill_diagonal(distances, 0)
         step("laying out", 0.4)
         try:
-            base = lay_out(apart, names)
+            base = lay_out(distances, names)
         except MissingExtraError:
-            base = lay_out(apart, names, method="classical scaling")
-        return Chart(base, known, sketcher, dict(zip(used, base.positions.tolist(), strict=True)))
+            base = lay_out(distances, names, method="classical scaling")
+        ids = [entry.id for entry, _ in landmarks]
+        return Chart(base, rows, is_large, dict(zip(ids, base.positions.tolist(), strict=True)))
 
     def place(self, chart: Chart, entries: Sequence[Entry], step: Callable[[str, float], None]) -> None:
         """Adds tasks to a map, whose own stay where they are; damaged ones go to the middle."""
         new = [entry for entry in entries if entry.id not in chart.positions]
-        read = self._read_rows(new, lambda done: step("placing", 0.6 + 0.3 * done))
-        apart = {entry.id: chart.measure(row) for entry, row in read}
+        readable = self._read_rows(new, lambda done: step("placing", 0.6 + 0.3 * done))
+        distances = {entry.id: chart.measure(row) for entry, row in readable}
         middle: list[float] = chart.base.positions.mean(axis=0).tolist()
-        places = chart.base.place(np.array(list(apart.values()))).tolist() if apart else []
-        chart.positions |= {entry.id: middle for entry in new} | dict(zip(apart, places, strict=True))
+        positions = chart.base.place(np.array(list(distances.values()))).tolist() if distances else []
+        chart.positions |= {entry.id: middle for entry in new} | dict(zip(distances, positions, strict=True))
 
     def _read_rows(self, entries: Sequence[Entry], step: Callable[[float], None]) -> Iterator[tuple[Entry, np.ndarray]]:
         """The rows of all tasks that can be read; `task2vec library verify` names the others."""
@@ -369,10 +371,42 @@ class State:
 
 def compare_rows(rows: np.ndarray) -> np.ndarray:
     """The symmetric distances between rows as `State.load_row` returns them."""
-    values = np.zeros((len(rows), len(rows)))
-    for at in range(len(rows) - 1):
-        values[at, at + 1 :] = symmetric_to_rows(rows[at], rows[at + 1 :])
-    return values + values.T
+    distances = np.zeros((len(rows), len(rows)))
+    for number in range(len(rows) - 1):
+        distances[number, number + 1 :] = symmetric_to_rows(rows[number], rows[number + 1 :])
+    return distances + distances.T
+
+
+def centre_logs(row: np.ndarray) -> np.ndarray:
+    """The logarithms of a row, centred over its filters."""
+    logs = np.log(np.abs(row))
+    return logs - logs.mean()
+
+
+def measure_logs(logs: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+    """Euclidean distances from landmarks, by a matrix product.
+
+    Example:
+        >>> measure_logs(np.array([3.0, 4.0]), np.array([[0.0, 0.0], [3.0, 4.0]]))
+        array([5., 0.])
+    """
+    squares = np.vecdot(logs, logs)[..., None] + np.vecdot(landmarks, landmarks) - 2 * logs @ landmarks.T
+    return np.sqrt(np.maximum(squares, 0))
+
+
+def make_id(kind: str, *content: str) -> str:
+    """An opaque id: the same content gives the same id.
+
+    Args:
+        kind: one letter: l, m or s.
+        content: what distinguishes it from others of its kind.
+
+    Example:
+        >>> make_id("l", "abc")
+        'l-3619b2e9832d748d745e'
+    """
+    text = "\0".join(content).encode("utf-8", "surrogateescape")
+    return f"{kind}-{hashlib.blake2b(text, digest_size=10).hexdigest()}"
 
 
 def name_space(probe_fingerprint: str, settings: object) -> str:
@@ -389,26 +423,26 @@ def _list_library(tasks: Iterable[TaskEntry], errors: Iterable[MeasuredError], r
     best: dict[str, float] = {}
     for (fingerprint, _, _), values in cells.items():
         best[fingerprint] = min(best.get(fingerprint, 1.0), sum(values) / len(values))
-    found = {}
+    entries = {}
     for task in tasks:
-        for one in task.embeddings:
-            space = name_space(one.probe_fingerprint, one.settings)
-            more = {
-                "id": make_id("l", one.key),
+        for embedding in task.embeddings:
+            space = name_space(embedding.probe_fingerprint, embedding.settings)
+            fields = {
+                "id": make_id("l", embedding.key),
                 "space": space,
                 "dataset": task.tags[0] if task.tags else None,
                 "origin": "library",
                 "classes": len(task.counts),
-                "head_error": one.cv_error,
-                "norm": one.norm,
+                "head_error": embedding.cv_error,
+                "norm": embedding.norm,
                 "best_error": best.get(task.fingerprint),
-                "key": one.key,
+                "key": embedding.key,
                 "class_names": task.classes,
                 "added": task.added[:10],
                 "has_report": f"{task.fingerprint}.html" in reports,
             }
-            found[task.fingerprint, space] = Entry.model_validate(vars(task) | more)
-    return list(found.values())
+            entries[task.fingerprint, space] = Entry.model_validate(vars(task) | fields)
+    return list(entries.values())
 
 
 def _list_bundled(metatask: MetaTask) -> Iterator[Entry]:
@@ -420,7 +454,7 @@ def _list_bundled(metatask: MetaTask) -> Iterator[Entry]:
             space = name_space(embedding.probe_fingerprint, info.get("settings"))
             counts = tuple((info.get("counts") or {}).get("per_class") or ())
             classes = task.classes or len(counts)
-            more = {
+            fields = {
                 "id": make_id("m", space, task.fingerprint),
                 "space": space,
                 "taxon": task.family,
@@ -433,4 +467,4 @@ def _list_bundled(metatask: MetaTask) -> Iterator[Entry]:
                 "counts": counts if len(counts) == classes else (0,) * classes,
                 "row": row,
             }
-            yield Entry.model_validate(vars(task) | more)
+            yield Entry.model_validate(vars(task) | fields)

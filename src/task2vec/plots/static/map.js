@@ -8,6 +8,8 @@ const COLOURS = [
   "#2f2a9c", "#773311", "#00505e", "#a8327d", "#d9cf3a", "#a9b1ba",
 ];
 const LIGHTER = { "#2f2a9c": "#8d88f0", "#773311": "#c07a50", "#00505e": "#3fa9ba" }; // on a dark page
+const OWN_COLOURS = { light: "#d6002a", dark: "#ff6b7d" }; // of no group
+const OWN_SIZE = 2; // times the size of other marks
 const MARKS = ["circle", "square", "up", "diamond", "down", "plus", "cross", "hexagon"];
 
 const polygon = (corners, start) =>
@@ -19,7 +21,9 @@ const PLUS = [
   [-0.35, -1], [0.35, -1], [0.35, -0.35], [1, -0.35], [1, 0.35], [0.35, 0.35],
   [0.35, 1], [-0.35, 1], [-0.35, 0.35], [-1, 0.35], [-1, -0.35], [-0.35, -0.35],
 ];
+const STAR = polygon(10, 0).map(([x, y], k) => (k % 2 ? [0.45 * x, 0.45 * y] : [x, y]));
 const CORNERS = {
+  star: STAR,
   square: polygon(4, Math.PI / 4),
   up: polygon(3, 0),
   diamond: polygon(4, 0),
@@ -47,6 +51,9 @@ export function chooseLook(number) {
     colour = COLOURS[number % COLOURS.length];
   return { colour: isDark() ? (LIGHTER[colour] ?? colour) : colour, mark: MARKS[(number + lap) % MARKS.length] };
 }
+
+/** The colour and mark of the reader's own tasks: no group has them. */
+export const chooseOwnLook = () => ({ colour: isDark() ? OWN_COLOURS.dark : OWN_COLOURS.light, mark: "star" });
 
 /** Adds the outline of a mark to the current path. */
 function addMark(pen, mark, x, y, size) {
@@ -93,7 +100,7 @@ const FEW = 60; // so many of the reader's own tasks are named even in a crowd, 
 const EDGE = 20;
 
 /**
- * A map. Points are { id, x, y, name, isOwn, colour, mark }; those of the reader (`isOwn`) are ringed and drawn on top.
+ * A map. Points are { id, x, y, name, isOwn, colour, mark }; those of the reader (`isOwn`) are larger and drawn on top.
  * `describe(point)` returns the children of the tooltip; `open(point or null)` is called for a click or Enter, and with
  * null for a click beside all marks or Escape.
  */
@@ -237,7 +244,6 @@ export class TaskMap {
     const { pen, reach, width, height, scale } = this,
       rim = this.resolve("--rim"),
       inside = [];
-    const rings = new Path2D();
     pen.lineWidth = 1;
     for (const batch of this.batches) {
       pen.beginPath();
@@ -246,16 +252,13 @@ export class TaskMap {
           top = height / 2 - (point.y - this.y) * scale;
         if (left < -EDGE || top < -EDGE || left > width + EDGE || top > height + EDGE) continue;
         inside.push([point, left, top]);
-        addMark(pen, point.mark, left, top, reach);
-        if (point.isOwn) addMark(rings, "circle", left, top, reach * 1.85);
+        addMark(pen, point.mark, left, top, point.isOwn ? OWN_SIZE * reach : reach);
       }
       pen.fillStyle = batch[0].colour;
       pen.fill();
       pen.strokeStyle = rim;
-      if (this.points.length <= CROWD) pen.stroke(); // in a crowd, rims cost more than all marks
+      if (this.points.length <= CROWD || batch[0].isOwn) pen.stroke(); // in a crowd, rims cost more than all marks
     }
-    pen.strokeStyle = this.resolve("--ink");
-    pen.stroke(rings);
     return inside;
   }
 
@@ -266,7 +269,7 @@ export class TaskMap {
       const point = this.find(id);
       if (!point) continue;
       pen.beginPath();
-      pen.arc(...this.where(point), this.reach * 2.1, 0, 2 * Math.PI);
+      pen.arc(...this.where(point), this.reach * (point.isOwn ? 1.3 * OWN_SIZE : 2.1), 0, 2 * Math.PI);
       pen.lineWidth = wide;
       pen.stroke();
     }
@@ -278,7 +281,7 @@ export class TaskMap {
       isCrowd = inside.length > CROWD,
       always = new Set([this.over?.id, ...this.chosen]),
       near = new Set(this.neighbours);
-    const room = (point) => reach * (always.has(point.id) ? 2.2 : point.isOwn ? 1.8 : 1); // rings are wider
+    const room = (point) => reach * (always.has(point.id) ? 2.2 : point.isOwn ? 0.9 * OWN_SIZE : 1); // rings are wider
     const ranks = [[], [], [], []];
     for (const one of inside) {
       const { id, isOwn } = one[0];

@@ -21,50 +21,40 @@ const UNEXPLAINED = (status) => ({
   fix: "Check the terminal in which `task2vec serve` runs.",
 });
 
-async function ask(path, { query = {}, ...options } = {}) {
+async function ask(path, query = {}, signal = undefined) {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const search = given.length ? `?${new URLSearchParams(given)}` : "";
   let response;
   try {
-    response = await fetch(`${BASE}/${path}${search}`, { credentials: "same-origin", cache: "no-store", ...options });
+    response = await fetch(`${BASE}/${path}${search}`, { credentials: "same-origin", cache: "no-store", signal });
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
     throw new ApiError(LOST, 0);
   }
   const body = await response.json().catch(() => null);
-  options.signal?.throwIfAborted(); // the response is no longer wanted
+  signal?.throwIfAborted(); // the response is no longer wanted
   if (!response.ok || body === null)
     throw new ApiError(body?.error?.what ? body.error : UNEXPLAINED(response.status), response.status);
   return { status: response.status, body };
 }
 
-const read = async (path, query, signal) => (await ask(path, { query, signal })).body;
-const part = encodeURIComponent;
-const headers = { "Content-Type": "application/json" };
+const read = async (path, query, signal) => (await ask(path, query, signal)).body;
+const encode = encodeURIComponent;
 
 export const readStatus = () => read("status");
 export const findTasks = (query, signal) => read("tasks", query, signal);
-export const readTask = (id, signal) => read(`tasks/${part(id)}`, {}, signal);
-export const readNearest = (id, limit, signal) => read(`tasks/${part(id)}/nearest`, { limit }, signal);
-export const readRecommendation = (id, signal) => read(`tasks/${part(id)}/recommendation`, {}, signal);
-export const reportAddress = (id) => `${BASE}/tasks/${part(id)}/report`;
+export const readTask = (id, signal) => read(`tasks/${encode(id)}`, {}, signal);
+export const readNearest = (id, limit, signal) => read(`tasks/${encode(id)}/nearest`, { limit }, signal);
+export const readRecommendation = (id, signal) => read(`tasks/${encode(id)}/recommendation`, {}, signal);
+export const reportAddress = (id) => `${BASE}/tasks/${encode(id)}/report`;
 export const compareTasks = (first, second, signal) => read("compare", { first, second }, signal);
 export const readMatrix = (query, signal) => read("matrix", query, signal);
 export const readModels = (shots, signal) => read("models", { shots }, signal);
-export const readFolders = (root) => read("folders", { root });
-export const readJobs = () => read("jobs");
-export const readJob = (id) => read(`jobs/${part(id)}`);
-export const cancelJob = (id) => ask(`jobs/${part(id)}`, { method: "DELETE", headers });
-
-export async function startJob(folder, name) {
-  const body = JSON.stringify(name ? { folder, name } : { folder });
-  return (await ask("jobs", { method: "POST", headers, body })).body;
-}
 
 /** The map of a space; asked for again while the server is making it. */
 export async function readMap(space, { onWait, signal } = {}) {
   for (let wait = 250; ; wait = Math.min(1500, wait * 1.4)) {
-    const { status, body } = await ask("map", { query: { space }, signal });
+    const { status, body } = await ask("map", { space }, signal);
     if (status !== 202) return body;
     onWait?.(body);
     await new Promise((done) => setTimeout(done, wait));

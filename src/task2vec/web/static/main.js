@@ -2,14 +2,13 @@
 
 import { readMap, readStatus } from "./api.js";
 import { button, count, facts, get, make, percent, short, unfold } from "./dom.js";
-import { notify, startEmbed, startJobs } from "./embed.js";
 import { colourPoints, startLegend } from "./legend.js";
 import { TaskMap, isDark, zoomButtons } from "./map.js";
 import { startMatrix } from "./matrix.js";
 import { startPanel } from "./panel.js";
-import { announce, bring, empty, formatOrigin, problem, waiting, withCode } from "./parts.js";
+import { bring, empty, formatOrigin, problem, waiting, withCode } from "./parts.js";
 import { startSearch } from "./search.js";
-import { VIEWS, address, go, open, readHash, state, watch } from "./state.js";
+import { VIEWS, address, go, isOwn, open, readHash, state, watch } from "./state.js";
 import { startTables } from "./tables.js";
 
 const notice = get("map-state");
@@ -48,7 +47,7 @@ async function loadMap() {
   try {
     const { points, method } = await readMap(state.space, { onWait, signal: control.signal });
     if (points.length) say();
-    else say(empty("There are no tasks yet.", "Embed a folder here, or run task2vec embed DIR."));
+    else say(empty("There are no tasks yet.", "Embed a folder: task2vec embed FOLDER"));
     go({ points, method });
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -58,13 +57,10 @@ async function loadMap() {
 }
 
 function showFirstStep() {
-  const hasNone = state.points.length > 0 && !state.points.some(({ origin }) => origin === "library");
+  const hasNone = state.points.length > 0 && !state.points.some(isOwn);
+  const text = "All tasks on this map are bundled with task2vec. To see yours among them, run `task2vec embed FOLDER`.";
   get("first-step").hidden = !hasNone;
-  if (!hasNone) return;
-  const steps = state.status?.can_embed
-    ? ["To see yours among them, ", make("a", { href: address("embed") }, "embed a folder"), "."]
-    : withCode("To see yours among them, run `task2vec embed DIR`, or restart with `task2vec serve --root DIR`.");
-  get("first-step").replaceChildren("All tasks on this map are bundled with task2vec; none of them is yours yet. ", ...steps);
+  get("first-step").replaceChildren(...withCode(text));
 }
 
 function showView() {
@@ -139,22 +135,11 @@ function startTheme(onChange) {
   set(["light", "dark"].includes(chosen) ? chosen : "");
 }
 
-async function onJobEnd(job) {
-  if (job.state !== "done") return;
-  announce(`${job.name} has been embedded`);
-  await loadMap();
-  if (!job.task) return;
-  const show = () => open(job.task, { view: "map" });
-  // A job that was started on another page is announced, not opened.
-  if (job.isOurs) show();
-  else notify(make("span.word", `“${job.name}” has been embedded.`), { name: "Open it", run: show });
-}
-
 function follow(changed) {
   showView();
   showPicking();
   if (changed.has("isPicking") && state.isPicking) bring(get("picking"));
-  if (changed.has("points") || changed.has("status")) showFirstStep();
+  if (changed.has("points")) showFirstStep();
   if (changed.has("status") || changed.has("space")) showSpaces();
   if (changed.has("space") && !changed.has("status")) loadMap();
   if (changed.has("points")) showMap({ isNew: changed.has("space") || map.isWhole });
@@ -168,7 +153,6 @@ async function start() {
   startSearch();
   startTables();
   const repaint = startMatrix();
-  startEmbed();
   watch(follow);
   get("view-map").append(zoomButtons(map));
   startTheme(() => {
@@ -202,7 +186,7 @@ async function start() {
     showView();
     return say(problem(error, () => location.reload()));
   }
-  await Promise.all([startJobs(onJobEnd), loadMap()]); // a job may end before the map is there
+  await loadMap();
 }
 
 /** Where a task stands on the screen. */

@@ -4,7 +4,7 @@ import { readMatrix, readNearest } from "./api.js";
 import { cut, distance, get, make } from "./dom.js";
 import { isDark, resolveColour } from "./map.js";
 import { empty, fill, mix, ramp } from "./parts.js";
-import { go, state, watch } from "./state.js";
+import { go, isOwn, state, watch } from "./state.js";
 
 const MOST = 200,
   FIRST = 60,
@@ -15,7 +15,7 @@ const SLANT = Math.PI / 2.6; // of the names below the columns
 const HINT = "Point at a cell or use the arrow keys; click to compare its two tasks.";
 const place = get("view-matrix"),
   body = make("div.matrix"); // one for all drawings, so that a late answer to an earlier question is dropped
-let which = "first", // tasks: "first", "around" the open one, "own", or "of DATASET"
+let chosenTasks = "first", // tasks: "first", "around" the open one, "own", or "of DATASET"
   matrix = null,
   marked = null, // the ids of the two tasks of the marked cell
   isFocused = false, // whether the canvas has the keyboard, which a new drawing keeps
@@ -27,7 +27,7 @@ export function startMatrix() {
     if (state.view !== "matrix") return;
     if (changed.has("view")) arrive();
     if (changed.has("view") || changed.has("points")) show();
-    else if (changed.has("task") && which === "around") show();
+    else if (changed.has("task") && chosenTasks === "around") show();
     else if (changed.has("task") || changed.has("with")) paint();
   });
   new ResizeObserver(paint).observe(place);
@@ -36,33 +36,31 @@ export function startMatrix() {
 
 /** A reader who comes with an open task finds it in the matrix; from then on the choice is theirs. */
 function arrive() {
-  if (which === "first" && state.task && !listFirst().some(({ id }) => id === state.task))
-    which = "around";
+  if (chosenTasks === "first" && state.task && !listFirst().some(({ id }) => id === state.task))
+    chosenTasks = "around";
 }
 
-const isOwn = ({ origin }) => origin === "library";
-
-/** The tasks that the matrix opens with: the reader's own before the others. */
-const listFirst = () => [...state.points].sort((a, b) => isOwn(b) - isOwn(a)).slice(0, FIRST);
+/** The tasks that the matrix opens with: the server lists the reader's own first. */
+const listFirst = () => state.points.slice(0, FIRST);
 
 async function chooseIds(signal) {
-  if (which === "around" && state.task) {
+  if (chosenTasks === "around" && state.task) {
     const { neighbours } = await readNearest(state.task, AROUND, signal);
     return [state.task, ...neighbours.map(({ id }) => id)];
   }
-  if (which === "first") return state.points.length ? listFirst().map(({ id }) => id) : null;
-  const isWanted = (point) => (which === "own" ? isOwn(point) : point.dataset === which.slice(3));
+  if (chosenTasks === "first") return state.points.length ? listFirst().map(({ id }) => id) : null;
+  const isWanted = (point) => (chosenTasks === "own" ? isOwn(point) : point.dataset === chosenTasks.slice(3));
   return state.points.filter(isWanted).slice(0, MOST).map(({ id }) => id);
 }
 
 function show() {
-  if (which === "around" && !state.task) which = "first";
+  if (chosenTasks === "around" && !state.task) chosenTasks = "first";
   const onChange = (event) => {
-    which = event.target.value;
+    chosenTasks = event.target.value;
     show();
     get("which").focus();
   };
-  const option = (value, name) => make("option", { value, selected: value === which }, name);
+  const option = (value, name) => make("option", { value, selected: value === chosenTasks }, name);
   const datasets = Map.groupBy(state.points, ({ dataset }) => dataset ?? "");
   const large = [...datasets].filter(([name, members]) => name && members.length > 2);
   const choice = make(

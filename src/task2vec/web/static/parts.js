@@ -61,6 +61,9 @@ export async function fill(place, read, show, text) {
   }
 }
 
+/** The mark of a task of the reader's own, as on the map. */
+export const ownStar = () => make("span.own", { role: "img", "aria-label": "your library: " }, "★");
+
 export const formatOrigin = (value) => (value === "bundled" ? "bundled with task2vec" : "your library");
 
 const TERMS = {
@@ -150,7 +153,7 @@ export function mix(colours, share) {
 
 const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
 
-/** A table sorted by a click on a heading; columns are { name, value(row), cell(row)?, isText?, title? }. */
+/** A table sorted by a click on a heading, or in the given order; columns are { name, value(row), cell(row)?, isText?, title? }. */
 export function sortable(columns, rows, { caption, by = 0, isDown = false, most = Infinity }) {
   const body = make("tbody");
   const press = (number) => {
@@ -163,7 +166,7 @@ export function sortable(columns, rows, { caption, by = 0, isDown = false, most 
   );
   const cell = (row) => (column) => make(column.isText ? "td.word" : "td.number", (column.cell ?? column.value)(row) ?? "–");
   function show() {
-    const value = (row) => columns[by].value(row) ?? null;
+    const value = (row) => (by === null ? 0 : (columns[by].value(row) ?? null));
     const known = rows.filter((row) => value(row) !== null).sort((a, b) => (isDown ? -1 : 1) * compare(value(a), value(b)));
     const unknown = rows.filter((row) => value(row) === null); // last in either direction
     heads.forEach((head, number) =>

@@ -2,8 +2,8 @@
 
 import { findTasks } from "./api.js";
 import { count, get, make, plural } from "./dom.js";
-import { announce, formatOrigin } from "./parts.js";
-import { open, state } from "./state.js";
+import { announce, formatOrigin, ownStar } from "./parts.js";
+import { isOwn, open, state } from "./state.js";
 
 const MOST = 12;
 const box = get("search"),
@@ -64,6 +64,7 @@ function say(text) {
 function show(tasks, total) {
   if (!tasks.length) return say("No task matches by name, dataset, tag or class.");
   found = tasks;
+  const name = (task) => make("span.word", isOwn(task) ? ownStar() : null, task.name);
   const row = (task, number) => {
     const on = {
       pointerdown: (event) => event.preventDefault(),
@@ -71,7 +72,7 @@ function show(tasks, total) {
       pointermove: () => mark(number),
     };
     const detail = `${task.dataset ?? formatOrigin(task.origin)}, ${plural(task.images, "image")}`;
-    return make("li", { id: `found-${number}`, role: "option", on }, make("span.word", task.name), make("span.quiet", detail));
+    return make("li", { id: `found-${number}`, role: "option", on }, name(task), make("span.quiet", detail));
   };
   list.replaceChildren(...tasks.map(row));
   if (total > tasks.length) list.append(note(`and ${count(total - tasks.length)} more: keep typing`));

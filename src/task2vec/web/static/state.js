@@ -1,6 +1,6 @@
 // What is selected, kept in the hash: every view has an address of its own (#task=ID&with=ID&view=matrix, #task=ID&tab=report).
 
-export const VIEWS = ["map", "list", "matrix", "models", "embed"];
+export const VIEWS = ["map", "list", "matrix", "models"];
 export const TABS = ["overview", "report"];
 const IN_HASH = ["task", "with", "tab", "view", "space"];
 
@@ -35,6 +35,9 @@ export function open(id, more = {}) {
   if (state.isPicking && state.task && id !== state.task) go({ with: id, isPicking: false, ...more });
   else go({ task: id, with: null, tab: TABS[0], isPicking: false, ...more });
 }
+
+/** Whether a task is in the reader's library, and not bundled with task2vec. */
+export const isOwn = ({ origin }) => origin === "library";
 
 export const findPoint = (id) => state.points.find((point) => point.id === id) ?? null;
 

@@ -3,8 +3,8 @@
 import { readModels, readRecommendation } from "./api.js";
 import { button, count, distance, get, make, millions, percent, plural, points, range, short } from "./dom.js";
 import { chosenShots, markShots, shotsSwitch } from "./panel.js";
-import { empty, explain, fill, formatOrigin, sortable } from "./parts.js";
-import { findPoint, open, state, watch } from "./state.js";
+import { empty, explain, fill, formatOrigin, ownStar, sortable } from "./parts.js";
+import { findPoint, isOwn, open, state, watch } from "./state.js";
 
 const MOST = 500;
 let words = "";
@@ -23,15 +23,18 @@ const tasks = [
   text(
     "task",
     (task) => task.name,
-    (task) =>
-      button(".link.word", task.name, () => {
+    (task) => {
+      const click = () => {
         open(task.id);
         get("panel").focus();
-      }),
+      };
+      const link = button(".link.word", task.name, click);
+      return isOwn(task) ? make("span", ownStar(), link) : link;
+    },
   ),
   text("dataset", (task) => task.dataset),
   text("taxon", (task) => task.taxon),
-  text("origin", (task) => formatOrigin(task.origin)),
+  text("origin", (task) => (isOwn(task) ? formatOrigin(task.origin) : "bundled")),
   number("images", (task) => task.images, count),
   number("classes", (task) => task.classes, count),
   number("head error", (task) => task.head_error, percent),
@@ -47,7 +50,7 @@ function showList() {
     const isMatch = (value) => value?.toLowerCase().includes(words.toLowerCase());
     const rows = state.points.filter(({ name, dataset, taxon }) => !words || [name, dataset, taxon].some(isMatch));
     note.textContent = plural(rows.length, "task") + (rows.length > MOST ? `; the first ${MOST} are shown: filter the list to see others` : "");
-    table.replaceChildren(sortable(tasks, rows, { caption: "Tasks on the map", most: MOST }));
+    table.replaceChildren(sortable(tasks, rows, { caption: "Tasks on the map, yours first", by: null, most: MOST }));
   };
   const onInput = (event) => {
     words = event.target.value;
