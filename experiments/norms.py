@@ -37,7 +37,7 @@ def correlate_norms(metatask: t2v.MetaTask) -> list[Row]:
     rows = []
     for kind, is_counted in list_kinds(metatask.tasks).items():
         for space, embeddings in metatask.embeddings.items():
-            counted = [embeddings[number] for number in np.flatnonzero(is_counted)]
+            counted = [embeddings[number] for number in np.flatnonzero(is_counted).tolist()]
             errors = [embedding.provenance["head"]["cv_error"] for embedding in counted]
             result = report.correlate([embedding.norm() for embedding in counted], errors)
             row: Row = {"tasks": kind, "space": space, "count": result.count, "spearman": result.rho}

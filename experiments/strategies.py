@@ -10,7 +10,7 @@ import numpy as np
 from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError
 from task2vec.metatask import DOMAIN, SYMMETRIC, Query, View
-from task2vec.select import STRATEGIES, Prediction, Strategy, find_strategy, fit_effects
+from task2vec.select import STRATEGIES, Prediction, Strategy, find_strategy
 from task2vec.select.strategies import (
     AVERAGE_BEST,
     Effects,
@@ -19,6 +19,7 @@ from task2vec.select.strategies import (
     check_sources,
     find_known_errors,
     find_simplicity,
+    fit_effects,
     fit_nearest,
 )
 

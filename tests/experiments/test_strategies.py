@@ -9,8 +9,8 @@ from experiments import strategies
 from experiments.strategies import REPORTED, find_reported, fit_adjusted, fit_best_alpha, fit_kernel
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.metatask import SYMMETRIC
-from task2vec.select import STRATEGIES, fit_effects
-from task2vec.select.strategies import find_known_errors, fit_asymmetric, fit_average_best
+from task2vec.select import STRATEGIES
+from task2vec.select.strategies import find_known_errors, fit_asymmetric, fit_average_best, fit_effects
 from tests.failures import refuse
 from tests.oracles.selection import slow_adjusted, slow_kernel
 from tests.select.material import build, make_metatask, with_errors
