@@ -1,4 +1,4 @@
-"""Task and probe become an embedding.
+"""Embeddings of tasks by a probe, and their files.
 
 Names are resolved on first use: a saved embedding is read and shown without importing torch.
 """

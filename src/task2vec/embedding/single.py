@@ -1,4 +1,4 @@
-"""One task + probe -> embedding: a pass for the features, the head, a draw of pairs, and a pass for the Fisher.
+"""`embed`, one task by one probe: a pass for the features, the head, a sample of pairs, and a pass for the Fisher.
 
 The prior is what a task without information embeds to. The paper's posterior has the precision
 1 / s^2 = 1 / v + F / beta for a mean loss, where v is the variance of the prior of a layer's weights (derived in
@@ -11,7 +11,7 @@ is the Fisher plus a prior: it fades as images come in, and is all that is left 
 a filter that is dead for two tasks from making their distance 0/0.
 
 The direct method takes v as the mean square of the layer's weights, which is where the robust method's v lies too
-unless the layer tolerates much noise. On 43 real tasks (benchmarks/steadiness.py) the default beta, 1e-7, puts the
+unless the layer tolerates much noise. On 43 real tasks (docs/measured/steadiness.json) the default beta, 1e-7, puts the
 prior at 1% of the median Fisher of a ResNet-34's layers and 0.03% of an EfficientNet's; distances then find the
 dataset of a task best. From about a tenth of the median Fisher on, the prior blurs them.
 """

@@ -1,4 +1,4 @@
-"""Tasks become experts, and tasks on models a meta-task of measured errors.
+"""Fine-tune experts on tasks, and measure the test error of every task with every model.
 
 Names are imported on first use. The function `error_matrix` has the name of its file: import it from there, or as
 `task2vec.error_matrix`.

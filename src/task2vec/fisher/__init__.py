@@ -1,4 +1,4 @@
-"""Probe, head and images become one Fisher value per filter."""
+"""The Fisher information of every filter, from a probe, a head and images."""
 
 from task2vec.fisher.estimate import Design as Design
 from task2vec.fisher.estimate import FisherEstimate as FisherEstimate

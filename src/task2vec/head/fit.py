@@ -12,7 +12,7 @@ of every training image, which leaves no Fisher at all. It is q = l2 / C for C c
 `l2` for all tasks: in a mean loss each class has 1 / C of the weight, so the penalty weighs as much as a fixed share of
 the images of each class, for any number of classes. A penalty that each task chooses by cross-validation would be the
 largest noise of an embedding: over random halves of a task, the logarithm of the norm then has a standard deviation of
-0.34 to 0.37 instead of 0.06 (benchmarks/steadiness.py). Cross-validation only measures the error.
+0.34 to 0.37 instead of 0.06 (docs/measured/steadiness.json). Cross-validation only measures the error.
 
 Training splits (seeds and sizes of the training set of an error matrix) share their features, too. Every split has its
 own mean, scale, folds, cross-validated penalty and head; images outside of it have no weight.

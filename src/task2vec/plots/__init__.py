@@ -1,4 +1,4 @@
-"""Embeddings and distances become figures and a page."""
+"""Figures and a self-contained page of embeddings and distances."""
 # ruff: noqa: F401
 
 from task2vec.plots.figures import (

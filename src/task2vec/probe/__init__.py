@@ -1,4 +1,4 @@
-"""A name becomes a frozen network, its preprocessing and a fingerprint.
+"""Frozen pretrained networks by name, each with its preprocessing and a fingerprint.
 
 Names are imported on first use: the layers of a saved embedding need no torch.
 """

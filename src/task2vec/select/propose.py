@@ -22,11 +22,11 @@ from task2vec.select.strategies import find_known_errors, fit_effects
 CYCLE = 3
 # Widths that are tried, in parts of the median distance of known tasks from their nearest; of equals the widest.
 WIDTHS = (math.inf, 3.0, 1.0, 0.5, 0.25, 0.1)
-# Widths are judged by the errors after 1 to so many proposals.
+# Widths are judged by the mean error after 1, 2, ... this number of proposals.
 DEPTH = 4
-# Of many known tasks, only so many are left out in turn as make so many pairs with all tasks: of a hundred, all.
+# Leaving tasks out in turn is limited to this number of pairs of a task left out and a known task: of 100, all are.
 MAX_PAIRS = 10_700
-# So many proposals are of a portfolio; after these, models are in the order of their mean errors.
+# Proposals from a portfolio, at most; the models after these are in the order of their mean errors.
 MAX_PORTFOLIO = 24
 # Added to shares of errors and of hits before their logarithms are taken.
 OFFSET = 0.005

@@ -1,4 +1,4 @@
-"""Tasks: sources of labelled images become a checked `Task` of decoded images."""
+"""Tasks: labelled images from any source, checked and decoded."""
 # ruff: noqa: F401
 
 from typing import TYPE_CHECKING
