@@ -8,7 +8,6 @@ import json
 import os
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -244,37 +243,26 @@ def test_old_leftovers_are_swept_and_young_ones_may_be_in_use(tmp_path):
     assert not old.exists() and young.exists() and mine.exists()
 
 
-@pytest.fixture
-def store(library):
-    """The library as a run sees it."""
-
-    def keep(embedding, *, source):
-        (added,) = library.add(embedding, source=source)
-        assert added.is_new
-
-    return SimpleNamespace(find=library.find, keep=keep)
-
-
-def test_what_is_made_is_kept_and_found_again_under_the_name_that_is_given(library, store):
+def test_what_is_made_is_kept_and_found_again_under_the_name_that_is_given(library):
     tasks = [replace(task, source=f"from {n}") for n, task in enumerate(ask_binary(3))]
-    first = run_many([*tasks[:2], tasks[0]], TINY, library=store)
+    first = run_many([*tasks[:2], tasks[0]], TINY, library=library)
     assert not any(result.is_found for result in first)
     assert {task.name: task.source for task in library.tasks()} == {task.name: task.source for task in tasks[:2]}
-    again = run_many([replace(tasks[0], name="other"), *tasks[1:]], TINY, library=store)
+    again = run_many([replace(tasks[0], name="other"), *tasks[1:]], TINY, library=library)
     assert [result.is_found for result in again] == [True, True, False] and len(library) == 3
     assert again[0].embedding.task == "other"
     for one, other in zip(first[:2], again[:2], strict=True):
         np.testing.assert_array_equal(one.embedding.fisher, other.embedding.fisher)
     change(library, "DELETE FROM contents WHERE embedding = 1")  # a damaged one is made again
-    assert [result.is_found for result in run_many(tasks, TINY, library=store)] == [False, True, True]
-    assert not run_many(tasks[:1], replace(TINY, fingerprint="0" * 64), library=store)[0].is_found
+    assert [result.is_found for result in run_many(tasks, TINY, library=library)] == [False, True, True]
+    assert not run_many(tasks[:1], replace(TINY, fingerprint="0" * 64), library=library)[0].is_found
 
 
-def test_what_one_place_has_the_other_gets(tmp_path, library, store):
+def test_what_one_place_has_the_other_gets(tmp_path, library):
     tasks, old, new = ask_binary(2), tmp_path / "old", tmp_path / "new"
     first = run_many(tasks, TINY, folder=old)
     for place in (old, new):  # from the folder to the library, and from there to a new folder
-        found = run_many(tasks, TINY, folder=place, library=store)
+        found = run_many(tasks, TINY, folder=place, library=library)
         assert all(result.is_found for result in found) and len(library) == 2
         assert content(place) == content(old)
     np.testing.assert_array_equal(found[0].embedding.fisher, first[0].embedding.fisher)

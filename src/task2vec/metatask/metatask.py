@@ -339,7 +339,7 @@ def find_protocol(protocols: Sequence[str], shots: str | int | None, *, of: str)
     if len(matches) != 1:
         raise UsageError(
             f"shots={shots!r} matches {'more than one' if matches else 'none'} of the {len(protocols)} protocols that "
-            f"{of} was measured with, and errors of different protocols must not be mixed. Choose one of: "
+            f"{of} was measured with. Errors of different protocols must not be mixed. Choose one of: "
             f"{'; '.join(protocols) or 'none'}."
         )
     return matches[0]
