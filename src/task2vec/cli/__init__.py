@@ -3,6 +3,7 @@
 Nothing here imports torch, numpy, Pillow or rich before a command needs it, so that `task2vec --help` answers at once.
 """
 
+import os
 import sys
 
 __all__ = ["main"]
@@ -14,6 +15,9 @@ def main() -> None:
         # A terminal that cannot show a character gets its code instead of an error.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    # Threads of torch that wait for each other leave the processor to others: on a busy machine, an embedding takes less
+    # than half of the time. OpenMP reads it when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         from task2vec.cli.app import app
 
