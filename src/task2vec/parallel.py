@@ -139,17 +139,24 @@ def open_backend(
         ...     [result.value for result in backend.run(Squares(), [Unit("a", 3)]) if not result.is_last]
         [0, 1, 4]
     """
+    check_backend(name, jobs=jobs, threads=threads, address=address)
+    if name == "ray":
+        return RayBackend(jobs=jobs, threads=threads, address=address)
+    return SerialBackend(threads)
+
+
+def check_backend(
+    name: str, *, jobs: int | None = None, threads: int | None = None, address: str | None = None
+) -> None:
+    """Refuses arguments of `open_backend` that cannot be meant, without opening anything."""
     if name == "processes":
         raise UsageError("backend 'processes' no longer exists: Ray uses all cores of a machine. Use --backend ray.")
     if name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}. Choose one of {', '.join(BACKENDS)} (--backend).")
     if any(count is not None and count < 1 for count in (jobs, threads)):
         raise UsageError(f"jobs={jobs} (--jobs) and threads={threads} must be at least 1, or left out.")
-    if name == "ray":
-        return RayBackend(jobs=jobs, threads=threads, address=address)
-    if jobs not in (None, 1) or address is not None:
+    if name == "serial" and (jobs not in (None, 1) or address is not None):
         raise UsageError(f"jobs={jobs} and address={address!r} are for Ray, not 'serial'. Use --backend ray.")
-    return SerialBackend(threads)
 
 
 def borrow_backend(backend: Backend | str) -> AbstractContextManager[Backend]:
