@@ -10,7 +10,7 @@ import pytest
 
 import task2vec
 from tests.cli.material import call, paint
-from tests.command import ENVIRONMENT, START, TEXT, run_command
+from tests.command import ENVIRONMENT, START, TEXT, run_command, run_python
 from tests.failures import refuse
 
 HEAVY = ("torch", "torchvision", "timm", "sklearn", "scipy", "matplotlib", "numpy", "PIL", "rich")
@@ -79,3 +79,22 @@ def test_the_package_is_a_command_and_runs_no_code_of_the_folder_that_one_stands
     command, env = [sys.executable, "-m", "task2vec", "--version"], {**os.environ, **ENVIRONMENT}
     result = subprocess.run(command, cwd=tmp_path, env=env, timeout=60, **TEXT)
     assert (result.stdout, result.stderr) == (f"task2vec {task2vec.__version__}\n", "")
+
+
+def test_an_embedding_names_the_version_of_the_code_and_not_of_an_installation():
+    script = """
+import importlib.metadata as metadata
+
+def find(name, known=metadata.version):
+    if name == "task2vec":
+        raise metadata.PackageNotFoundError(name)
+    return known(name)
+
+metadata.version = find
+import task2vec as t2v
+from tests.tiny_probe import make_tiny
+
+embedding = t2v.embed(t2v.sample_tasks(images_per_task=20)[0], make_tiny(), settings=t2v.EmbedSettings(max_samples=4))
+print(embedding.provenance["versions"]["task2vec"])
+"""
+    assert run_python(script) == f"{task2vec.__version__}\n"

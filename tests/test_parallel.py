@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from task2vec.errors import BadImagesError, DataError, MissingExtraError, ResourceError, UsageError, WorkError
-from task2vec.parallel import Failure, Unit, connect_ray, import_ray, open_backend
+from task2vec.parallel import Failure, RayBackend, Unit, connect_ray, import_ray, open_backend
 from tests import parallel_work as works
 from tests.cases import make_case
 from tests.command import ENVIRONMENT, ROOT
@@ -146,7 +146,23 @@ def test_workers_end_with_their_parent(tmp_path, stop):
     assert errors.count("Traceback") == (stop == signal.SIGINT)  # of the script itself; workers print nothing
 
 
-def test_a_ray_that_does_not_start_is_explained():
-    broken = Mock(is_initialized=lambda: False, init=Mock(side_effect=RuntimeError("the agent did not start")))
-    refuse(ResourceError, "the agent did not start.*--backend serial", connect_ray, broken, None, cores=1)
-    assert [name for name, _, _ in broken.mock_calls] == ["init", "shutdown"]
+def test_ray_is_started_again_if_it_did_not_come_up():
+    failure = RuntimeError("the agent did not start")
+    slow = Mock(
+        is_initialized=lambda: False, init=Mock(side_effect=[failure, failure, None, failure, failure, failure])
+    )
+    assert connect_ray(slow, None, cores=1)
+    assert [name for name, _, _ in slow.mock_calls] == ["init", "shutdown"] * 2 + ["init"]
+    refuse(ResourceError, "the agent did not start.*--backend serial", connect_ray, slow, None, cores=1)
+    assert slow.init.call_count == 6 and slow.shutdown.call_count == 5
+    gone = Mock(is_initialized=lambda: False, init=Mock(side_effect=failure))
+    refuse(ResourceError, "reached at 'auto'", connect_ray, gone, "auto", cores=1)
+    assert gone.init.call_count == 1  # a cluster that is not there is not waited for
+
+
+def test_a_backend_that_is_closed_twice_leaves_what_was_started_meanwhile():
+    backend = object.__new__(RayBackend)
+    backend.ray, backend.is_ours = Mock(), True
+    backend.close()
+    backend.close()
+    assert backend.ray.shutdown.call_count == 1

@@ -12,6 +12,7 @@ Example:
 from typing import TYPE_CHECKING
 
 from task2vec.lazy import lazy_names, read_imports
+from task2vec.version import __version__ as __version__
 
 if TYPE_CHECKING:  # `as` makes a name public for type checkers (PEP 484)
     from task2vec import distance as distance
@@ -79,7 +80,6 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers (PEP 484)
     from task2vec.tasks.published import read_inaturalist as read_inaturalist
     from task2vec.tasks.taxonomy import Taxonomy as Taxonomy
 
-__version__ = "0.1.0"
 __all__ = ["__version__", *sorted(read_imports(__name__))]  # pyright: ignore[reportUnsupportedDunderAll]
 __getattr__ = lazy_names(__name__)
 

@@ -24,6 +24,7 @@ from task2vec.errors import MissingExtraError, ResourceError, Task2VecError, Usa
 
 BACKENDS = ("serial", "ray")
 MAX_ATTEMPTS = 3
+MAX_STARTS = 3  # of Ray on this machine: while it is busy, the first may take too long
 # Read by Ray when it is imported or started: no usage reports, no change of CUDA_VISIBLE_DEVICES, nothing printed among
 # our results, and memory that runs out counts as a death.
 _RAY_ENVIRONMENT = {
@@ -138,17 +139,24 @@ def open_backend(
         ...     [result.value for result in backend.run(Squares(), [Unit("a", 3)]) if not result.is_last]
         [0, 1, 4]
     """
+    check_backend(name, jobs=jobs, threads=threads, address=address)
+    if name == "ray":
+        return RayBackend(jobs=jobs, threads=threads, address=address)
+    return SerialBackend(threads)
+
+
+def check_backend(
+    name: str, *, jobs: int | None = None, threads: int | None = None, address: str | None = None
+) -> None:
+    """Refuses arguments of `open_backend` that cannot be meant, without opening anything."""
     if name == "processes":
         raise UsageError("backend 'processes' no longer exists: Ray uses all cores of a machine. Use --backend ray.")
     if name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}. Choose one of {', '.join(BACKENDS)} (--backend).")
     if any(count is not None and count < 1 for count in (jobs, threads)):
         raise UsageError(f"jobs={jobs} (--jobs) and threads={threads} must be at least 1, or left out.")
-    if name == "ray":
-        return RayBackend(jobs=jobs, threads=threads, address=address)
-    if jobs not in (None, 1) or address is not None:
+    if name == "serial" and (jobs not in (None, 1) or address is not None):
         raise UsageError(f"jobs={jobs} and address={address!r} are for Ray, not 'serial'. Use --backend ray.")
-    return SerialBackend(threads)
 
 
 def borrow_backend(backend: Backend | str) -> AbstractContextManager[Backend]:
@@ -256,6 +264,7 @@ class RayBackend(Backend):
     def close(self) -> None:
         """Ends Ray if it was started here; the cluster of an address is left as it was."""
         if self.is_ours:
+            self.is_ours = False  # a Ray that is started after this one is not ours
             self.ray.shutdown()
 
 
@@ -311,18 +320,22 @@ def connect_ray(ray: Any, address: str | None, *, cores: int | None) -> bool:
     if address is None:
         options |= {"include_dashboard": False, "num_cpus": max(cores or 0, os.cpu_count() or 1)}
     handler = signal.getsignal(signal.SIGTERM)  # Ray installs one that prints pages of addresses
-    try:
-        host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-        if host and port.isdecimal():  # Ray itself would try for minutes
-            socket.create_connection((host, int(port)), timeout=10.0).close()
-        ray.init(**options)
-    except Exception as error:
-        ray.shutdown()
-        raise ResourceError(
-            f"Ray cannot be {'started here' if address is None else f'reached at {address!r}'} ({error}). Start a "
-            "cluster with `ray start --head`; if it requires a token, set RAY_AUTH_MODE=token. Or: --backend serial"
-        ) from error
-    finally:
-        if threading.current_thread() is threading.main_thread() and handler is not None:
-            signal.signal(signal.SIGTERM, handler)
+    for attempts_left in reversed(range(MAX_STARTS if address is None else 1)):
+        try:
+            host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+            if host and port.isdecimal():  # Ray itself would try for minutes
+                socket.create_connection((host, int(port)), timeout=10.0).close()
+            ray.init(**options)
+            break
+        except Exception as error:
+            ray.shutdown()
+            if not attempts_left:
+                raise ResourceError(
+                    f"Ray cannot be {'started here' if address is None else f'reached at {address!r}'} ({error}). "
+                    "Start a cluster with `ray start --head`; if it requires a token, set RAY_AUTH_MODE=token. Or: "
+                    "--backend serial"
+                ) from error
+        finally:
+            if threading.current_thread() is threading.main_thread() and handler is not None:
+                signal.signal(signal.SIGTERM, handler)
     return address is None

@@ -172,3 +172,32 @@ def test_a_probe_is_loaded_only_to_compute_something(photos, monkeypatch, tmp_pa
         assert (read(*words, *options)["is_found"], len(loaded)) == (is_found, loads), options
     assert read("nearest", photos)["query"] and len(loaded) == 2  # its settings are the default ones
     assert read("nearest", photos)["query"] and len(loaded) == 2
+
+
+@pytest.mark.parametrize("words", [("--force",), ("--seed", "3")])
+def test_replaced_weights_of_one_name_stay_known_once_they_were_loaded(photos, monkeypatch, words):
+    weights = [1]
+    monkeypatch.setattr(task2vec, "load_probe", lambda name, **_: replace(make_tiny(weights[0]), name=name))
+    old = read("embed", photos, *SMALL)
+    weights[0] = 2
+    assert read("embed", photos, *SMALL)["key"] == old["key"]  # not loaded, so not noticed
+    new = read("embed", photos, *SMALL, *words)
+    assert new["fingerprints"]["probe"] != old["fingerprints"]["probe"]
+    assert read("embed", photos, *SMALL)["fingerprints"] == new["fingerprints"]
+
+
+def test_a_library_that_takes_nothing_is_not_said_to_have_the_embedding(photos, monkeypatch):
+    assert read("embed", photos, *SMALL)["library"] is not None
+    monkeypatch.setattr("task2vec.library.library.cannot_write", lambda path: True)
+    assert read("embed", photos, *SMALL, "--out", "x")["library"] is not None
+    assert read("embed", photos, *SMALL, "--seed", "3", "--out", "x")["library"] is None
+
+
+def test_a_library_that_cannot_record_the_run_is_only_read(photos, monkeypatch):
+    assert read("embed", photos, *SMALL)["library"] is not None
+    monkeypatch.setattr(Library, "record", fail(ResourceError("the disk is full")))
+    monkeypatch.setattr(Library, "add", fail(AssertionError("added")))
+    refuse("--out DIR", "embed", photos, *SMALL, "--seed", "3", code=5)
+    made = call("embed", photos, *SMALL, "--seed", "3", "--out", "x")
+    assert made.exit_code == 0 and "nothing will be saved to the library: the disk is full" in made.stderr
+    assert "found in the library" in call("embed", photos, *SMALL, "--out", "x").stdout

@@ -9,6 +9,7 @@ import pytest
 import task2vec
 from task2vec.cli import inputs
 from tests.cli.material import SMALL, call, paint, read, refuse
+from tests.failures import fail
 from tests.tasks.published import make_cub, make_imaterialist
 
 ATTRIBUTES = ("--path-column", "file", "--label-columns", "is_dark", "--label-columns", "is_even")
@@ -185,7 +186,11 @@ def test_the_chosen_backend_computes(data, monkeypatch):
         patch.setattr(task2vec, "open_backend", lambda *args, **how: opened.append((*args, how["jobs"])) or serial)
         report = read("embed", data / "shades", data / "pair", "--backend", "ray", "--jobs", 1, *SMALL)
     assert opened == [("ray", 1)] and report["embedded"] == 2
-    refuse("--backend ray", "embed", data / "pair", "--backend", "processes")
+    monkeypatch.setattr(task2vec, "load_probe", fail(AssertionError("loaded")))
+    monkeypatch.setattr(task2vec, "read_folder", fail(AssertionError("read")))
+    for words in (("embed", data / "pair"), ("metatask", "train", data / "pair")):
+        refuse("--backend ray", *words, "--backend", "processes")
+        refuse("--backend ray", *words, "--jobs", "2")
 
 
 # --- task2vec tasks ---------------------------------------------------------------------------------------------------

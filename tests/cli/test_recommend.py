@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import task2vec
-from task2vec.errors import WeightsNotFoundError
+from task2vec.errors import UsageError, WeightsNotFoundError
 from task2vec.select import Candidate, evidence
 from task2vec.select import candidates as listing
 from task2vec.select import recommend as room
@@ -155,6 +155,21 @@ def test_mistakes_are_reported(photos, tmp_path):
     refuse("no strategy called 'magic'", "recommend", photos, "--no-measure", "--strategy", "magic", "--model", LITE0)
     refuse("-k", "recommend", photos, "-k", "0")
     refuse("Did you mean resnet50.a1_in1k", "recommend", photos, "--model", "resnet5O.a1_in1k")
+
+
+def test_the_former_option_pool_is_model_timm(photos, monkeypatch):
+    asked = []
+
+    def list_nothing(models=None, **_):
+        asked.append(models)
+        raise UsageError("nothing is left")
+
+    monkeypatch.setattr(listing, "list_candidates", list_nothing)
+    for words in (("--model", "timm"), ("--pool", "timm")):
+        refuse("nothing is left", "recommend", photos, *words)
+    assert asked == ["timm", "timm"]
+    refuse("both say which models", "recommend", photos, "--model", LITE0, "--pool", "timm")
+    assert "--pool" not in call("recommend", "--help").stdout
 
 
 def test_an_unknown_model_is_refused_before_torch_is_imported(tmp_path):

@@ -1,5 +1,6 @@
 """The paper's meta-tasks: its numbers on catalogs of published size, and small ones built from the original layouts."""
 
+import shutil
 import zlib
 from collections import Counter
 from dataclasses import replace
@@ -24,6 +25,8 @@ from tests.failures import refuse
 from tests.tasks import published
 
 BRIEF = t2v.Recipe("brief", head="adam", head_epochs=1, epochs=1, draws=32, batch=16)
+PHOTOGRAPHS = ROOT.parent / "shared" / "data" / "cub200"
+WEIGHTS = ROOT.parent / "shared" / "weights" / "resnet34_body.fp16.safetensors"
 
 # --- catalogs of published size, without images ----------------------------------------------------------------------
 
@@ -423,3 +426,33 @@ def test_the_collection_is_embedded(data, tmp_path, monkeypatch):
     assert read_csv(tmp_path / "measures.csv")[0]["count"] == 36
     figures = {path.name for path in tmp_path.glob("*.png")}
     assert figures == {"maps.png", "tree.png", "neighbourhoods.png"}
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason="no photographs of CUB-200-2011 beside the repository")
+def test_the_photographs_of_birds_are_embedded_and_learned(tmp_path):
+    rows = read_csv(PHOTOGRAPHS / "manifest.csv")
+    classes = {name: number for number, name in enumerate(sorted({row["class"] for row in rows}), start=1)}
+    root = tmp_path / "cub"
+    root.mkdir()
+    published.write_lists(
+        root,
+        images=[f"{number} {row['file'].removeprefix('images/')}" for number, row in enumerate(rows, start=1)],
+        image_class_labels=[f"{number} {classes[row['class']]}" for number, row in enumerate(rows, start=1)],
+        train_test_split=[
+            f"{number} {int(row['source_path'].startswith('train/'))}" for number, row in enumerate(rows, start=1)
+        ],
+        classes=[f"{number} {name}" for name, number in classes.items()],
+    )
+    names = ("cub_Corvidae", "cub_Laniidae")
+    listed = paper.list_birds(t2v.read_cub200(root, taxonomy="paper"), paper.PAPER)
+    tasks = tuple(task for task in listed if task.name in names)
+    for task in tasks:
+        for name in task.definition.classes:
+            shutil.copytree(PHOTOGRAPHS / "images" / name, root / "images" / name)
+    plan = paper.PaperPlan("birds", tasks, tasks, tasks[:1], tasks[:1])
+    probes = {owner.BASE: t2v.load_probe(owner.BASE, weights=WEIGHTS, size=64)}
+    metatask = owner.Run(plan, tmp_path / "out", probes, BRIEF, BRIEF, device="cpu").make_metatask()
+    assert [task.name for task in metatask.tasks] == list(names)
+    assert metatask.errors[0, 0, 0, 0] < 0.8  # of eight crows and jays, seven of eight by chance
+    assert len(metatask.info["transfers"]) == 2 and 0 < metatask.distances[f"{owner.BASE} robust"][0, 1] < 1

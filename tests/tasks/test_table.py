@@ -73,6 +73,13 @@ def test_any_delimiter_and_mark_are_found_and_told(tmp_path, delimiter, encoding
     assert (f"separated by {delimiter!r}" in told) == (delimiter != ",")
 
 
+@pytest.mark.parametrize("header", ['path;"day, dusk"', 'path;"day|dusk|night"'])
+def test_what_is_quoted_in_the_header_separates_nothing(tmp_path, header):
+    make_images(tmp_path)
+    task = read_table(make_table(tmp_path, f"{header}\n0.png;a\n1.png;b\n"))
+    assert task.classes == ("a", "b")
+
+
 def test_frames_and_dicts_of_columns(tmp_path, monkeypatch):
     make_images(tmp_path)
     columns = {"path": ["0.png", str(tmp_path / "1.png"), "2.png"], "label": ["a", "b", "a"]}

@@ -7,7 +7,6 @@ forbids scripts, frames, forms and requests. Pages are shared, so they contain o
 from base64 import b64encode
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from io import BytesIO
 from typing import Any
 
@@ -20,6 +19,7 @@ from task2vec.audit.suggestions import Suggestion
 from task2vec.errors import DataError
 from task2vec.select.recommendation import format_curve
 from task2vec.text import format_percent, hide_paths, pluralize, printable
+from task2vec.version import __version__
 
 # Side in pixels and JPEG quality of the small images.
 THUMBNAIL_SIDE = 160
@@ -67,7 +67,7 @@ def render(report: Analysis, suggestions: Sequence[Suggestion], *, max_thumbnail
             report=report,
             suggestions=suggestions,
             task=report.task,
-            version=version("task2vec"),
+            version=__version__,
             image_size="x".join(map(str, report.embedding.provenance.get("image_size") or ())),
             error=report.error and report.error.error,
             formats=", ".join(f"{count} {name}" for name, count in [*report.formats.items()][:3]),

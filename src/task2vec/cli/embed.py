@@ -64,7 +64,7 @@ def embed(
         raise UsageError("--no-library without --out: nothing would be saved. Name a folder for files: --out DIR")
     inputs.check_output(out, is_folder=True)
     check_tags(tags or ())
-    loaded, details = (inputs.load_probe(probe), {}) if no_library or force else find_probe(probe, library)
+    loaded, details = (inputs.load_probe(probe), {}) if no_library else find_probe(probe, library, is_forced=force)
     details |= {"paths": [str(path) for path in paths], "settings": settings.as_dict()}
     compute_options = {"device": compute.device, "batch_size": compute.batch_size, "num_workers": reading.num_workers}
     with ExitStack() as stack:
@@ -93,29 +93,38 @@ def embed(
 
 @dataclass(frozen=True)
 class KnownProbe:
-    """A probe whose fingerprint the library knows: it is loaded when something must be computed."""
+    """A probe whose fingerprint the library knows: it is loaded when something must be computed.
+
+    Attributes:
+        options: that load it.
+        fingerprint: of its weights and preprocessing, as recorded.
+        details: that it was recorded with.
+    """
 
     options: options.ProbeOptions
     fingerprint: str
+    details: dict[str, Any]
 
 
 def find_probe(
-    chosen: options.ProbeOptions, library: Path | None
+    chosen: options.ProbeOptions, library: Path | None, *, is_forced: bool = False
 ) -> "tuple[task2vec.Probe | KnownProbe, dict[str, Any]]":
     """The probe of the options, not loaded if an earlier run recorded its fingerprint, and what to record of it.
 
     To import and load a network takes longer than all else that a command does for tasks that it has embedded before.
-    A file of weights is always loaded. Weights that a hub replaces under the same name are noticed with --force only.
+    A file of weights is always loaded. Weights that a hub replaces under the same name are noticed when they are loaded
+    next, with --force (`is_forced`) at the latest; from then on these are the known ones.
     """
     details: dict[str, Any] = {"probe": chosen.probe}
     if chosen.weights is not None:
         return inputs.load_probe(chosen), details
-    details |= {"size": chosen.size, "task2vec": task2vec.__version__, "timm": version("timm")}
+    details |= {"size": chosen.size, "task2vec": task2vec.__version__}
+    details |= {name: version(name) for name in ("timm", "torchvision")}
     with suppress(LibraryError, ResourceError), open_if_any(library) as opened:
-        for run in opened.runs()[::-1] if opened is not None else ():
+        for run in opened.runs()[::-1] if opened is not None and not is_forced else ():
             fingerprint = run.details.get("probe_fingerprint")
             if fingerprint is not None and details.items() <= run.details.items():
-                return KnownProbe(chosen, fingerprint), details | {"probe_fingerprint": fingerprint}
+                return KnownProbe(chosen, fingerprint, details), details | {"probe_fingerprint": fingerprint}
     loaded = inputs.load_probe(chosen)
     return loaded, details | {"probe_fingerprint": loaded.fingerprint}
 
@@ -165,10 +174,14 @@ class Saving:
         try:
             if result.error is not None:
                 raise result.error
-            if self.is_forced and not self.library.is_read_only:
+            if self.library.is_read_only:
+                entry = self.library.task(task.fingerprint)
+                is_there = identify(embedding).key in {known.key for known in entry.embeddings}
+                return entry.name if is_there else None, file
+            if self.is_forced:
                 (added,) = self.library.add(embedding, tags=self.tags, source=task.source, replace=True)
                 return added.name, file
-            if self.tags and not self.library.is_read_only:
+            if self.tags:
                 return self.library.tag(task.fingerprint, *self.tags).name, file
             return self.library.task(task.fingerprint).name, file
         except NotInLibraryError:  # and nothing can be added to it
@@ -199,7 +212,10 @@ def embed_tasks(
                 named = replace(cast(task2vec.Embedding, embedding), task=task.name)
                 yield task2vec.TaskResult(number, task.name, named, is_found=True)
             return
-        probe = inputs.load_probe(probe.options)
+        recorded, probe = probe, inputs.load_probe(probe.options)
+        if library is not None and not library.is_read_only and probe.fingerprint != recorded.fingerprint:
+            with library.record("embed", recorded.details | {"probe_fingerprint": probe.fingerprint}):
+                pass
     places = {} if saving.is_forced else {"library": library, "folder": saving.folder}
     if len(tasks) == 1:
         app.say(f"embedding {printable(tasks[0].name)} ...")

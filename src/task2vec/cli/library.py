@@ -72,6 +72,8 @@ def open_for_run(
 ) -> "Iterator[task2vec.Library | None]":
     """The library, with the run recorded in it; None, with a warning, if it cannot be opened, or if it is not wanted.
 
+    One that cannot record the run is read-only: what follows may take hours, and must not end with the same error.
+
     Raises:
         LibraryError: The library is damaged or of a newer version: better reported now than after the work.
     """
@@ -83,6 +85,8 @@ def open_for_run(
                 stack.enter_context(library.record(command, details))
         except ResourceError as error:
             app.say(f"warning: nothing will be saved to the library: {printable(error)}")
+            if library is not None and not library.is_read_only:  # such as on a full disk
+                library = stack.enter_context(task2vec.Library.open(library.folder, read_only=True))
         except LibraryError as error:
             raise LibraryError(f"{error} To work without the library this time: --no-library") from error
         yield library

@@ -89,6 +89,12 @@ class Compute:
     backend: Annotated[str, Option(metavar="serial|ray", help=BACKEND)] = "serial"
     jobs: Annotated[int | None, Option(help="Ray: number of workers. Default: one per GPU or core.")] = None
 
+    def __post_init__(self):
+        """Refuse a backend that does not exist before anything is read or loaded."""
+        from task2vec.parallel import check_backend
+
+        check_backend(self.backend, jobs=self.jobs)
+
 
 @dataclass(frozen=True)
 class Reading:

@@ -30,6 +30,7 @@ MODELS = "Compare only these models or files; `timm` compares all pretrained cla
 def recommend(
     query: options.Query,
     models: Annotated[list[str] | None, Option("--model", metavar="A,B|timm", help=MODELS)] = None,
+    pool: Annotated[Literal["timm"] | None, Option(hidden=True)] = None,
     budget: Annotated[str | None, Option(metavar="TIME", help="Time for measuring. Default: 60s; GPU: 10m.")] = None,
     no_measure: Annotated[bool, Option("--no-measure", help="Only propose models, from the embedding.")] = False,
     strategy: Annotated[str | None, Option(metavar="NAME", help="With --no-measure: a strategy of the paper.")] = None,
@@ -61,7 +62,7 @@ def recommend(
         inputs.check_output(path, is_forced=force, option=option)
     if download and offline:
         raise UsageError("--download and --offline contradict each other. Leave one out.")
-    arguments = _check_options(models, no_measure=no_measure, strategy=strategy)
+    arguments = _check_options(models, pool=pool, no_measure=no_measure, strategy=strategy)
     if whole_network and script is None:
         raise UsageError("--whole-network says what the script does, but none is written. Add --script FILE.")
     arguments |= {"max_params": max_params, "license": license}
@@ -90,14 +91,25 @@ def recommend(
         raise typer.Exit(app.ENVIRONMENT)
 
 
-def _check_options(models: list[str] | None, *, no_measure: bool, strategy: str | None) -> dict[str, Any]:
-    """The models and the strategy of the options; combinations that cannot be meant are refused."""
+def _check_options(
+    models: list[str] | None, *, pool: str | None, no_measure: bool, strategy: str | None
+) -> dict[str, Any]:
+    """The models and the strategy of the options; combinations that cannot be meant are refused.
+
+    Args:
+        models: of `--model`.
+        pool: of `--pool`, the former spelling of `--model timm`.
+        no_measure: of `--no-measure`.
+        strategy: of `--strategy`.
+    """
+    if models and pool:
+        raise UsageError(f"--model and --pool {pool} both say which models to compare. Leave one out.")
     if strategy is not None and not no_measure:
         raise UsageError(
             f"--strategy {strategy} selects a model from the embedding alone, and measuring is more reliable. Add "
             "--no-measure, or leave --strategy out."
         )
-    names = [name.strip() for text in models or () for name in text.split(",")]
+    names = [name.strip() for text in models or filter(None, [pool]) for name in text.split(",")]
     chosen = "timm" if names == ["timm"] else names or None
     return {"models": chosen, "strategy": (strategy or "proposals") if no_measure else None}
 

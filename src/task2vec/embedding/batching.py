@@ -325,7 +325,7 @@ def refuse_infinite(features: Tensor, name_of: Callable[[int], str]) -> None:
 
 
 def count_images(counts: Tensor, max_columns: int, *, device: torch.device) -> int:
-    """How many of the first images make up the next batch, of at most `most` columns.
+    """How many of the first images make up the next batch, of at most `max_columns` columns.
 
     `counts` are the pairs of each image, descending.
     """
@@ -337,7 +337,7 @@ def count_images(counts: Tensor, max_columns: int, *, device: torch.device) -> i
 
 
 def assign_columns(counts: Tensor, max_columns: int, *, device: torch.device) -> Tensor:
-    """(images,) the columns that each image of a batch takes, at most `most` in all; none where it has no pairs.
+    """(images,) the columns that each image of a batch takes, at most `max_columns` in all; none where it has no pairs.
 
     `counts` are the pairs of each image; there are no more images than columns.
     """

@@ -21,7 +21,6 @@ import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -56,6 +55,7 @@ from task2vec.head import Head, fit_head, image_weights, to_onehot
 from task2vec.probe import FilterLayer, Probe, load_probe
 from task2vec.progress import Report, show_progress
 from task2vec.tasks import Task, to_task
+from task2vec.version import __version__
 
 # The Fisher, the prior of each filter, warnings, and what else a method adds to the provenance.
 Measured = tuple[FisherEstimate, Tensor, list[str], dict[str, Any]]
@@ -255,7 +255,7 @@ class Job:
             "image_size": list(probe.size),
             "settings": self.settings.as_dict(),
             "recipe": RECIPE,
-            "versions": {"task2vec": version("task2vec"), "python": platform.python_version()}
+            "versions": {"task2vec": __version__, "python": platform.python_version()}
             | {name: module.__version__ for name, module in modules.items()},
             "device": self.device.type,
             "classes": list(given.classes),

@@ -1,6 +1,7 @@
 """The columns of a table (CSV, Parquet, a frame or a dict), and labels from cells."""
 
 import csv
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -106,12 +107,13 @@ def read_columns(path: Path, path_column: str = PATH) -> Columns:
 def _read_csv(path: Path) -> Columns:
     """The columns of a text file in UTF-8, or UTF-16 with its mark; a row of another length is refused by its line.
 
-    Cells are separated by the delimiter that the first line has most of.
+    Cells are separated by the delimiter that the first line has most of, outside of quotes.
     """
     try:
         encoding = "utf-16" if read_start(path, 2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
         with path.open(encoding=encoding, newline="") as file:
-            delimiter = max(DELIMITERS, key=file.readline().count)
+            unquoted = re.sub(r'"[^"]*"', "", file.readline())
+        delimiter = max(DELIMITERS, key=unquoted.count)
         with path.open(encoding=encoding, newline="") as file:
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             header = next(reader, [])
