@@ -15,8 +15,8 @@ def main() -> None:
         # A terminal that cannot show a character gets its code instead of an error.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    # Threads of torch that wait for each other leave the processor to others: on a busy machine, an embedding takes less
-    # than half of the time. OpenMP reads it when torch is imported.
+    # Torch's threads that wait for each other leave the processor to others: on a busy machine, an embedding takes less
+    # than half as long. OpenMP reads this when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         from task2vec.cli.app import app
