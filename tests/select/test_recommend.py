@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import task2vec as t2v
+from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, UsageError, WeightsNotFoundError
 from task2vec.library import Library
 from task2vec.metatask import bundled_metatask
@@ -138,6 +139,29 @@ def test_errors_of_a_library_are_evidence_for_other_tasks_only(folder, candidate
     assert np.isfinite(whole.mean[-1]).sum() == 3
     assert [known.name for known in evidence_of_task.view.tasks] == [known.name for known in plain.tasks]
     assert evidence_of_task.neighbours[0] == (plain.tasks[0].name, pytest.approx(0, abs=1e-6))
+
+
+def test_an_expert_is_near_or_far_before_any_error_is_in_the_library(tmp_path):
+    bundle = bundled_metatask()
+    known = bundle.embeddings[SPACE][0]
+    sources = {"of the bundle": bundle.tasks[0].fingerprint, "of the library": "a" * 64, "of nowhere": "b" * 64}
+    experts = [
+        Candidate(name, f"{name}.expert.safetensors", source_task=name, source_fingerprint=fingerprint)
+        for name, fingerprint in sources.items()
+    ]
+    with Library.open(tmp_path / "library") as library:
+        provenance = known.provenance | {"task_fingerprint": "a" * 64, "classes": ["x", "y"], "is_multilabel": False}
+        provenance |= {"counts": {"images": 20, "classes": 2, "per_class": [10, 10]}}
+        library.add(replace(known, task="of the library", provenance=provenance))
+        with_library = find_errors(library, SPACE, experts)
+    without = find_errors(None, SPACE, experts)
+    for view, are_known in ((with_library, (True, True, False)), (without, (True, False, False))):
+        assert [model.name for model in view.models[-3:]] == list(sources)
+        assert np.isnan(view.mean[:, -3:]).all()
+        distances = view.ask(bundle.embeddings[SPACE][3]).to_sources["symmetric"]
+        assert tuple(np.isfinite(distances[-3:])) == are_known
+        expected = symmetric(bundle.embeddings[SPACE][3], known)
+        assert distances[-3:][list(are_known)] == pytest.approx([expected] * sum(are_known), abs=1e-6)
 
 
 def test_weights_that_are_missing_are_counted_in_a_note_and_failures_are_rows(folder, candidates):
