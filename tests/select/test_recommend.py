@@ -318,6 +318,23 @@ def test_networks_in_memory_are_measured_and_not_confused_later(folder, tmp_path
     assert find_measurements(None, "x", ()) is None and repr(advice).endswith("2 of 2 models measured)")
 
 
+def test_what_is_stored_of_a_task_with_attributes_says_the_same_again(candidates, tmp_path):
+    shapes = t2v.sample_tasks(images_per_task=40)[2]
+    random = np.random.default_rng(0)
+    names = [f"attribute {number}" for number in range(6)]
+    task = replace(shapes, targets=random.integers(0, 2, (40, 6)).astype(np.uint8), classes=names)
+    with Library.open(tmp_path / "library") as library:
+        first, again = recommend(task, library=library), recommend(task, library=library)
+        stored = find_measurements(library, task.fingerprint, candidates.known)
+        details = [run.details for run in library.runs() if run.what == "recommend"]
+        for wrong in ("nan", "inf", "-1", "0", "x", None):
+            with library.record("recommend", details[-1] | {"answer": wrong}):
+                pass
+        assert find_measurements(library, task.fingerprint, candidates.known).answer == stored.answer
+    assert errors_of(again) == errors_of(first) and again.tie == first.tie and len(again.measured) == 3
+    assert 1 / 6 < stored.answer < 1 / 4 and {each["answer"] for each in details} == {repr(stored.answer)}
+
+
 def test_records_that_are_not_of_this_task_are_left_out(folder, candidates, tmp_path):
     with Library.open(tmp_path / "library") as library:
         first = recommend(folder, library=library)
