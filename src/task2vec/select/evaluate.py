@@ -619,7 +619,7 @@ def evaluate_proposals(
     if view.halves is None:
         raise DataError(
             f"'{view.name}' has no errors on two halves of the test images, so a model cannot be measured on one and "
-            "judged on the other. Use a meta-task that has them: task2vec metatask evaluate --proposals"
+            "judged on the other. Use a meta-task that has them: task2vec metatask evaluate --strategy proposals"
         )
     is_predicted = np.array([task.name in names for task in view.tasks])
     is_known = np.asarray(np.isfinite(view.halves).all((2, 3)))
