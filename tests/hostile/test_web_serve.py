@@ -136,6 +136,20 @@ def test_s8_a_letter_now_and_then_wins_no_time(place):
         pytest.fail("a thousand letters were waited for")
 
 
+@pytest.mark.parametrize("length", [b"Content-Length: 100000", b"Transfer-Encoding: chunked"])
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+def test_s8_a_body_that_never_ends_is_given_up(place, method, length):
+    with connect(place) as line, suppress(ConnectionError):
+        line.settimeout(PATIENCE / 8)
+        line.sendall(method + b" /at-once HTTP/1.1\r\nHost: 127.0.0.1\r\n" + length + b"\r\n\r\n")
+        for _ in range(200):  # the answer is there at once, but as long as bytes come uvicorn keeps the connection
+            line.sendall(b"a" if length.endswith(b"0") else b"1\r\na\r\n")
+            with suppress(TimeoutError):
+                if line.recv(1000) == b"":
+                    return
+        pytest.fail("two hundred bytes were waited for")
+
+
 def test_s8_an_answer_that_nobody_reads_is_given_up(place):
     with connect(place) as line:
         line.sendall(ASKED % b"much")

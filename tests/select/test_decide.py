@@ -6,11 +6,11 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from task2vec.select.decide import compare, count_needed, decide, find_interval
-from task2vec.select.measure import Measurements, weigh_attributes
+from task2vec.select.decide import compare, count_needed, decide, find_interval, find_spread
+from task2vec.select.measure import Folds, Measurements, weigh_attributes
 
 
-def make(losses, *, names=None, groups=None, earlier=None):
+def make(losses, *, names=None, groups=None, earlier=None, answer=1.0):
     """Measurements with (n, m) losses."""
     losses = np.asarray(losses, dtype=float)
     count, models = losses.shape
@@ -20,6 +20,7 @@ def make(losses, *, names=None, groups=None, earlier=None):
         models=tuple(names or (f"model {number}" for number in range(models))),
         losses=losses,
         total_images=count,
+        answer=answer,
         earlier=earlier,
     )
 
@@ -93,6 +94,65 @@ def test_the_tie_has_the_truly_best_model(errors, images):
         decision = decide(make(draw_losses(random, images, errors)), {})
         held.append("model 0" in decision.tie)
     assert np.mean(held) >= 0.95
+
+
+def draw_attributes(random, images, rates, *, shares, together):
+    """(n, m) losses on attributes of these shares, and what a wrong answer adds to one.
+
+    Models err more on the rarer value, and on a share `together` of the images in all attributes at once.
+    """
+    targets = (random.random((images, len(shares))) < shares).astype(np.uint8)
+    folds, common, losses = Folds(targets, np.arange(images), classes=len(shares)), random.random(targets.shape), []
+    is_common = random.random(targets.shape) < 0.6
+    for rate in rates:
+        alone = np.where(is_common, common, random.random(targets.shape))
+        alone = np.where(random.random((images, 1)) < together, random.random((images, 1)), alone)
+        votes = targets ^ (alone < np.where(targets, min(0.9, 4 * rate), rate))
+        losses.append(folds.find_losses(votes.astype(float), np.ones(images, dtype=bool)))
+    return np.stack(losses, axis=1), folds.answer
+
+
+@pytest.mark.parametrize("together", [0.0, 0.8, 1.0])
+@pytest.mark.parametrize("images", [40, 300])
+@pytest.mark.parametrize(
+    ("shares", "rates"), [(np.full(40, 0.5), (0.01,) * 2), (np.geomspace(0.1, 0.5, 12), (0.05,) * 8)]
+)
+def test_the_tie_has_the_truly_best_model_with_attributes(images, shares, rates, together):
+    random, held = np.random.default_rng(0), []
+    for _ in range(200):
+        losses, answer = draw_attributes(random, images, rates, shares=shares, together=together)
+        held.append("model 0" in decide(make(losses, answer=answer), {}).tie)
+    assert np.mean(held) >= 0.95
+
+
+def test_models_are_told_apart_by_attributes():
+    random, sizes = np.random.default_rng(0), []
+    for _ in range(20):
+        losses, answer = draw_attributes(random, 100, (0.004, 0.012), shares=np.full(40, 0.5), together=0.0)
+        sizes.append([len(decide(make(losses, answer=size), {}).tie) for size in (answer, 1.0)])
+    tie, hidden = np.mean(sizes, axis=0)
+    assert tie < 1.1 and hidden > 1.4  # as if a wrong answer were a wrong image
+
+
+def test_an_answer_counts_what_it_adds_to_a_loss():
+    groups = np.arange(40)
+    one_label = Folds(groups % 2, groups, classes=2)
+    half = np.tile([[0, 1], [1, 0]], (20, 1)).astype(np.uint8)
+    rare = np.stack([groups < 4, groups < 4], axis=1).astype(np.uint8)
+    lonely = np.stack([groups % 2, groups < 1], axis=1).astype(np.uint8)  # nothing can be said of the second
+    answers = [Folds(targets, groups, classes=2).answer for targets in (half, rare, lonely)]
+    assert one_label.answer == 1 and answers == pytest.approx([0.5, ((4 * 2.5**2 + 36 * (5 / 18) ** 2) / 40) ** 0.5, 1])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3])
+def test_one_label_has_a_difference_of_one_image_more_than_was_seen(share):
+    random = np.random.default_rng(0)
+    values, groups = (
+        random.choice([-1.0, 0.0, 0.25, 1.0], p=[share / 2, 1 - share, 0, share / 2], size=90),
+        np.arange(90),
+    )
+    assert find_spread(values, groups // 2) == np.sqrt(np.square(np.bincount(groups // 2, values)).sum() + 1) / 90
+    assert find_spread(values, groups, answer=0.1) <= find_spread(values, groups)
 
 
 def test_the_tie_leaves_out_what_is_worse():

@@ -72,6 +72,15 @@ def test_attributes_have_a_curve():
     assert losses[2].mean() < losses[0].mean() < 0.5
 
 
+def test_a_small_drop_over_many_attributes_is_clear(monkeypatch):
+    columns = (np.arange(100)[:, None] + np.arange(12)) % 2
+    losses = np.zeros((3, 100))
+    losses[1, ::5] = 1 / 12  # one answer of every fifth image, which twice the images put right
+    monkeypatch.setattr(learning_curve, "measure_losses", lambda *_: losses)
+    curve = learning_curve.measure_learning_curve(torch.zeros(100, 2), columns.astype(np.uint8), classes=12)
+    assert curve.sentence == "Still falling: twice the images, about 1 point less."
+
+
 @pytest.mark.parametrize(("count", "classes"), [(30, 2), (60, 10)])
 def test_small_tasks_have_none(count, classes):
     features, targets = draw(count, classes=classes)

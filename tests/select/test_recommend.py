@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import task2vec as t2v
+from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, UsageError, WeightsNotFoundError
 from task2vec.library import Library
 from task2vec.metatask import bundled_metatask
@@ -138,6 +139,29 @@ def test_errors_of_a_library_are_evidence_for_other_tasks_only(folder, candidate
     assert np.isfinite(whole.mean[-1]).sum() == 3
     assert [known.name for known in evidence_of_task.view.tasks] == [known.name for known in plain.tasks]
     assert evidence_of_task.neighbours[0] == (plain.tasks[0].name, pytest.approx(0, abs=1e-6))
+
+
+def test_an_expert_is_near_or_far_before_any_error_is_in_the_library(tmp_path):
+    bundle = bundled_metatask()
+    known = bundle.embeddings[SPACE][0]
+    sources = {"of the bundle": bundle.tasks[0].fingerprint, "of the library": "a" * 64, "of nowhere": "b" * 64}
+    experts = [
+        Candidate(name, f"{name}.expert.safetensors", source_task=name, source_fingerprint=fingerprint)
+        for name, fingerprint in sources.items()
+    ]
+    with Library.open(tmp_path / "library") as library:
+        provenance = known.provenance | {"task_fingerprint": "a" * 64, "classes": ["x", "y"], "is_multilabel": False}
+        provenance |= {"counts": {"images": 20, "classes": 2, "per_class": [10, 10]}}
+        library.add(replace(known, task="of the library", provenance=provenance))
+        with_library = find_errors(library, SPACE, experts)
+    without = find_errors(None, SPACE, experts)
+    for view, are_known in ((with_library, (True, True, False)), (without, (True, False, False))):
+        assert [model.name for model in view.models[-3:]] == list(sources)
+        assert np.isnan(view.mean[:, -3:]).all()
+        distances = view.ask(bundle.embeddings[SPACE][3]).to_sources["symmetric"]
+        assert tuple(np.isfinite(distances[-3:])) == are_known
+        expected = symmetric(bundle.embeddings[SPACE][3], known)
+        assert distances[-3:][list(are_known)] == pytest.approx([expected] * sum(are_known), abs=1e-6)
 
 
 def test_weights_that_are_missing_are_counted_in_a_note_and_failures_are_rows(folder, candidates):
@@ -292,6 +316,23 @@ def test_networks_in_memory_are_measured_and_not_confused_later(folder, tmp_path
             len(advice.measured) == 2 and library.errors() == []
         )  # nothing could tell later which networks these were
     assert find_measurements(None, "x", ()) is None and repr(advice).endswith("2 of 2 models measured)")
+
+
+def test_what_is_stored_of_a_task_with_attributes_says_the_same_again(candidates, tmp_path):
+    shapes = t2v.sample_tasks(images_per_task=40)[2]
+    random = np.random.default_rng(0)
+    names = [f"attribute {number}" for number in range(6)]
+    task = replace(shapes, targets=random.integers(0, 2, (40, 6)).astype(np.uint8), classes=names)
+    with Library.open(tmp_path / "library") as library:
+        first, again = recommend(task, library=library), recommend(task, library=library)
+        stored = find_measurements(library, task.fingerprint, candidates.known)
+        details = [run.details for run in library.runs() if run.what == "recommend"]
+        for wrong in ("nan", "inf", "-1", "0", "x", None):
+            with library.record("recommend", details[-1] | {"answer": wrong}):
+                pass
+        assert find_measurements(library, task.fingerprint, candidates.known).answer == stored.answer
+    assert errors_of(again) == errors_of(first) and again.tie == first.tie and len(again.measured) == 3
+    assert 1 / 6 < stored.answer < 1 / 4 and {each["answer"] for each in details} == {repr(stored.answer)}
 
 
 def test_records_that_are_not_of_this_task_are_left_out(folder, candidates, tmp_path):

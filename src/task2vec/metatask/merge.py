@@ -65,19 +65,20 @@ def metatask_from_library(
 
 
 def _read_library(
-    library: Library,
+    library: Library | None,
     errors: Sequence[MeasuredError],
     like: Embedding | None,
     *,
     models: Sequence[ModelInfo] = (),
     is_complete: bool,
 ) -> MetaTask:
-    """Errors of a library, and other models beside those that it has errors of.
+    """Errors of a library, if there is one, and other models beside those that it has errors of.
 
     If it `is_complete`, tasks that are not embedded in the space of `like` are left out.
     """
     errors = _share_protocols(errors)
-    entries, experts = {task.fingerprint: task for task in library.tasks()}, library.experts()
+    entries = {} if library is None else {task.fingerprint: task for task in library.tasks()}
+    experts = [] if library is None else library.experts()
     measured = {error.expert for error in errors}
     known = [describe_entry(expert, entries) for expert in experts if expert.name in measured]
     generic = next((model for model in known if "generic" in model.name.lower()), None)
@@ -87,7 +88,7 @@ def _read_library(
     has_errors = {error.task for error in errors}
     is_source = {model.source_fingerprint for model in models} - has_errors
     embeddings = {
-        fingerprint: like and find_embedding(library, task, like)
+        fingerprint: None if library is None or like is None else find_embedding(library, task, like)
         for fingerprint, task in entries.items()
         if fingerprint in has_errors | is_source
     }
@@ -96,7 +97,7 @@ def _read_library(
     sources = [task for key, task in entries.items() if key in is_source & is_embedded]
     names = deduplicate_names([task.name for task in rows])
     seen = {(expert.task, expert.name) for expert in experts if expert.task is not None}
-    for run in library.runs():
+    for run in [] if library is None else library.runs():
         seen |= {(pair[0], pair[1]) for pair in run.details.get(SEEN, ())} if run.what == RUN else set()
     return build_metatask(
         "your library",
@@ -213,7 +214,7 @@ def list_library_errors(library: Library, shots: str) -> list[MeasuredError]:
 
 def add_library(
     metatask: MetaTask,
-    library: Library,
+    library: Library | None,
     errors: Sequence[MeasuredError],
     *,
     protocol: str,
@@ -227,8 +228,8 @@ def add_library(
 
     Args:
         metatask: with embeddings in that space.
-        library: has the tasks and their embeddings.
-        errors: of the library.
+        library: has the tasks and their embeddings; None for other models only.
+        errors: of the library, none without one.
         protocol: of the errors of the meta-task.
         space: its name.
         models: others, whose errors are not known but their source tasks may be.

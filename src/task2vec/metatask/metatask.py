@@ -96,7 +96,7 @@ class MetaTask(Table):
 
     def list_errors(self, protocol: str | None = None) -> list[MeasuredError]:
         """All errors, or those by one protocol, one by one."""
-        is_wanted = np.array([protocol in (None, key) for key in self.protocols])
+        is_wanted = np.array([protocol in (None, key) for key in self.protocols], dtype=bool)
         errors = []
         for cell in np.argwhere(~np.isnan(self.errors) & is_wanted[:, None]):
             task, model, number, seed = cell

@@ -15,13 +15,11 @@ from task2vec.metatask.table import Table, array_field, average_known
 
 # Kinds of distance between tasks that strategies know.
 SYMMETRIC, DOMAIN, TAXONOMIC = "symmetric", "domain", "taxonomic"
-# So many splits of a task are measured on, where strategies that measure are evaluated.
-SPLITS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """A task that a model is to be selected for. It holds none of its errors but those that strategies may measure.
+    """A task that a model is to be selected for. It holds none of its errors.
 
     Attributes:
         name: name of the task.
@@ -31,8 +29,6 @@ class Query:
         to_sources: (M) from the models' source tasks, by kind.
         scores: (M) transferability scores by name.
         vector: (F) its embedding.
-        measured: (M) errors on one half of its test images, NaN where not known: strategies that measure models take
-            them from here.
     """
 
     name: str
@@ -42,7 +38,6 @@ class Query:
     to_sources: Mapping[str, np.ndarray] = field(default_factory=dict)
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     vector: np.ndarray | None = None
-    measured: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,11 +83,8 @@ class View(Table):
         """(T, M) errors, averaged over the seeds that were measured; NaN where none was."""
         return average_known(self.errors, 2)
 
-    def query(self, row: int, *, known: Sequence[int] | np.ndarray | None = None, half: int | None = None) -> Query:
-        """One of the tasks without its errors, as strategies are asked that were fitted on the tasks `known`.
-
-        With `half`, 0 or 1, it has the errors on that half of the test images, as if they had just been measured.
-        """
+    def query(self, row: int, *, known: Sequence[int] | np.ndarray | None = None) -> Query:
+        """One of the tasks without its errors, as strategies are asked that were fitted on the tasks `known`."""
         known = np.arange(len(self.tasks)) if known is None else np.asarray(known, dtype=int)
         return Query(
             self.tasks[row].name,
@@ -102,7 +94,6 @@ class View(Table):
             to_sources={kind: self.pick_sources(matrix[row]) for kind, matrix in self.distances.items()},
             scores={name: scores[row] for name, scores in self.scores.items()},
             vector=None if self.vectors is None else self.vectors[row],
-            measured=None if half is None or self.halves is None else _average_half(self.halves[row], half),
         )
 
     def ask(self, embedding: Embedding) -> Query:
@@ -116,13 +107,6 @@ class View(Table):
             to_sources={SYMMETRIC: self.pick_sources(distances)},
             vector=embedding.vector,
         )
-
-
-def _average_half(halves: np.ndarray, half: int) -> np.ndarray:
-    """(M) mean errors of (M, S, 2) on one half of the test images, over the first splits known on both halves."""
-    known = np.isfinite(halves).all(2)
-    known &= known.cumsum(1) <= SPLITS
-    return average_known(np.where(known, halves[:, :, half], np.nan), 1)
 
 
 def measure_all(rows: Sequence[Embedding], columns: Sequence[Embedding]) -> np.ndarray:

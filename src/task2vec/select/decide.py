@@ -120,7 +120,9 @@ def judge(measurements: Measurements, name: str, best: str, count: int) -> Judge
     is_judged = measurements.is_judged
     losses, best_losses = (measurements.losses[is_judged, measurements.models.index(model)] for model in (name, best))
     groups = measurements.groups[is_judged]
-    gap, reach = (0.0, 0.0) if name == best else compare(losses, best_losses, groups, count)
+    gap, reach = 0.0, 0.0
+    if name != best:
+        gap, reach = compare(losses, best_losses, groups, count, answer=measurements.answer)
     error, low, high = find_interval(losses, groups)
     return Judgement(name, error, low, high, gap, gap - reach, gap + reach, gap <= reach, int(is_judged.sum()))
 
@@ -144,8 +146,12 @@ def find_interval(losses: np.ndarray, groups: np.ndarray) -> tuple[float, float,
     return error, max(0.0, min(centre - reach, error)), min(1.0, max(centre + reach, error))
 
 
-def compare(losses: np.ndarray, best: np.ndarray, groups: np.ndarray, count: int) -> tuple[float, float]:
+def compare(
+    losses: np.ndarray, best: np.ndarray, groups: np.ndarray, count: int, *, answer: float = 1.0
+) -> tuple[float, float]:
     """How much higher the mean of (n,) losses is than that of the best of `count` models, and the largest gap by luck.
+
+    `answer` is what a wrong answer adds to a loss, see `find_spread`.
 
     Example:
         >>> best, other = np.array([0.0] * 50), np.array([0.0] * 45 + [1.0] * 5)
@@ -153,16 +159,22 @@ def compare(losses: np.ndarray, best: np.ndarray, groups: np.ndarray, count: int
         [0.1, 0.089]
     """
     z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / max(1, count - 1))
-    return float((losses - best).mean()), z * SPREAD_FACTOR * find_spread(losses - best, groups)
+    return float((losses - best).mean()), z * SPREAD_FACTOR * find_spread(losses - best, groups, answer=answer)
 
 
-def find_spread(values: np.ndarray, groups: np.ndarray) -> float:
-    """The standard error of the mean of (n,) values whose true mean is zero; those of a group go together.
+def find_spread(values: np.ndarray, groups: np.ndarray, *, answer: float = 1.0) -> float:
+    """The standard error of the mean of (n,) differences whose true mean is zero; those of a group go together.
 
-    A value more than was seen, for where all are zero the spread is not known to be zero.
+    A difference more than was seen counts, for where all are zero the spread is not known to be zero: one as large as
+    the largest of an image, or as a wrong `answer`. That is 1 where an image is right or wrong. With many attributes it
+    is little, for an answer is one of many there.
+
+    Example:
+        >>> find_spread(np.zeros(50), np.arange(50)), find_spread(np.zeros(50), np.arange(50), answer=0.1)
+        (0.02, 0.002)
     """
-    sums = np.bincount(groups, weights=values)
-    return math.sqrt(float(np.square(sums).sum()) + 1) / len(values)
+    sums, largest = np.bincount(groups, weights=values), float(np.abs(values).max(initial=answer))
+    return math.sqrt(float(np.square(sums).sum()) + largest**2) / len(values)
 
 
 def count_needed(judgements: tuple[Judgement, ...]) -> int | None:

@@ -228,12 +228,12 @@ def find_errors(library: Library | None, space: str, candidates: Sequence[Candid
     """
     bundle = replace(bundled_metatask(), domains={})
     probe, _, method = space.rpartition(" ")
-    if library is None:
-        return bundle.select(probe=probe, method=method)
-    errors = library.errors(PROTOCOL)
-    measured = {error.task for error in errors}
-    errors += [error for error in list_library_errors(library, "half") if error.task not in measured]
-    known = {expert.location for expert in library.experts() if expert.name in {error.expert for error in errors}}
+    errors, known = [], set()
+    if library is not None:
+        errors = library.errors(PROTOCOL)
+        measured = {error.task for error in errors}
+        errors += [error for error in list_library_errors(library, "half") if error.task not in measured]
+        known = {expert.location for expert in library.experts() if expert.name in {error.expert for error in errors}}
     experts = [model for model in candidates if model.source_fingerprint and model.location not in known]
     if not errors and not experts:
         return bundle.select(probe=probe, method=method)

@@ -76,6 +76,7 @@ def keep_measurements(
             continue
         details = {"task": task.fingerprint, "expert": expert.name, "protocol": PROTOCOL}
         details |= {"groups": pack(measurements.groups, "<i4"), "losses": pack(losses, "<f4")}
+        details |= {} if measurements.answer == 1 else {"answer": repr(measurements.answer)}
         key = (task.fingerprint, expert.name)
         error = MeasuredError(*key, judgement.error, PROTOCOL, 0, judgement.low, judgement.high)
         with suppress(ConflictError):  # another run has measured it meanwhile
@@ -92,15 +93,16 @@ def find_measurements(
 
     Records of another number of `images` are not of this task, whatever they say, and are left out.
     """
-    stored: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    stored: dict[str, tuple[np.ndarray, np.ndarray, float]] = {}
     for details in _read_records(library, RUN, fingerprint):
         with suppress(LookupError, ValueError, TypeError, zlib.error):  # written by something else
             groups, losses = unpack(details["groups"], "<i4"), unpack(details["losses"], "<f4")
-            if len(groups) == len(losses) > 0 and images in (None, len(groups)):
-                stored[str(details["expert"])] = groups, losses.astype(np.float64)
+            answer = float(details.get("answer", 1))  # earlier versions have none
+            if len(groups) == len(losses) > 0 and images in (None, len(groups)) and 0 < answer < np.inf:
+                stored[str(details["expert"])] = groups, losses.astype(np.float64), answer
     if library is None or not stored:
         return None
-    latest, _ = [*stored.values()][-1]
+    latest, _, answer = [*stored.values()][-1]
     columns = {}
     for candidate in candidates:
         expert = find_entry(library, candidate)
@@ -111,7 +113,8 @@ def find_measurements(
     from task2vec.select.measure import Measurements
 
     losses, count = np.column_stack([*columns.values()]), len(latest)
-    return Measurements(np.arange(count), latest, tuple(columns), losses, count, seconds=(np.nan,) * len(columns))
+    seconds = (np.nan,) * len(columns)
+    return Measurements(np.arange(count), latest, tuple(columns), losses, count, answer=answer, seconds=seconds)
 
 
 def keep_curve(library: Library, fingerprint: str, candidate: "Candidate", curve: "LearningCurve") -> None:

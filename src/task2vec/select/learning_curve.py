@@ -88,7 +88,7 @@ def measure_learning_curve(
     is_judged = ~np.isnan(losses).any(0)
     losses, groups = losses[:, is_judged], groups[is_judged]
     errors, low, high = zip(*(find_interval(row, groups) for row in losses), strict=True)
-    sentence = describe(errors[1] - errors[2], find_spread(losses[1] - losses[2], groups))
+    sentence = describe(errors[1] - errors[2], find_spread(losses[1] - losses[2], groups, answer=folds.answer))
     return LearningCurve(tuple(len(targets) // part for part in PARTS), errors, low, high, sentence)
 
 

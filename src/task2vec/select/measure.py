@@ -102,6 +102,7 @@ class Measurements:
         losses: (n, m) what an image contributes to the error of a model, which is their mean; see the module. NaN, for
             all models alike, if an image cannot be judged.
         total_images: images of the task.
+        answer: what a wrong answer adds to a loss: 1, or the root mean square over the attributes of images.
         seconds: what each model took in all, loading, its passes and heads; NaN if it was measured in an earlier run.
         features: (n, d) of each model, if they were computed now.
         failures: the candidates that were not measured, with the reason.
@@ -114,6 +115,7 @@ class Measurements:
     models: tuple[str, ...]
     losses: np.ndarray
     total_images: int
+    answer: float = 1.0
     seconds: tuple[float, ...] = ()
     features: tuple[Tensor, ...] = field(default=(), repr=False)
     failures: tuple[Failure, ...] = ()
@@ -323,6 +325,7 @@ class _Run:
             tuple(losses),
             np.column_stack([*losses.values()]) if losses else np.empty((len(images), 0)),
             len(self.task),
+            answer=1.0 if folds is None else folds.answer,
             seconds=tuple(self.seconds[name] for name in losses),
             features=tuple(self.pick_features(name, images) for name in losses),
             failures=tuple(self.failures[model.name] for model in self.candidates if model.name in self.failures),
@@ -537,6 +540,13 @@ class Folds:
                 f"no model can be measured on '{name}': {lacking}, near copies aside, so no head could be tested on an "
                 "image that it was not fitted to. Add images, or look for copies: task2vec report"
             )
+
+    @property
+    def answer(self) -> float:
+        """What a wrong answer adds to a loss: 1, or the root mean square over the attributes of images."""
+        if self.weights is None:
+            return 1.0
+        return float(np.square(self.weights[:, self.weights.any(0)]).mean() ** 0.5)
 
     def judge(self, features: Tensor) -> np.ndarray:
         """(n,) losses of heads on (n, d) features; NaN if not judged."""

@@ -65,8 +65,9 @@ def format_address(host: str, port: int) -> str:
 def make_server(app: "SecureApp", limits: Limits) -> "uvicorn.Server":
     """Uvicorn, quiet, with limits on the number of connections and on their idleness.
 
-    A client that opens all connections and never sends a request, or never reads the response, would lock out everybody
-    else. So the head of a request must arrive, and a response be read, in time; a byte now and then gains none.
+    A client that opens all connections and never ends a request, or never reads the response, would lock out everybody
+    else. So the head of a request must arrive in time, then a body that nobody wants, and a response be read in time; a
+    byte now and then gains none.
     """
     import h11
     import uvicorn
@@ -83,7 +84,7 @@ def make_server(app: "SecureApp", limits: Limits) -> "uvicorn.Server":
             connections: list[Any] = list(self.server_state.connections)
             for connection in connections:
                 unread = connection.transport.get_write_buffer_size()
-                if unread or connection.conn.their_state is h11.IDLE:
+                if unread or connection.conn.their_state in (h11.IDLE, h11.SEND_BODY):
                     wait = (connection, connection.cycle, unread)
                     stalled[wait] = before.get(wait, now)
                     if now - stalled[wait] > (limits.reading if unread else limits.seconds):

@@ -18,7 +18,7 @@ class Limits:
         query: bytes of a query.
         parameters: in a query.
         path: bytes of a path.
-        seconds: for the head of a request to arrive.
+        seconds: for the head of a request to arrive, and then for a body.
         reading: seconds for a client to read a response.
     """
 
