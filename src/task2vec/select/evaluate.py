@@ -27,6 +27,7 @@ The columns of `rows`, errors in percent and gaps in points; p is two-sided, see
   so is all that it is compared with: scores are of the training images of that split, which are test images of others.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -161,7 +162,7 @@ def _select_family(view: View, family: str | None, leave: Leave) -> tuple[View, 
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class _Comparison:
+class _Comparison(ABC):
     """Errors on the same tasks side by side: what both evaluations have in common.
 
     Attributes:
@@ -187,15 +188,18 @@ class _Comparison:
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """A row of plain numbers for each line of the table; the top of this module explains the columns."""
-        raise NotImplementedError
+        return self._list_rows()
 
+    @abstractmethod
+    def _list_rows(self) -> list[dict[str, Any]]: ...
+
+    @abstractmethod
     def format_rows(self) -> list[dict[str, str]]:
         """The numbers that matter most, as text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def explain(self) -> list[str]:
         """What the table's numbers are, in sentences."""
-        raise NotImplementedError
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes the rows to a file, whole or not at all, and returns its path."""
@@ -308,9 +312,7 @@ class Evaluation(_Comparison):
         """The evaluation in one line."""
         return f"Evaluation({len(self.outcomes)} strategies, {len(self.tasks)} tasks, leave one {self.leave} out)"
 
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """A row of plain numbers for each strategy; the top of this module explains the columns."""
+    def _list_rows(self) -> list[dict[str, Any]]:
         return [self._describe(name, outcome) for name, outcome in self.outcomes.items()]
 
     def _describe(self, name: str, outcome: Outcome) -> dict[str, Any]:
@@ -531,9 +533,7 @@ class ProposalEvaluation(_Comparison):
         """The evaluation in one line."""
         return f"ProposalEvaluation({len(self.errors) - 1} orders, {len(self.tasks)} tasks, leave one {self.leave} out)"
 
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """A row of plain numbers for each order and number of models; the top of this module explains the columns."""
+    def _list_rows(self) -> list[dict[str, Any]]:
         return [
             self._describe(order, position) for order, errors in self.errors.items() for position in range(len(errors))
         ]
