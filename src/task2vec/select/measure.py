@@ -58,6 +58,8 @@ PENALTY = 3e-4
 MIN_IMAGES, MIN_PER_CLASS = 200, 10
 # Of more candidates than this the first round of a budget takes a half of it.
 LARGE_POOL = 16
+# Probes that load while another one runs, on a machine with a GPU: there a pass takes less time than loading.
+MAX_LOADING_AHEAD = 4
 # Decoded images are kept for the next model up to this many bytes; a pixel of Pillow's takes four.
 MAX_DECODED_BYTES = 1 << 30
 # Near copies are sought among so many images at most, which takes seconds; among more, identical ones.
@@ -186,10 +188,12 @@ def measure_models(
         (('32 pixels', '64 pixels'), (40, 2))
     """
     torch_device = choose_device(device)
-    threads = 1 if torch_device.type == "cpu" else torch.get_num_threads()
+    is_cpu = torch_device.type == "cpu"
+    ahead = 1 if is_cpu else max(1, min(MAX_LOADING_AHEAD, torch.get_num_threads() // 2))
+    threads = 1 if is_cpu else torch.get_num_threads() // ahead
     with show_progress(progress, pause=PROGRESS_PAUSE) as report, use_threads(threads) as workers:
         seconds = math.inf if budget is None else budget
-        return _Run(task.canonical(), candidates, load, seconds, torch_device, workers, report).measure()
+        return _Run(task.canonical(), candidates, load, seconds, torch_device, workers, ahead, report).measure()
 
 
 class _TooSlowError(Exception):
@@ -206,7 +210,8 @@ class _Run:
 
     Attributes:
         deadline: when the budget ends, by the clock.
-        loading: by model, the probe that is loaded while another one runs.
+        ahead: how many probes are loaded while another one runs.
+        loading: by model, these probes.
         features: by model, the numbers of the images that it has seen, and their features.
         speeds: by model, seconds of an image.
         overheads: of each model measured, the seconds besides its pass: loading, preparing and heads.
@@ -220,6 +225,7 @@ class _Run:
     budget: float
     device: torch.device
     workers: int
+    ahead: int
     report: Report
     loading: dict[str, Future[Probe]] = field(default_factory=dict)
     features: dict[str, tuple[np.ndarray, Tensor]] = field(default_factory=dict)
@@ -289,8 +295,9 @@ class _Run:
                     raise _TooSlowError(needed)
                 probe = self.begin_to_load(candidate).result()
                 self.overheads.append(clock() - start)
-                if waiting and clock() + self.expect([candidate, waiting[0]], len(images)) <= deadline:
-                    self.begin_to_load(waiting[0])
+                for count, upcoming in enumerate(waiting[: self.ahead], 1):
+                    if clock() + self.expect([candidate, *waiting[:count]], len(images)) <= deadline:
+                        self.begin_to_load(upcoming)
                 self.run_model(name, probe, images, deadline, step)
                 if folds is None and may_widen and len(images) < len(self.task):
                     more = len(self.task) - len(images)
