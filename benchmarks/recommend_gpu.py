@@ -79,7 +79,7 @@ def main(arguments: argparse.Namespace) -> None:
                 print(f"  {failure.model}: {failure.message}", flush=True)
     print(Verdict("share of the time in which the GPU is busy", shares[-1], 0.5, True))
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
-    about = {"device": device, "models": len(measured.models), "images": FILES}
+    about = {"device": device, "models": len(candidates), "images": FILES}
     rounds = {"busy": [round(share, 3) for share in shares], "seconds": [round(spent, 2) for spent in seconds]}
     write_json(arguments.json, about | rounds | describe_machine())
 

@@ -105,14 +105,10 @@ def _derive_halves() -> dict[str, dict[str, float]]:
 
 
 def _add_seconds() -> dict[str, float]:
-    """Over experts; and per task and expert, with all its splits and training sizes."""
+    """Over experts, of all processes that shared the GPU."""
     rows = _read_csv(DOCS / "results" / "metatask" / "experts.csv")
-    columns = ("errors", "features", "scores", "training")
-    seconds = {name: sum(float(row[f"seconds, {name}"] or 0) for row in rows) for name in columns}
-    tasks = len(_read_csv(DOCS / "results" / "metatask" / "tasks.csv"))
-    return {name: round(value, 1) for name, value in seconds.items()} | {
-        "errors of a task and expert": round(seconds["errors"] / len(rows) / tasks, 3)
-    }
+    columns = ("errors and scores", "features", "training")
+    return {name: round(sum(float(row[f"seconds, {name}"] or 0) for row in rows), 1) for name in columns}
 
 
 def _divide_speeds() -> dict[str, float]:

@@ -79,3 +79,10 @@ def test_images_that_the_device_resizes_are_those_of_pillow(monkeypatch):
     monkeypatch.setattr(type(probe.preprocess), "resample", lambda *args: seen.append(resample(*args)) or seen[-1])
     assert torch.equal(load(), plain)
     assert [*map(len, seen)] == [2, 2]
+
+
+def test_a_device_has_one_name():
+    """A network is prepared once for each name: loaded ahead for "cuda", it was prepared again for "cuda:0"."""
+    device = batching.choose_device(None)
+    assert str(batching.choose_device(str(device))) == str(device)
+    assert str(batching.choose_device(device.type)) == str(device)

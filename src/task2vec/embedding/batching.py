@@ -59,10 +59,9 @@ _SEEDS = 1 << 26
 
 def choose_device(name: str | None) -> torch.device:
     """The device of that name, or a GPU if there is one and none was named."""
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(1, device=name).device
+        # With its number: a probe is prepared once for each name of a device.
+        return torch.empty(1, device=name or ("cuda" if torch.cuda.is_available() else "cpu")).device
     except (RuntimeError, AssertionError) as error:
         cause = str(error).splitlines()[0]
         raise UsageError(
