@@ -323,11 +323,14 @@ def selection(
     files: Files = (bundle, None)
     work: dict[Job, tuple[str, ...]] = {(files, setting): names for setting, names in planned.items()}
     work |= {(files, setting): () for setting in proposed}
-    # The experts of this repository for whole datasets stand beside those for parts of them.
-    whole = []
+    # The experts of this repository for whole datasets stand beside those for parts of them, and in a table of their own
+    # the experts that the rule was chosen on.
+    whole, earlier = [], []
     if "proposals" in parts and bundle is None:
         whole = proposals.list_whole_settings(report.load_bundle(proposals.WHOLE))
+        earlier = [setting for setting in every if setting.space == spaces[0] and setting.is_shown]
         work |= {((proposals.WHOLE, None), setting): () for setting in whole}
+        work |= {((bundle, proposals.EARLIER), setting): () for setting in earlier}
     again = compared[: len(settings)] if against is not None else []  # the primary ones
     for setting in again:
         work |= {((bundle, against), setting): primary.NAMES, ((bundle, against), usual[setting]): ()}
@@ -361,6 +364,10 @@ def selection(
         measured = {setting: results[files, setting] for setting in every}
         measured |= {setting: results[(proposals.WHOLE, None), setting] for setting in whole}
         texts.append(proposals.make_proposals(measured, folder, note))
+        if earlier:
+            measured = {setting: results[(bundle, proposals.EARLIER), setting] for setting in earlier}
+            about = describe_experts(report.load_bundle(proposals.EARLIER))
+            proposals.make_proposals(measured, folder, about, name="proposals_fast1")
     if "primary" in parts:
         rows = compare(files, compared)
         texts.append(primary.make_primary(rows, folder, note))

@@ -94,7 +94,7 @@ def describe_experts(metatask: t2v.MetaTask) -> str:
     Example:
         >>> from experiments.report import load_bundle
         >>> describe_experts(load_bundle(None))
-        "Experts by fast-1. The resnet34 that they were fine-tuned from is no library's: the body of ..."
+        "Experts by achille2019. The resnet34 that they were fine-tuned from is no library's: the body of ..."
     """
     recipe = find_recipe(metatask)
     origins = {(model.network, model.weights_origin) for model in metatask.models if model.recipe}
