@@ -27,6 +27,6 @@ if TYPE_CHECKING:
         load_metatask,
     )
     from task2vec.metatask.spaces import find_method, find_space, format_space, image_size, is_comparable
-    from task2vec.metatask.view import DOMAIN, SYMMETRIC, TAXONOMIC, Query, View, measure_all
+    from task2vec.metatask.view import DOMAIN, SYMMETRIC, Query, View, measure_all
 
 __getattr__ = lazy_names(__name__)

@@ -20,7 +20,7 @@ from task2vec.errors import DataError, UsageError
 from task2vec.library import MeasuredError
 from task2vec.metatask.info import CellFailure, ModelInfo, TaskInfo
 from task2vec.metatask.table import Table, array_field, average_known, gather_fields
-from task2vec.metatask.view import DOMAIN, SYMMETRIC, TAXONOMIC, View, measure_all, measure_rows, measure_taxa
+from task2vec.metatask.view import DOMAIN, SYMMETRIC, View, measure_all, measure_rows
 from task2vec.probe import FilterLayer
 from task2vec.storage import write_file, write_rows
 
@@ -165,7 +165,6 @@ class MetaTask(Table):
             self.protocols[protocol],
             self.seeds,
             self.errors[:, :, protocol],
-            scores={name: scores[:, :, protocol] for name, scores in self.scores.items()},
             halves=None if self.halves is None else self.halves[:, :, protocol],
             shares_images=self.shares_images,
             shares_labels=self.shares_labels,
@@ -200,8 +199,6 @@ class MetaTask(Table):
             units = means / np.linalg.norm(means, axis=1, keepdims=True)
             # The cosine distance of mean features as |x - y|^2 / 2 of unit vectors, see `distance.domain`.
             distances[DOMAIN] = np.array([np.square(units - unit).sum(1) / 2 for unit in units])
-        if space and (taxa := measure_taxa((*self.tasks, *self.source_tasks))) is not None:
-            distances[TAXONOMIC] = taxa
         return rows | {"space": space, "distances": distances}
 
     # --- files -----------------------------------------------------------------------------------------------------

@@ -30,6 +30,6 @@ if TYPE_CHECKING:
     from task2vec.select.model_space import fit_model_space
     from task2vec.select.recommendation import Recommendation
     from task2vec.select.scores import SCORES, SOURCE_SCORES, score_features
-    from task2vec.select.strategies import SCORE_NAMES, Prediction, Strategy
+    from task2vec.select.strategies import Prediction, Strategy
 
 __getattr__ = lazy_names(__name__)

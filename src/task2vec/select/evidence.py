@@ -21,7 +21,6 @@ from task2vec.errors import (
 from task2vec.library import Library, TaskEntry
 from task2vec.metatask import (
     SYMMETRIC,
-    ModelInfo,
     Query,
     View,
     add_library,
@@ -238,27 +237,18 @@ def find_errors(library: Library | None, space: str, candidates: Sequence[Candid
     if not errors and not experts:
         return bundle.select(probe=probe, method=method)
     protocol = bundle.protocols[find_protocol(bundle.protocols, None, of="the bundle")]
-    infos = []
-    for model in experts:
-        source = (model.source_task, model.source_fingerprint)
-        infos.append(ModelInfo(model.name, "expert", None, *source, location=model.location, size=model.size))
-    return add_library(bundle, library, errors, protocol=protocol, space=space, models=infos)
+    return add_library(bundle, library, errors, protocol=protocol, space=space, models=experts)
 
 
 def order_by_strategy(name: str, candidates: Sequence[Candidate], view: View, query: Query) -> tuple[Proposal, ...]:
     """The candidates that the evidence knows, in the order of a strategy of the paper; others come last.
 
     Raises:
-        UsageError: There is no such strategy, it needs the images, or no candidate is known to it.
+        UsageError: There is no such strategy, it cannot be fitted here, or no candidate is known to it.
     """
     from task2vec.select.evaluate import find_strategy
 
     strategy = find_strategy(name)
-    if strategy.uses_scores:
-        raise UsageError(
-            f"the strategy '{name}' needs the images, and a strategy selects from the embedding alone. Leave it out "
-            "to measure models on the images, or choose another one, such as asymmetric."
-        )
     columns = match_models(candidates, view, query)
     if not columns:
         raise UsageError(
