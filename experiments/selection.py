@@ -36,7 +36,8 @@ from experiments.settings import (
 )
 from experiments.strategies import REPORTED, find_reported
 from task2vec import plots
-from task2vec.select import ProposalEvaluation, compare_paired, draw_weights, find_interval
+from task2vec.select import ProposalEvaluation
+from task2vec.select.evaluate import compare_paired, draw_weights, find_interval
 
 PARTS = ("norms", "violins", "matrix", "curves", "tables", "primary", "proposals")
 AVERAGE_BEST = "average_best"

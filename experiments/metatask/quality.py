@@ -15,7 +15,7 @@ import task2vec as t2v
 from experiments.report import Row, load_bundle, make_app, say
 from task2vec import plots
 from task2vec.metatask import TaskInfo, find_shots
-from task2vec.select import compare_paired, unbiased_optimum
+from task2vec.select.evaluate import compare_paired, unbiased_optimum
 
 SECOND, PAPER = " (second seed)", " (achille2019)"
 # In percent: errors this near are the same number of wrong images.

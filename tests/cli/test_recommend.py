@@ -139,7 +139,7 @@ def test_tables_and_splits_are_read_as_they_are_named(photos, known, tmp_path):
 def test_the_script_of_the_choice_is_written(photos, known, tmp_path):
     script = tmp_path / "train.py"
     report = read("recommend", photos, "--script", script)
-    assert report["script"] == str(script) and 'create_model("test_resnet"' in script.read_text()
+    assert report["script"] == str(script) and "create_model('test_resnet'" in script.read_text()
     assert "OneCycleLR" not in script.read_text()
     refuse("--force", "recommend", photos, "--script", script)
     assert call("recommend", photos, "--script", script, "--force", "--whole-network").exit_code == 0

@@ -9,7 +9,8 @@ from task2vec.distance import symmetric
 from task2vec.embedding import trivial
 from task2vec.errors import NotInLibraryError, UsageError
 from task2vec.library import Expert, MeasuredError
-from task2vec.metatask import DOMAIN, SYMMETRIC, ModelInfo, add_library, metatask_from_library
+from task2vec.metatask import DOMAIN, SYMMETRIC, ModelInfo, metatask_from_library
+from task2vec.metatask.merge import add_library
 from tests.failures import refuse
 from tests.oracles.selection import slow_symmetric
 from tests.select.material import FIVE, HALF, embed, fingerprint, make_whole, make_world

@@ -46,7 +46,7 @@ class Watching:
         return Prediction((numbers - first) % len(numbers))
 
 
-@pytest.mark.parametrize("leave", ["task", "dataset", "domain"])
+@pytest.mark.parametrize("leave", ["task", "dataset"])
 def test_what_is_left_out_is_not_seen_and_nothing_else(leave):
     metatask, watching = make_metatask(), Watching()
     found = evaluate(metatask, [watching.strategy], leave=leave)

@@ -8,12 +8,12 @@ import pytest
 
 import task2vec as t2v
 from task2vec.metatask import SYMMETRIC, View, bundled_metatask
-from task2vec.select import compare_paired
 from task2vec.select.evaluate import (
     ALL,
     ORDERS,
     RULE,
     ProposalEvaluation,
+    compare_paired,
     evaluate_proposals,
     judge_chosen,
     learn_orders,

@@ -114,7 +114,7 @@ def test_a_task_whose_images_are_gone_has_what_was_measured_before(folder, candi
         shutil.rmtree(folder)
         after = recommend("photos", library=library)
         assert errors_of(after) == errors_of(before) and "not where they were" in after.notes[0]
-        with pytest.raises(DataError, match="the images of 'digits' were read from"):
+        with pytest.raises(DataError, match="the images of 'digits' cannot be read from"):
             recommend("digits", library=library)
         paint(folder, {"dark": 110, "bright": 140}, count=9)
         assert errors_of(recommend("photos", library=library)) == errors_of(before)

@@ -5,7 +5,8 @@ import pytest
 
 from task2vec.errors import UndefinedScoreError
 from task2vec.metatask import SYMMETRIC
-from task2vec.select import STRATEGIES, Prediction, Strategy, find_strategy, strategies
+from task2vec.select import STRATEGIES, Prediction, Strategy, strategies
+from task2vec.select.evaluate import find_strategy
 from task2vec.select.model_space import fit_model_space
 from task2vec.select.strategies import fit_asymmetric, fit_average_best, fit_effects
 from tests.failures import refuse

@@ -159,7 +159,7 @@ def _print_advice(advice: "task2vec.Recommendation", *, limit: int) -> None:
 
 def evaluate(
     evidence: options.Evidence = None,
-    leave: Annotated[Literal["task", "dataset", "domain"], Option(help="What to leave out in turn.")] = "task",
+    leave: Annotated[Literal["task", "dataset"], Option(help="What to leave out in turn.")] = "task",
     strategies: Annotated[list[str] | None, Option("--strategy", help=STRATEGY)] = None,
     family: Annotated[str | None, Option("--kind", help="Bundled tasks of one kind: sources, taxa or labels.")] = None,
     shots: options.Shots = None,

@@ -19,7 +19,7 @@ from task2vec.embedding.embedding import pack_arrays, unpack_arrays
 from task2vec.errors import DataError, UsageError
 from task2vec.library import MeasuredError
 from task2vec.metatask.info import CellFailure, ModelInfo, TaskInfo
-from task2vec.metatask.table import Table, array_field, average_known, gather_fields
+from task2vec.metatask.table import Table, array_field, average_known
 from task2vec.metatask.view import DOMAIN, SYMMETRIC, View, measure_all, measure_rows
 from task2vec.probe import FilterLayer
 from task2vec.storage import write_file, write_rows
@@ -238,11 +238,12 @@ def _decode(content: bytes) -> MetaTask:
     header, arrays = unpack_arrays(content)
     if header["schema"] != SCHEMA:
         raise ValueError(f"schema {header['schema']}")
-    fields = []
+    fields: dict[str, Any] = {}
     for name, values in arrays.items():
         kind, _, key = name.partition(".")
         if kind != "embeddings":
-            fields.append((kind, key or None, values.astype(bool if kind == "shares_labels" else np.float64)))
+            values = values.astype(bool if kind == "shares_labels" else np.float64)
+            fields[kind] = fields.get(kind, {}) | {key: values} if key else values
     models = [{name: value for name, value in model.items() if name != "entry"} for model in header["models"]]
     return MetaTask(
         header["name"],
@@ -253,7 +254,7 @@ def _decode(content: bytes) -> MetaTask:
         source_tasks=tuple(TaskInfo(**task) for task in header["source_tasks"]),
         embeddings={name: _unpack_embeddings(name, about, arrays) for name, about in header["embeddings"].items()},
         info=header["info"],
-        **gather_fields(fields),
+        **fields,
     )
 
 

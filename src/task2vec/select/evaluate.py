@@ -57,7 +57,7 @@ from task2vec.select.strategies import (
 from task2vec.storage import write_rows
 from task2vec.text import format_table, pluralize
 
-Leave = Literal["task", "dataset", "domain"]
+Leave = Literal["task", "dataset"]
 Known = Literal["family", "all"]
 # Errors this near are the same number of wrong images.
 _TIE = 1e-5
@@ -116,8 +116,6 @@ def _split_tasks(
     """
     datasets = np.array(view.datasets)
     allowed = view.is_candidate & is_known
-    if leave == "domain":
-        allowed &= datasets[:, None] != np.array([model.source_dataset or "" for model in view.models])
     rows = np.flatnonzero([task.name in names for task in view.tasks] & (allowed.sum(1) > 1))
     if not len(rows):
         raise UsageError(
@@ -158,8 +156,7 @@ class _Comparison(ABC):
     Attributes:
         tasks: names of the T tasks that were predicted.
         datasets: the dataset of each.
-        leave: what was unknown beside the task itself: nothing ("task"), its dataset's tasks ("dataset"), or these and
-            the models fine-tuned on its dataset ("domain").
+        leave: what was unknown beside the task itself: nothing ("task"), or its dataset's tasks ("dataset").
         resamples: how many samples of tasks intervals are made of.
     """
 
@@ -226,8 +223,7 @@ class _Comparison(ABC):
         return row
 
     def _explain_leave(self) -> str:
-        left = {"domain": "each dataset with the models fine-tuned on it"}.get(self.leave, f"each {self.leave}")
-        return f"{pluralize(len(self.tasks), 'task')}, {left} left out in turn."
+        return f"{pluralize(len(self.tasks), 'task')}, each {self.leave} left out in turn."
 
 
 # --- strategies ------------------------------------------------------------------------------------------------------
@@ -372,8 +368,7 @@ def evaluate(
         method: by which they were embedded.
         family: only the tasks of one family. If these are all of one dataset and that is left out, the tasks of
             other families are used instead.
-        leave: "task" leaves out the task itself; "dataset" all tasks of its dataset, which is harder and fairer;
-            "domain" also drops models that were fine-tuned on its dataset.
+        leave: "task" leaves out the task itself; "dataset" all tasks of its dataset, which is harder and fairer.
         resamples: samples of tasks for the intervals.
         report: opens a progress bar, see `task2vec.progress`.
 
