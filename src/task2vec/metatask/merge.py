@@ -152,15 +152,14 @@ def _add(
 
 def _share_protocols(errors: Iterable[MeasuredError]) -> list[MeasuredError]:
     """The errors by protocols that do not name the test images of a task, on one set of them for each task."""
-    pairs = [(error, hide_test(error.protocol)) for error in errors]
-    latest: dict[str, str] = {}
-    for error, shared in sorted(pairs, key=lambda pair: pair[0].measured or ""):
-        if shared != error.protocol:
-            latest[error.task] = error.protocol.rpartition(", ")[2]
+    tests: dict[str, str] = {}
+    for error in sorted(errors, key=lambda error: error.measured or ""):
+        if error.protocol != hide_test(error.protocol):
+            tests[error.task] = error.protocol.rpartition(", ")[2]
     return [
-        replace(error, protocol=shared)
-        for error, shared in pairs
-        if shared == error.protocol or error.protocol.endswith(latest[error.task])
+        replace(error, protocol=hide_test(error.protocol))
+        for error in errors
+        if error.protocol == hide_test(error.protocol) or error.protocol.endswith(tests[error.task])
     ]
 
 
@@ -196,20 +195,17 @@ def _choose_space(
     library: Library, tasks: Sequence[TaskEntry], probe: str | None, method: str | None
 ) -> Embedding | None:
     """One embedding by the probe and method that most of the tasks have, among those that are wanted."""
-
-    def name(entry: EmbeddingEntry) -> tuple[str, str]:
-        return entry.probe, str(entry.settings.get("method", ""))
-
-    entries = [entry for task in tasks for entry in task.embeddings]
-    fit = [entry for entry in entries if probe in (None, name(entry)[0]) and method in (None, name(entry)[1])]
+    spaces: dict[tuple[str, str, str], list[EmbeddingEntry]] = {}
+    for entry in (entry for task in tasks for entry in task.embeddings):
+        spaces.setdefault((entry.probe, entry.settings.get("method", ""), entry.probe_fingerprint), []).append(entry)
+    fit = [entries for name, entries in spaces.items() if probe in (None, name[0]) and method in (None, name[1])]
     if not fit and (probe or method):
-        known = "; ".join(dict.fromkeys(" ".join(name(entry)) for entry in entries)) or "none"
+        known = "; ".join(dict.fromkeys(f"{name[0]} {name[1]}" for name in spaces)) or "none"
         raise NotInLibraryError(
             f"no task with errors was embedded by the probe '{probe or 'any'}' and the method '{method or 'any'}', so "
             f"no distances are known; they were embedded by: {known}. Embed them: task2vec embed --probe PROBE FOLDER"
         )
-    counts = Counter((entry.probe_fingerprint, name(entry)) for entry in fit)
-    return library.get(max(fit, key=lambda entry: counts[entry.probe_fingerprint, name(entry)]).key) if fit else None
+    return library.get(max(fit, key=len)[0].key) if fit else None
 
 
 def find_embedding(library: Library, task: TaskEntry, like: Embedding) -> Embedding | None:

@@ -131,11 +131,10 @@ def list_candidates(
     most = math.inf if max_params is None else read_count(max_params)
     kept = [model for model in listed if (model.params or 0) <= most and (allowed is None or model.license in allowed)]
     if not kept:
-        limits = [f"at most {most:,.0f} parameters"] * (max_params is not None)
-        limits += [f"the licence {', '.join(sorted(allowed or ()))}"] * (allowed is not None)
         raise UsageError(
-            f"none of {len(listed)} models has {' and '.join(limits) or 'a name'}, so there is nothing to choose from. "
-            "Allow more (--max-params, --license), or name models: --model NAME"
+            f"none of {len(listed)} models has at most {most:,.0f} parameters and a licence that is allowed "
+            f"({', '.join(sorted(allowed or ['any']))}), so there is nothing to choose from. Allow more (--max-params, "
+            "--license), or name models: --model NAME"
         )
     distinct = [*{(model.location or id(model.model), model.size): model for model in reversed(kept)}.values()][::-1]
     names = deduplicate_names(model.name for model in distinct)

@@ -16,7 +16,6 @@ The columns of `rows`, errors in percent and gaps in points; p is two-sided, see
 * error: the mean over tasks.
 * increase: how much more that is than the optimum, sum over tasks by sum over tasks.
 * smallest_increase: the same against the smallest error, as in the paper, which is biased low.
-* tau: weighted Kendall's tau of a strategy's ranking and the errors.
 * gap, gap_se, p: how far the error is above that of average-best (for proposals: after as many models), the standard
   error over tasks, and the p of flipping the signs of the tasks' gaps; p_group: of flipping those of the datasets' mean
   gaps, which is fairer and shows less.
@@ -34,7 +33,6 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
-from scipy import stats
 
 from task2vec.errors import DataError, UndefinedScoreError, UsageError
 from task2vec.metatask.metatask import MetaTask
@@ -236,12 +234,10 @@ class Outcome:
     Attributes:
         chosen: number of the model that it ranks first; of equals the one that is listed first.
         errors: of its choice; where several share the first place, the mean.
-        tau: weighted Kendall's tau of its ranking and the errors.
     """
 
     chosen: np.ndarray
     errors: np.ndarray
-    tau: np.ndarray
 
 
 # The heading of a column, its value, and how that is written; * stands for the optimum that is compared with.
@@ -251,7 +247,6 @@ _COLUMNS = (
     ("over optimum", "*increase", "{:+.1f}%"),
     ("95%", "interval", "{}"),
     ("over smallest", "smallest_increase", "{:+.1f}%"),
-    ("tau", "tau", "{:.2f}"),
     ("over average-best", "gap", "{:+.1f}"),
     ("p", "p", "{:.2g}"),
     ("p datasets", "p_group", "{:.2g}"),
@@ -296,7 +291,6 @@ class Evaluation(_Comparison):
             "error": 100 * float(errors.mean()),
             **self._summarise("increase", errors, optimum, less=1),
             **self._summarise("smallest_increase", errors, self.smallest, less=1),
-            "tau": float(outcome.tau.mean()),
             **self._compare(gaps),
         }
 
@@ -405,8 +399,7 @@ def evaluate(
     outcomes = {}
     for name in (strategy.name for strategy in chosen if strategy.name not in left_out):
         places = [predictions[name][row].places() for row in rows.tolist()]
-        judged = zip(*map(judge_ranking, places, errors), strict=True)
-        outcomes[name] = Outcome(*map(np.array, judged))
+        outcomes[name] = Outcome(*map(np.array, zip(*map(choose_first, places, errors), strict=True)))
     optimum = None if view.halves is None else unbiased_optimum(view.halves[rows], allowed[rows])
     return Evaluation(
         tasks=tuple(view.tasks[row].name for row in rows),
@@ -421,17 +414,14 @@ def evaluate(
     )
 
 
-def judge_ranking(places: np.ndarray, errors: np.ndarray) -> tuple[int, float, float]:
-    """The model in the first of (M) places, its error, and weighted Kendall's tau of places and errors (Vigna 2015).
+def choose_first(places: np.ndarray, errors: np.ndarray) -> tuple[int, float]:
+    """The model in the first of (M) places, and its error; models of unknown error do not count.
 
-    Models of unknown error do not count. Of several in the first place it is the one that is listed first, and the mean
-    of their errors. In this tau the top counts more; it is 0 if all are equal.
+    Of several in the first place it is the one that is listed first, and the mean of their errors.
     """
     known = np.flatnonzero(np.isfinite(errors))
-    places, errors = places[known], errors[known]
-    is_ranked = np.ptp(places) > 0 and np.ptp(errors) > 0
-    tau = float(np.asarray(stats.weightedtau(-places.astype(np.float64), -errors)[0])) if is_ranked else 0.0
-    return int(known[places.argmin()]), float(errors[places == places.min()].mean()), tau
+    first = known[places[known] == places[known].min()]
+    return int(first[0]), float(errors[first].mean())
 
 
 # --- proposals -------------------------------------------------------------------------------------------------------
