@@ -121,8 +121,12 @@ class MetaTask(Table):
     @property
     def spaces(self) -> dict[str, Embedding]:
         """One embedding of every space that the tasks are embedded in, the default probe's first."""
-        firsts = {name: embeddings[0] for name, embeddings in self.embeddings.items() if len(embeddings)}
-        return dict(sorted(firsts.items(), key=lambda item: ("lite0" not in item[0], not item[0].endswith(" robust"))))
+        return {name: self.embeddings[name][0] for name in self._list_spaces() if len(self.embeddings.get(name, ()))}
+
+    def _list_spaces(self) -> list[str]:
+        """The names of all spaces, those by the default probe and of the method "robust" first."""
+        names = dict.fromkeys([*self.embeddings, *self.distances])
+        return sorted(names, key=lambda name: ("lite0" not in name, not name.endswith(" robust")))
 
     def select(
         self,
@@ -174,7 +178,7 @@ class MetaTask(Table):
 
     def _find_space(self, probe: str | None, method: str | None) -> str:
         """The name of the first space by this probe and method; empty if there is none and none was asked for."""
-        known = list(dict.fromkeys([*self.spaces, *self.distances]))
+        known = self._list_spaces()
         parts = {name: name.rpartition(" ") for name in known}
         fit = [name for name in known if probe in (None, parts[name][0]) and method in (None, parts[name][2])]
         if known and not fit:
@@ -239,7 +243,7 @@ def _decode(content: bytes) -> MetaTask:
     if header["schema"] != SCHEMA:
         raise ValueError(f"schema {header['schema']}")
     fields: dict[str, Any] = {}
-    for name, values in arrays.items():
+    for name, values in sorted(arrays.items()):  # the file's order is another one in every process
         kind, _, key = name.partition(".")
         if kind != "embeddings":
             values = values.astype(bool if kind == "shares_labels" else np.float64)
