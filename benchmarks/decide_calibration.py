@@ -166,7 +166,7 @@ def judge_half(dataset: Dataset, is_train: np.ndarray) -> tuple[list[dict], dict
         rows.append(case | {"holds": bool(abs(true - error) <= reach), "literal": bool(low <= true <= high)})
     means = truth.mean(0)
     best = {name for name, mean in zip(names, means, strict=True) if mean == means.min()}
-    regret = float(means[names.index(str(decision.best))] - means.min())
+    regret = float(means[names.index(decision.tie[0])] - means.min())
     has_best = bool(best & set(decision.tie))
     return rows, {"dataset": dataset.name, "has_best": has_best, "size": len(decision.tie), "regret": regret}
 

@@ -20,7 +20,8 @@ from experiments.proposals import find_standard_error
 from experiments.report import FAILS, HOLDS, Row
 from experiments.settings import LEAVES, Setting, format_setting, list_leaves, list_settings, list_spaces
 from task2vec.metatask import find_shots
-from task2vec.select import ProposalEvaluation, compare_paired
+from task2vec.select import ProposalEvaluation
+from task2vec.select.evaluate import compare_paired
 
 # Better, if the paper is right, and than what.
 COMPARISONS = (

@@ -21,7 +21,8 @@ from experiments.report import Row
 from experiments.selection_figures import keep_space
 from experiments.settings import LEAVES, Setting, format_setting, list_leaves, list_settings, list_spaces
 from task2vec import plots
-from task2vec.select import ALL, COUNTS, ORDERS, RULE, Known, ProposalEvaluation
+from task2vec.select import ProposalEvaluation
+from task2vec.select.evaluate import ALL, COUNTS, ORDERS, RULE, Known
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -36,7 +36,8 @@ from experiments.settings import (
 )
 from experiments.strategies import REPORTED, find_reported
 from task2vec import plots
-from task2vec.select import ProposalEvaluation, compare_paired, draw_weights, find_interval
+from task2vec.select import ProposalEvaluation
+from task2vec.select.evaluate import compare_paired, draw_weights, find_interval
 
 PARTS = ("norms", "violins", "matrix", "curves", "tables", "primary", "proposals")
 AVERAGE_BEST = "average_best"
@@ -129,10 +130,9 @@ def _measure(work: tuple[Job, tuple[str, ...]]) -> t2v.Evaluation | ProposalEval
     return t2v.evaluate(view, strategies, resamples=RESAMPLES, family=setting.family, leave=setting.leave)
 
 
-def find_optimum(evaluation: t2v.Evaluation, name: str) -> np.ndarray:
-    """The unbiased optimum beside a strategy, or the smallest error where that is not known."""
-    outcome = evaluation.outcomes[name]
-    return outcome.smallest if outcome.optimum is None else outcome.optimum
+def find_optimum(evaluation: t2v.Evaluation) -> np.ndarray:
+    """The unbiased optimum, or the smallest error where that is not known."""
+    return evaluation.smallest if evaluation.optimum is None else evaluation.optimum
 
 
 # --- Table 1: ways of choosing ---------------------------------------------------------------------------------------
@@ -158,18 +158,14 @@ def format_strategy(name: str) -> str:
 
 def format_table1(evaluations: Evaluations) -> str:
     """One table in Markdown for each way of leaving out: strategies down, settings across."""
-    texts, scored = [], set()
-    for evaluation in evaluations.values():
-        outcomes = evaluation.outcomes if evaluation.splits > 1 else {}
-        scored |= {name for name, outcome in outcomes.items() if outcome.strategy.uses_scores}
+    texts = []
     for leave, words in LEAVES.items():
         columns = {setting.words: evaluation for setting, evaluation in evaluations.items() if setting.leave == leave}
         if columns:
             rows = [{row["strategy"]: row for row in evaluation.rows} for evaluation in columns.values()]
             lines = [["optimum, error in %", *map(_format_optimum, columns.values())]]
             for name in dict.fromkeys([*PAPERS, *(name for column in rows for name in column)]):
-                mark = " †" if name in scored else ""
-                lines.append([f"{format_strategy(name)}{mark}", *(_format_cell(column.get(name)) for column in rows)])
+                lines.append([format_strategy(name), *(_format_cell(column.get(name)) for column in rows)])
             texts.append(f"**{words}**\n\n{report.format_markdown(['', *columns], lines)}")
     notes = [
         "Error over the optimum in percent (ratio of means over tasks) with a 95% bootstrap interval over tasks. "
@@ -178,11 +174,6 @@ def format_table1(evaluations: Evaluations) -> str:
     ]
     if any(evaluation.optimum is None for evaluation in evaluations.values()):
         notes.append(f"(smallest): {SMALLEST}")
-    if scored:
-        notes.append(
-            "† Judged on the first split alone, as are the optimum and the baseline that it is compared with: its "
-            "scores are of the training images of that split, which are test images of the others."
-        )
     return "\n\n".join([*texts, *notes])
 
 
@@ -207,7 +198,7 @@ def judge_table(evaluations: Evaluations) -> list[Claim]:
     for better, worse, words in PAIRS:
         for setting, evaluation in evaluations.items():
             if setting.leave == "task" and {better, worse} <= set(evaluation.outcomes):
-                gaps = 100 * evaluation.find_gaps(better, worse)
+                gaps = 100 * (evaluation.outcomes[better].errors - evaluation.outcomes[worse].errors)
                 claims.append(_claim_gap("table 1", f"{setting.words}: {words}", gaps))
     return claims
 
@@ -266,11 +257,11 @@ def _measure_parts(evaluation: t2v.Evaluation, name: str, images: Mapping[str, i
     parts = {ALL: np.arange(len(counts)), LARGEST: np.sort(np.argsort(-counts, kind="stable")[:_LARGEST_COUNT])}
     row: Row = {}
     for part, chosen in parts.items():
-        errors, best = evaluation.outcomes[name].errors[chosen], find_optimum(evaluation, name)[chosen]
-        low, high = find_interval(draw_weights(chosen, RESAMPLES, 0), errors, best)
+        errors, best = evaluation.outcomes[name].errors[chosen], find_optimum(evaluation)[chosen]
+        low, high = find_interval(draw_weights(chosen, RESAMPLES), errors, best)
         numbers = {"": errors.sum() / best.sum(), "_low": low, "_high": high}
         row |= {f"{part}{end}": 100 * (float(value) - 1) for end, value in numbers.items()}
-        smallest = evaluation.outcomes[name].smallest[chosen]
+        smallest = evaluation.smallest[chosen]
         row[f"{part}, over smallest"] = 100 * float(errors.sum() / smallest.sum() - 1)
     return row
 

@@ -13,7 +13,7 @@ from experiments.figures import choose_colours, draw_norms, style_axes
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.metatask import View
-from task2vec.select import find_strategy
+from task2vec.select.evaluate import find_strategy
 from task2vec.select.strategies import find_known_errors
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import numpy as np
 from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError
 from task2vec.metatask import DOMAIN, SYMMETRIC, Query, View
-from task2vec.select import STRATEGIES, Prediction, Strategy, find_strategy
+from task2vec.select import STRATEGIES, Prediction, Strategy
+from task2vec.select.evaluate import find_strategy
 from task2vec.select.strategies import (
     AVERAGE_BEST,
     Effects,

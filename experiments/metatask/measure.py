@@ -39,6 +39,7 @@ from experiments.metatask.plan import (
 from experiments.report import Row, say
 from task2vec import experts, plots
 from task2vec.probe import IMAGENET_MEAN, IMAGENET_STD, Preprocess, read_weights
+from task2vec.select import SCORES, SOURCE_SCORES
 
 LICENCE = "Figures measured by the project, under its licence; no image and no weight is in them."
 # Of whole networks: training twice as long changes little on so few images.
@@ -243,9 +244,10 @@ class Studio:
             training = features[torch.from_numpy(np.flatnonzero(is_train)).to(features.device)]
             targets = torch.from_numpy(plan.targets[is_train].astype(np.int64)).to(features.device)
             source = None if trained is None else trained.probabilities(training)
-            about: Row = {"classes": len(plan.task.classes), "source_probabilities": source, "which": self.plan.scores}
+            names = [name for name in self.plan.scores or SCORES if source is not None or name not in SOURCE_SCORES]
+            about: Row = {"classes": len(plan.task.classes), "source_probabilities": source, "which": names}
             values = t2v.score_features(training, targets, **about)
-            scores[protocol.key] = {n: round(value, 8) if np.isfinite(value) else None for n, value in values.items()}
+            scores[protocol.key] = {name: round(value, 8) for name, value in values.items()}
         return scores
 
     def tune(

@@ -15,7 +15,7 @@ import task2vec as t2v
 from experiments.report import Row, load_bundle, make_app, say
 from task2vec import plots
 from task2vec.metatask import TaskInfo, find_shots
-from task2vec.select import compare_paired, unbiased_optimum
+from task2vec.select.evaluate import compare_paired, unbiased_optimum
 
 SECOND, PAPER = " (second seed)", " (achille2019)"
 # In percent: errors this near are the same number of wrong images.
@@ -34,9 +34,9 @@ def judge(metatask: t2v.MetaTask, family: str, protocol: int, *, without: str | 
     subset = metatask.subset(family=family, without=without)
     errors, candidates, generic = 100 * subset.errors[:, :, protocol], subset.is_candidate, subset.generic
     means = np.where(candidates, errors.mean(2), np.nan)
-    halves = None if subset.halves is None else subset.halves[:, :, protocol]
-    optimum, _ = unbiased_optimum(subset.errors[:, :, protocol], candidates, halves)
-    assert optimum is not None, "a measured meta-task has several splits"
+    assert subset.halves is not None, "a measured meta-task has them"
+    optimum = unbiased_optimum(subset.halves[:, :, protocol], candidates)
+    assert optimum is not None, "every task has a candidate"
     gains = errors[:, generic] - 100 * optimum
     repeated = metatask.subset(family=family, without=without, repeats=True)
     return {

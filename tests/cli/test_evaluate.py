@@ -22,7 +22,7 @@ def test_a_meta_task_of_your_own_is_evaluated(errors, tmp_path):
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].startswith("strategy") and any(line.startswith("average_best") for line in lines)
-    assert any(line.startswith("size") for line in lines) and "12 tasks" in result.stdout
+    assert any(line.startswith("generic") for line in lines) and "12 tasks" in result.stdout
     assert "average_best" in [row["strategy"] for row in read_csv(out)]
     report = read("metatask", "evaluate", "--evidence", errors, "--strategy", "chance", "--leave", "dataset")
     assert report["leave"] == "dataset" and [row["strategy"] for row in report["rows"]] == ["average_best", "chance"]
@@ -33,7 +33,7 @@ def test_slow_strategies_run_if_asked_for_or_with_few_tasks(errors, monkeypatch)
     found, chosen = task2vec.evaluate(make_world(), ["chance"]), []
     monkeypatch.setattr(task2vec, "evaluate", lambda metatask, names, **how: chosen.append(names) or found)
     quick = call("metatask", "evaluate")
-    assert "model space" not in chosen[0] and {"average_best", "logme"} <= set(chosen[0])
+    assert "model space" not in chosen[0] and {"average_best", "domain"} <= set(chosen[0])
     assert "without 'model space published', 'model space'" in quick.stderr and "--strategy all" in quick.stderr
     assert read("metatask", "evaluate")["slow"] == ["model space published", "model space"]
     for words in (("--strategy", "all"), ("--evidence", errors)):

@@ -23,9 +23,9 @@ LITE0 = "tf_efficientnet_lite0.in1k"
 def known(monkeypatch):
     """Three candidates, the last of which is not on this machine, with small networks behind them."""
     listed = [
-        Candidate("small", "timm:test_resnet", 1000, 0.1, "mit", is_here=True),
-        Candidate("large", "timm:test_vit", 9000, 0.9, "apache-2.0", is_here=True),
-        Candidate("far", "timm:test_convnext", 5000, 0.5, megabytes=321.0),
+        Candidate("small", location="timm:test_resnet", params=1000, gmacs=0.1, license="mit", is_here=True),
+        Candidate("large", location="timm:test_vit", params=9000, gmacs=0.9, license="apache-2.0", is_here=True),
+        Candidate("far", location="timm:test_convnext", params=5000, gmacs=0.5, megabytes=321.0),
     ]
 
     def load(candidate, *, download=False, **_):
@@ -139,7 +139,7 @@ def test_tables_and_splits_are_read_as_they_are_named(photos, known, tmp_path):
 def test_the_script_of_the_choice_is_written(photos, known, tmp_path):
     script = tmp_path / "train.py"
     report = read("recommend", photos, "--script", script)
-    assert report["script"] == str(script) and 'create_model("test_resnet"' in script.read_text()
+    assert report["script"] == str(script) and "create_model('test_resnet'" in script.read_text()
     assert "OneCycleLR" not in script.read_text()
     refuse("--force", "recommend", photos, "--script", script)
     assert call("recommend", photos, "--script", script, "--force", "--whole-network").exit_code == 0

@@ -94,11 +94,11 @@ def test_directions_hues_and_positions_have_their_names():
 def make_metatask(means, noise):
     """Errors around given means; the first expert is the generic one."""
     models = (ModelInfo("r", "generic"), *(ModelInfo(f"e{number}") for number in range(1, means.shape[1])))
-    errors = means[:, :, None] + noise * np.random.default_rng(0).normal(size=(*means.shape, 5))
+    halves = means[:, :, None, None] + 2**0.5 * noise * np.random.default_rng(0).normal(size=(*means.shape, 5, 2))
     tasks = tuple(TaskInfo(f"task {number}", "taxa", "set", f"task {number}", 100) for number in range(len(means)))
     seen = np.zeros(means.shape)
-    errors = errors[:, :, None]
-    more = {"shares_images": seen, "shares_labels": seen > 0}
+    errors = halves.mean(3)[:, :, None]
+    more = {"shares_images": seen, "shares_labels": seen > 0, "halves": halves[:, :, None]}
     return t2v.MetaTask("small", tasks, models, (HALF,), tuple(range(5)), *[errors] * 3, **more)
 
 

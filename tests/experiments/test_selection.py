@@ -220,25 +220,21 @@ def test_verdicts_name_the_recipe_that_all_candidates_share(world):
 
 
 def test_every_setting_is_evaluated_once_for_all_parts(world):
-    planned = selection.plan_evaluations(world, selection.PARTS, ["average_best", "size", "asymmetric"])
+    planned = selection.plan_evaluations(world, selection.PARTS, ["average_best", "domain", "asymmetric"])
     main, second = (f"{probe} robust" for probe in ("resnet34", "tf_efficientnet_lite0"))
     assert planned[Setting(main, "dataset", "taxa", "5")] == (
-        *("average_best", "size", "asymmetric"), "symmetric", "generic", "model space published"
+        *("average_best", "domain", "asymmetric"), "symmetric", "generic", "model space published"
     )  # fmt: skip
     assert set(planned[Setting(second, "task", "taxa", "5")]) == {*primary.NAMES}
     assert {setting.leave for setting in planned if setting.space == second} == {"task"}
-    alone = selection.plan_evaluations(world, ["primary"], ["size"])
+    alone = selection.plan_evaluations(world, ["primary"], ["domain"])
     assert list(alone) == primary.list_compared(world) and set(alone.values()) == {primary.NAMES}
-    assert selection.plan_evaluations(world, ["norms", "curves", "proposals"], ["size"]) == {}
+    assert selection.plan_evaluations(world, ["norms", "curves", "proposals"], ["domain"]) == {}
 
 
 def judge(**errors):
     outcomes = {name: SimpleNamespace(errors=each) for name, each in errors.items()}
-    evaluation = SimpleNamespace(
-        outcomes=outcomes,
-        find_gaps=lambda name, other: outcomes[name].errors - outcomes[other].errors,
-    )
-    return selection.judge_table({Setting("s", "task", "taxa", "half"): evaluation})
+    return selection.judge_table({Setting("s", "task", "taxa", "half"): SimpleNamespace(outcomes=outcomes)})
 
 
 def test_verdicts_of_table_1():

@@ -108,3 +108,12 @@ def test_embeddings_that_do_not_fit_are_refused_whatever_their_hash(metatask, tm
         monkeypatch.setattr(module, "_pack_embeddings", lambda _, own=own, about=about: (arrays | own, header | about))
         with pytest.raises(DataError, match="not a meta-task of task2vec, or it is damaged"):
             load_metatask(metatask.save(tmp_path / "m.safetensors"))
+
+
+def test_the_default_space_is_the_same_in_every_process_with_and_without_embeddings(metatask, tmp_path):
+    table = np.zeros((len(metatask.tasks) + len(metatask.source_tasks),) * 2)
+    spaces = ("zebra direct", "resnet34 robust", "tf_efficientnet_lite0 robust", "aspen robust")
+    known = replace(metatask, embeddings={}, distances=dict.fromkeys(spaces, table))
+    file = known.save(tmp_path / "m.safetensors")
+    assert load_metatask(file).select("half").space == "tf_efficientnet_lite0 robust"
+    assert list(load_metatask(file).distances) == sorted(spaces)

@@ -7,8 +7,7 @@ import numpy as np
 
 from task2vec.distance import pairwise_from_logs
 from task2vec.library import Expert, MeasuredError
-from task2vec.metatask import DOMAIN, SYMMETRIC, TAXONOMIC, MetaTask, ModelInfo, TaskInfo, View
-from task2vec.select import SCORE_NAMES
+from task2vec.metatask import DOMAIN, SYMMETRIC, MetaTask, ModelInfo, TaskInfo, View
 from tests.cli.material import make as embed
 
 HALF, FIVE = "linear-2, train half, logistic, usual", "linear-2, train 5, logistic, usual"
@@ -54,7 +53,7 @@ def make_metatask(seed=0, *, tasks=9, models=6, filters=40, seeds=3, missing=0.0
     errors[rng.random((tasks, models)) < missing] = np.nan
     seen = np.zeros((tasks, models), dtype=bool)
     seen[1, min(unknown, models - 1)] = True
-    domain, taxa = np.abs(rng.normal(size=(rows, rows))), rng.integers(0, 5, size=(rows, rows)).astype(float)
+    domain = np.abs(rng.normal(size=(rows, rows)))
     described = []
     for column in range(models):
         source, dataset = (f"source {column}", f"set {column % datasets}") if column >= unknown else (None, None)
@@ -68,10 +67,9 @@ def make_metatask(seed=0, *, tasks=9, models=6, filters=40, seeds=3, missing=0.0
         seen=seen,
         models=tuple(described),
         source_tasks=[TaskInfo(f"source {n}", fingerprint=f"source {n}") for n in range(unknown, models)],
-        distances={SYMMETRIC: gaps, DOMAIN: (domain + domain.T) * (1 - np.eye(rows)), TAXONOMIC: taxa},
+        distances={SYMMETRIC: gaps, DOMAIN: (domain + domain.T) * (1 - np.eye(rows))},
         trivial_distances=simplicity[:, 0],
         norms=vectors.sum(1),
-        scores={name: rng.normal(size=(tasks, models)) for name in SCORE_NAMES},
         vectors=vectors,
         trivial_vectors=trivials,
         halves=errors[:, :, :, None] + rng.normal(scale=0.01, size=(tasks, models, seeds, 2)),

@@ -33,7 +33,8 @@ def folder(tmp_path):
 def candidates(monkeypatch):
     """Three candidates with small networks behind them; the names of those that were loaded are collected."""
     known = [
-        Candidate(name, f"timm:{name}", 1000 * cost, float(cost), is_here=True) for cost, name in enumerate(NAMES, 1)
+        Candidate(name, location=f"timm:{name}", params=1000 * cost, gmacs=float(cost), is_here=True)
+        for cost, name in enumerate(NAMES, 1)
     ]
     loaded = []
 
@@ -113,7 +114,7 @@ def test_a_task_whose_images_are_gone_has_what_was_measured_before(folder, candi
         shutil.rmtree(folder)
         after = recommend("photos", library=library)
         assert errors_of(after) == errors_of(before) and "not where they were" in after.notes[0]
-        with pytest.raises(DataError, match="the images of 'digits' were read from"):
+        with pytest.raises(DataError, match="the images of 'digits' cannot be read from"):
             recommend("digits", library=library)
         paint(folder, {"dark": 110, "bright": 140}, count=9)
         assert errors_of(recommend("photos", library=library)) == errors_of(before)
@@ -146,7 +147,7 @@ def test_an_expert_is_near_or_far_before_any_error_is_in_the_library(tmp_path):
     known = bundle.embeddings[SPACE][0]
     sources = {"of the bundle": bundle.tasks[0].fingerprint, "of the library": "a" * 64, "of nowhere": "b" * 64}
     experts = [
-        Candidate(name, f"{name}.expert.safetensors", source_task=name, source_fingerprint=fingerprint)
+        Candidate(name, location=f"{name}.expert.safetensors", source_task=name, source_fingerprint=fingerprint)
         for name, fingerprint in sources.items()
     ]
     with Library.open(tmp_path / "library") as library:
@@ -216,9 +217,8 @@ def test_strategies_of_the_paper_select_by_name():
     best = min(("tf_efficientnet_lite0", "tf_efficientnet_lite1"), key=means.__getitem__)
     assert advice.rows[0].model == f"{best}.in1k" and advice.rows[0].reason == "average_best: 1 of 2"
     assert advice.rows[2].reason == "not known to average_best" and advice.choice is None
-    for name, words in (("logme", "needs the images"), ("best", "no strategy called 'best'")):
-        with pytest.raises(UsageError, match=words):
-            recommend(known, models=lite, strategy=name)
+    with pytest.raises(UsageError, match="no strategy called 'best'"):
+        recommend(known, models=lite, strategy="best")
     with pytest.raises(UsageError, match="none of the candidates has known errors"):
         recommend(known, models=["resnet50.tv_in1k"], strategy="average_best")
     with pytest.raises(UsageError, match="cannot be used here: no symmetric distance"):

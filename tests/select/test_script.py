@@ -127,7 +127,7 @@ def test_a_table_is_read_by_its_own_columns(folder, weights, tmp_path):
     output = run(advise(read, SMALL).script(tmp_path / "train.py"), "--weights", weights, cwd=tmp_path)
     assert "(10 images)" in output
     without = t2v.read_table(table, root=folder, path_column="photo", label_columns="note")
-    assert 'row["note"]' in advise(without, SMALL).script(tmp_path / "train.py").read_text()
+    assert "row['note']" in advise(without, SMALL).script(tmp_path / "train.py").read_text()
 
 
 @pytest.mark.long
@@ -172,10 +172,10 @@ def test_what_is_not_in_the_task_is_not_read(folder, tmp_path):
     (kind / "broken.png").write_bytes(b"no image")
     task = t2v.to_task(root)
     text = advise(task).script(tmp_path / "train.py").read_text()
-    assert f'IGNORED = ["{kind.name}/broken.png"]' in text
+    assert f"IGNORED = ['{kind.name}/broken.png']" in text
     chosen = task.select(task.classes[:2])
     assert "IGNORED = []" in advise(chosen).script(tmp_path / "train.py").read_text().replace(
-        f'["{kind.name}/broken.png"]', "[]"
+        f"['{kind.name}/broken.png']", "[]"
     )
 
 

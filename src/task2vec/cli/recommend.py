@@ -159,7 +159,7 @@ def _print_advice(advice: "task2vec.Recommendation", *, limit: int) -> None:
 
 def evaluate(
     evidence: options.Evidence = None,
-    leave: Annotated[Literal["task", "dataset", "domain"], Option(help="What to leave out in turn.")] = "task",
+    leave: Annotated[Literal["task", "dataset"], Option(help="What to leave out in turn.")] = "task",
     strategies: Annotated[list[str] | None, Option("--strategy", help=STRATEGY)] = None,
     family: Annotated[str | None, Option("--kind", help="Bundled tasks of one kind: sources, taxa or labels.")] = None,
     shots: options.Shots = None,
@@ -172,9 +172,9 @@ def evaluate(
     """Compare model selection strategies, leave-one-task-out.
 
     For every task, each strategy chooses a model without knowing the errors on that task. Prints the mean error of the
-    chosen models, its increase over the optimum with a 95% interval over tasks, rank agreement (weighted tau), and the
-    difference from the average-best model with the two-sided p-value of a sign-flip test. With many tasks, strategies
-    that take minutes are left out; --strategy all runs them, too.
+    chosen models, its increase over the optimum with a 95% interval over tasks, and the difference from the
+    average-best model with the two-sided p-value of a sign-flip test. With many tasks, strategies that take minutes are
+    left out; --strategy all runs them, too.
 
     `--strategy proposals` measures models one after the other instead, in the order that `recommend` proposes and in
     others, and prints the error of the best so far: chosen on one half of the test images, judged on the other.

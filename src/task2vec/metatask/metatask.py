@@ -19,8 +19,8 @@ from task2vec.embedding.embedding import pack_arrays, unpack_arrays
 from task2vec.errors import DataError, UsageError
 from task2vec.library import MeasuredError
 from task2vec.metatask.info import CellFailure, ModelInfo, TaskInfo
-from task2vec.metatask.table import Table, array_field, average_known, gather_fields
-from task2vec.metatask.view import DOMAIN, SYMMETRIC, TAXONOMIC, View, measure_all, measure_rows, measure_taxa
+from task2vec.metatask.table import Table, array_field, average_known
+from task2vec.metatask.view import DOMAIN, SYMMETRIC, View, measure_all, measure_rows
 from task2vec.probe import FilterLayer
 from task2vec.storage import write_file, write_rows
 
@@ -121,8 +121,12 @@ class MetaTask(Table):
     @property
     def spaces(self) -> dict[str, Embedding]:
         """One embedding of every space that the tasks are embedded in, the default probe's first."""
-        firsts = {name: embeddings[0] for name, embeddings in self.embeddings.items() if len(embeddings)}
-        return dict(sorted(firsts.items(), key=lambda item: ("lite0" not in item[0], not item[0].endswith(" robust"))))
+        return {name: self.embeddings[name][0] for name in self._list_spaces() if len(self.embeddings.get(name, ()))}
+
+    def _list_spaces(self) -> list[str]:
+        """The names of all spaces, those by the default probe and of the method "robust" first."""
+        names = dict.fromkeys([*self.embeddings, *self.distances])
+        return sorted(names, key=lambda name: ("lite0" not in name, not name.endswith(" robust")))
 
     def select(
         self,
@@ -165,7 +169,6 @@ class MetaTask(Table):
             self.protocols[protocol],
             self.seeds,
             self.errors[:, :, protocol],
-            scores={name: scores[:, :, protocol] for name, scores in self.scores.items()},
             halves=None if self.halves is None else self.halves[:, :, protocol],
             shares_images=self.shares_images,
             shares_labels=self.shares_labels,
@@ -175,7 +178,7 @@ class MetaTask(Table):
 
     def _find_space(self, probe: str | None, method: str | None) -> str:
         """The name of the first space by this probe and method; empty if there is none and none was asked for."""
-        known = list(dict.fromkeys([*self.spaces, *self.distances]))
+        known = self._list_spaces()
         parts = {name: name.rpartition(" ") for name in known}
         fit = [name for name in known if probe in (None, parts[name][0]) and method in (None, parts[name][2])]
         if known and not fit:
@@ -200,8 +203,6 @@ class MetaTask(Table):
             units = means / np.linalg.norm(means, axis=1, keepdims=True)
             # The cosine distance of mean features as |x - y|^2 / 2 of unit vectors, see `distance.domain`.
             distances[DOMAIN] = np.array([np.square(units - unit).sum(1) / 2 for unit in units])
-        if space and (taxa := measure_taxa((*self.tasks, *self.source_tasks))) is not None:
-            distances[TAXONOMIC] = taxa
         return rows | {"space": space, "distances": distances}
 
     # --- files -----------------------------------------------------------------------------------------------------
@@ -241,11 +242,12 @@ def _decode(content: bytes) -> MetaTask:
     header, arrays = unpack_arrays(content)
     if header["schema"] != SCHEMA:
         raise ValueError(f"schema {header['schema']}")
-    fields = []
-    for name, values in arrays.items():
+    fields: dict[str, Any] = {}
+    for name, values in sorted(arrays.items()):  # the file's order is another one in every process
         kind, _, key = name.partition(".")
         if kind != "embeddings":
-            fields.append((kind, key or None, values.astype(bool if kind == "shares_labels" else np.float64)))
+            values = values.astype(bool if kind == "shares_labels" else np.float64)
+            fields[kind] = fields.get(kind, {}) | {key: values} if key else values
     models = [{name: value for name, value in model.items() if name != "entry"} for model in header["models"]]
     return MetaTask(
         header["name"],
@@ -256,7 +258,7 @@ def _decode(content: bytes) -> MetaTask:
         source_tasks=tuple(TaskInfo(**task) for task in header["source_tasks"]),
         embeddings={name: _unpack_embeddings(name, about, arrays) for name, about in header["embeddings"].items()},
         info=header["info"],
-        **gather_fields(fields),
+        **fields,
     )
 
 

@@ -44,26 +44,24 @@ class Table:
 
     def __post_init__(self):
         """Refuse arrays of other shapes, and names that occur twice."""
-        axes = {"T": self.tasks, "M": self.models, "N": (*self.tasks, *self.source_tasks), "H": "ab"}
-        axes |= {"P": getattr(self, "protocols", ()), "S": getattr(self, "seeds", ())}
+        sizes = {"T": len(self.tasks), "M": len(self.models), "N": len(self.tasks) + len(self.source_tasks), "H": 2}
+        sizes |= {"P": len(getattr(self, "protocols", ())), "S": len(getattr(self, "seeds", ()))}
         for array, key, values in self.list_arrays():
-            names = array.metadata["axes"]
+            axes = array.metadata["axes"]
             shape = values.shape if isinstance(values, np.ndarray) else (len(values),)
-            expected = tuple(
-                len(axes[axis]) if axis in axes else size for axis, size in zip(names, shape, strict=False)
-            )
-            if shape != expected or len(shape) != len(names):
+            expected = tuple(sizes.get(axis, size) for axis, size in zip(axes, shape, strict=False))
+            if shape != expected or len(shape) != len(axes):
                 raise DataError(
                     f"'{array.name}{f' {key}' if key else ''}' of the meta-task '{self.name}' has the shape {shape}, "
                     f"but its tasks and models need {expected}: rows would be mixed up. Check its tables."
                 )
         for kind, infos in (("task", self.tasks), ("model", self.models)):
-            for name, count in Counter(info.name for info in infos).most_common(1):
-                if count > 1:
-                    raise DataError(
-                        f"the {kind} '{name}' occurs {count} times in the meta-task '{self.name}', so its errors are "
-                        "ambiguous. Give each its own name, or keep one of them."
-                    )
+            (name, count), *_ = Counter(info.name for info in infos).most_common(1) or [("", 0)]
+            if count > 1:
+                raise DataError(
+                    f"the {kind} '{name}' occurs {count} times in the meta-task '{self.name}', so its errors are "
+                    "ambiguous. Give each its own name, or keep one of them."
+                )
 
     def list_arrays(self) -> Iterator[tuple[Field, str | None, Any]]:
         """Every array with its field and, if that field holds several, its name there."""
@@ -76,16 +74,18 @@ class Table:
 
     def take(self, **numbers: Sequence[int]) -> dict[str, Any]:
         """All arrays at some numbers along their axes, as fields."""
-        arrays = []
-        for array, key, values in self.list_arrays():
-            if isinstance(values, np.ndarray):
-                for position, axis in enumerate(array.metadata["axes"]):
-                    if axis in numbers:
-                        values = values.take(np.asarray(numbers[axis], dtype=int), position)
-            elif "N" in numbers:
-                values = [values[row] for row in numbers["N"]]
-            arrays.append((array.name, key, values))
-        return gather_fields(arrays)
+
+        def pick(values: Any, axes: str) -> Any:
+            if isinstance(values, Mapping):
+                return {key: pick(value, axes) for key, value in values.items()}
+            if not isinstance(values, np.ndarray):  # embeddings, if there are any
+                return [values[row] for row in numbers["N"]] if values and "N" in numbers else values
+            for position, axis in enumerate(axes):
+                values = values.take(np.asarray(numbers[axis], dtype=int), position) if axis in numbers else values
+            return values
+
+        arrays = {array.name: array.metadata["axes"] for array in fields(self) if "axes" in array.metadata}
+        return {name: pick(getattr(self, name), axes) for name, axes in arrays.items()}
 
     # --- who may be selected -------------------------------------------------------------------------------------
 
@@ -148,8 +148,6 @@ class Table:
         """Some of the tasks and models; source tasks of the models stay, also those that were among the tasks."""
         rows = [int(row) for row in rows]
         columns = list(range(len(self.models)) if models is None else map(int, models))
-        if rows == list(range(len(self.tasks))) and columns == list(range(len(self.models))):
-            return self
         tasks = (*self.tasks, *self.source_tasks)
         kept = {*range(len(self.tasks), len(tasks)), *self.source_rows[columns].tolist()} - {-1, *rows}
         order = [*rows, *sorted(kept)]
@@ -177,17 +175,6 @@ class Table:
             )
         columns = [column for column, model in enumerate(self.models) if repeats or not model.is_repeat]
         return self.only([row for row, task in tasks.items() if task.dataset != without], columns)
-
-
-def gather_fields(arrays: Iterable[tuple[str, str | None, Any]]) -> dict[str, Any]:
-    """Arrays as fields, several of one field by their names."""
-    gathered: dict[str, Any] = {}
-    for name, key, values in arrays:
-        if key is None:
-            gathered[name] = values
-        else:
-            gathered.setdefault(name, {})[key] = values
-    return gathered
 
 
 def average_known(values: np.ndarray, axis: int) -> np.ndarray:

@@ -1,20 +1,17 @@
 """A meta-task by one protocol and in one embedding space: what strategies are fitted on, and what they are asked."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
 from task2vec.embedding import Embedding, trivial
-from task2vec.metatask.info import TaskInfo
 from task2vec.metatask.table import Table, array_field, average_known
 
 # Kinds of distance between tasks that strategies know.
-SYMMETRIC, DOMAIN, TAXONOMIC = "symmetric", "domain", "taxonomic"
+SYMMETRIC, DOMAIN = "symmetric", "domain"
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +24,6 @@ class Query:
         dataset: its dataset, if known.
         distances: (T) from the known tasks, by kind.
         to_sources: (M) from the models' source tasks, by kind.
-        scores: (M) transferability scores by name.
         vector: (F) its embedding.
     """
 
@@ -36,7 +32,6 @@ class Query:
     dataset: str | None = None
     distances: Mapping[str, np.ndarray] = field(default_factory=dict)
     to_sources: Mapping[str, np.ndarray] = field(default_factory=dict)
-    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     vector: np.ndarray | None = None
 
 
@@ -48,11 +43,9 @@ class View(Table):
         protocol: the key of the protocol.
         seeds: of the splits.
         errors: (T, M, S) test errors.
-        scores: (T, M) transferability scores by name, of the training images of the first seed: only the errors of that
-            seed are on images that the scores have not seen.
         halves: (T, M, S, 2) errors on two disjoint halves of the test images, the same for all models and seeds: a
             model can be selected on one and measured on the other.
-        distances: (N, N) by kind: "symmetric", "domain", "taxonomic".
+        distances: (N, N) by kind: "symmetric", "domain".
         space: probe and method of the embeddings ("resnet34 robust"); empty without any.
         embeddings: (N) in that space, of all images, test images included; empty if not all are known.
         vectors: (N, F) of these.
@@ -64,7 +57,6 @@ class View(Table):
     protocol: str
     seeds: tuple[int, ...]
     errors: np.ndarray = field(metadata=array_field("TMS"))
-    scores: Mapping[str, np.ndarray] = field(default_factory=dict, metadata=array_field("TM"))
     halves: np.ndarray | None = field(default=None, metadata=array_field("TMSH"))
     space: str = ""
     embeddings: Sequence[Embedding] = field(default=(), metadata=array_field("N"))
@@ -92,7 +84,6 @@ class View(Table):
             dataset=self.tasks[row].dataset,
             distances={kind: matrix[row, known] for kind, matrix in self.distances.items()},
             to_sources={kind: self.pick_sources(matrix[row]) for kind, matrix in self.distances.items()},
-            scores={name: scores[row] for name, scores in self.scores.items()},
             vector=None if self.vectors is None else self.vectors[row],
         )
 
@@ -144,34 +135,3 @@ def measure_rows(embeddings: Sequence[Embedding]) -> dict[str, Any]:
         "trivial_distances": np.array([symmetric(embedding, trivial(embedding)) for embedding in embeddings]),
         "norms": np.array([embedding.norm() for embedding in embeddings]),
     }
-
-
-_TAXA_DATASET, _TAXA_PREFIX, _RANKS = "cub200", "cub_", ("order", "family")
-
-
-def measure_taxa(tasks: Sequence[TaskInfo]) -> np.ndarray | None:
-    """(tasks, tasks) edges between the closest classes in the tree of birds; NaN where a task is no taxon of it.
-
-    A task is known to be a taxon if it has its name and as many classes as the taxon has species. None if no task is.
-
-    Example:
-        >>> counts = {"cub_Piciformes": 7, "cub_Corvidae": 8, "cub_Parulidae": 31, "dogs_toy": 9}
-        >>> measure_taxa([TaskInfo(name, dataset="cub200", classes=count) for name, count in counts.items()])[1]
-        array([ 6.,  0.,  4., nan])
-    """
-    from task2vec.distance import taxonomic_matrix
-    from task2vec.tasks.taxonomy import Taxonomy
-
-    with resources.files("task2vec.tasks").joinpath("cub200_taxonomy.csv").open(encoding="utf-8") as file:
-        lineages = {row["class_dir"]: tuple(row[rank] for rank in _RANKS) for row in csv.DictReader(file)}
-    classes = []
-    for task in tasks:
-        taxon = task.name.removeprefix(_TAXA_PREFIX)
-        species = [name for name, taxa in lineages.items() if taxon in taxa or task.name == _TAXA_DATASET]
-        classes.append(species if task.dataset == _TAXA_DATASET and len(species) == task.classes else [])
-    known = np.flatnonzero([bool(species) for species in classes])
-    if not len(known):
-        return None
-    edges = np.full((len(tasks), len(tasks)), np.nan)
-    edges[np.ix_(known, known)] = taxonomic_matrix([classes[row] for row in known], Taxonomy(_RANKS, lineages))
-    return edges

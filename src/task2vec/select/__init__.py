@@ -11,25 +11,10 @@ from task2vec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from task2vec.select.candidates import Candidate, read_models
-    from task2vec.select.evaluate import (
-        ALL,
-        COUNTS,
-        ORDERS,
-        RULE,
-        STRATEGIES,
-        Evaluation,
-        Known,
-        ProposalEvaluation,
-        compare_paired,
-        draw_weights,
-        evaluate_proposals,
-        find_interval,
-        find_strategy,
-        unbiased_optimum,
-    )
+    from task2vec.select.evaluate import STRATEGIES, Evaluation, ProposalEvaluation
     from task2vec.select.model_space import fit_model_space
     from task2vec.select.recommendation import Recommendation
     from task2vec.select.scores import SCORES, SOURCE_SCORES, score_features
-    from task2vec.select.strategies import SCORE_NAMES, Prediction, Strategy
+    from task2vec.select.strategies import Prediction, Strategy
 
 __getattr__ = lazy_names(__name__)

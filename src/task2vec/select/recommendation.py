@@ -136,20 +136,13 @@ class Recommendation:
 
         return self.to_text(width=Console().width)
 
-    def __len__(self) -> int:
-        """The number of candidates."""
-        return len(self.rows)
-
     def __iter__(self) -> Iterator[str]:
         """The names of the candidates, the best first."""
         return (row.model for row in self.rows)
 
     def __getitem__(self, model: str) -> Row:
         """The row of a model."""
-        for row in self.rows:
-            if row.model == model:
-                return row
-        raise KeyError(f"'{model}' is not among the candidates: {', '.join(self)}")
+        return {row.model: row for row in self.rows}[model]
 
     @property
     def measured(self) -> tuple[Row, ...]:

@@ -11,27 +11,23 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_expit
+from sklearn.covariance import ledoit_wolf_shrinkage
+from sklearn.neighbors import NearestNeighbors
 
 from task2vec.errors import NotFiniteError, UndefinedScoreError, UsageError
 from task2vec.tasks.task import check_labels
 
 # Deviations from the mean below this part of the largest value of a column are rounding.
 _ROUNDING = 1e-13
-# Squared distances that differ by this part of themselves are a tie, and by this part of the lengths they come from.
-_TIE = 1e-9
-_CANCELLED = 1e-13
-# Rows of an (n, n) table that are made at a time.
-_BLOCK_ROWS = 512
 
 
 def _to_numpy(values: Any) -> np.ndarray:
-    """A tensor, on whatever device and of whatever type, or what numpy takes for an array."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = values.double() if values.is_floating_point() else values
-    return np.asarray(values)
+    """A tensor, on whatever device, or what torch takes for one; in float64 if it is of floating point."""
+    tensor = torch.as_tensor(values).detach().cpu()
+    return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
 
 
 def _centre(features: np.ndarray) -> np.ndarray:
@@ -59,30 +55,16 @@ def _encode(labels: np.ndarray) -> np.ndarray:
 def knn(features: np.ndarray, tasks: Sequence[np.ndarray]) -> float:
     """Leave-one-out accuracy of the nearest neighbour, by Euclidean distance on the features as they are.
 
-    Puigcerver 2021 ranks experts so. Neighbours at the same distance all count, and classes with equally many votes
-    share the credit, so neither duplicated images nor the order of the images decide. Invariant to rotation, shift and
-    a common scale of the features. A class of one image is always missed, and few images per class make every network
-    look worse.
+    Puigcerver 2021 ranks experts so. Invariant to rotation, shift and a common scale of the features. A class of one
+    image is always missed, and few images per class make every network look worse.
 
     Example:
         >>> features = np.array([[0.0], [0.1], [1.0], [1.1], [0.25]])
         >>> knn(features, [np.array([0, 0, 1, 1, 1])])  # the last image is among those of the other class
         0.8
     """
-    points = _centre(features)
-    lengths = np.square(points).sum(1)
-    credit = 0.0
-    for start in range(0, len(points), _BLOCK_ROWS):
-        block = slice(start, start + _BLOCK_ROWS)
-        sums = lengths[block, None] + lengths
-        squares = sums - 2 * points[block] @ points.T
-        np.fill_diagonal(squares[:, start:], np.inf)
-        is_nearest = squares <= squares.min(1, keepdims=True) * (1 + _TIE) + _CANCELLED * sums
-        for labels in tasks:
-            votes = is_nearest @ _encode(labels)
-            is_ahead = votes == votes.max(1, keepdims=True)
-            credit += (is_ahead[np.arange(len(votes)), labels[block]] / is_ahead.sum(1)).sum()
-    return float(credit / len(points) / len(tasks))
+    nearest = NearestNeighbors(n_neighbors=1).fit(_centre(features)).kneighbors(return_distance=False)[:, 0]
+    return float(np.mean([labels[nearest] == labels for labels in tasks]))
 
 
 def logme(features: np.ndarray, tasks: Sequence[np.ndarray]) -> float:
@@ -180,12 +162,7 @@ def h_score_shrunk(features: np.ndarray, tasks: Sequence[np.ndarray]) -> float:
     centred = _centre(features)
     (vectors, squares), (count, width) = _decompose(centred), features.shape
     variances = squares / count
-    energy, mean = np.square(variances).sum(), variances.sum() / width
-    distance = energy / width - mean**2
-    shrinkage = 0.0  # where the covariance is a multiple of the identity already
-    if distance > 1e-15 * mean**2:
-        noise = (np.square(np.square(centred).sum(1)).mean() - energy) / (count * width)
-        shrinkage = min(max(noise, 0.0), distance) / distance
+    shrinkage, mean = ledoit_wolf_shrinkage(centred, assume_centered=True), variances.sum() / width
     trusted = (1 - shrinkage) * variances
     weights = trusted / (trusted + shrinkage * mean)
     between = [(np.square(vectors.T @ _encode(labels)) / np.bincount(labels)).sum(1) for labels in tasks]
@@ -202,18 +179,6 @@ SCORES: Mapping[str, Callable[..., float]] = MappingProxyType(
 SOURCE_SCORES = ("leep",)
 
 
-class FeatureScores(dict[str, float]):
-    """Scores by name; NaN where one is not defined.
-
-    Attributes:
-        reasons: why, for every NaN.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reasons: dict[str, str] = {}
-
-
 def score_features(
     features: Any,
     targets: Any,
@@ -222,8 +187,8 @@ def score_features(
     source_probabilities: Any = None,
     is_multilabel: bool = False,
     which: Sequence[str] | None = None,
-) -> FeatureScores:
-    """Every score of (n, d) features for (n,) class indices, or for (n, classes) zeros and ones.
+) -> dict[str, float]:
+    """Every score by name of (n, d) features for (n,) class indices, or for (n, classes) zeros and ones.
 
     A score of several attributes per image is the mean over the attributes, each a task of two classes; attributes that
     are the same in all images are left out.
@@ -232,83 +197,63 @@ def score_features(
         features: pooled features of the task's images in the network, as a tensor or an array.
         targets: class indices below `classes`, or attributes with `is_multilabel`.
         classes: how many classes or attributes the task has; a class without images is left out.
-        source_probabilities: (n, s) softmax output of the network's own head, which LEEP needs. Anything else
-            (logits, separate probabilities of attributes) leaves it undefined.
+        source_probabilities: (n, s) softmax output of the network's own head, which LEEP needs.
         is_multilabel: whether the targets are independent attributes.
-        which: names from `SCORES`; all by default.
+        which: names from `SCORES`; by default all whose input is given.
+
+    Raises:
+        UsageError: An array has another shape than it must have, or a score is unknown or lacks its input.
+        UndefinedScoreError: All images are of one class, or the probabilities are none.
 
     Example:
         >>> import torch
         >>> labels = torch.arange(60) % 3
         >>> features = torch.nn.functional.one_hot(labels, 3) + torch.randn(60, 3) / 10
-        >>> scores = score_features(features, labels, classes=3, which=["knn", "leep"])
-        >>> scores["knn"], scores["leep"]
-        (1.0, nan)
-        >>> scores.reasons["leep"]
-        'it needs the probabilities of source classes, and none were given: pass source_probabilities=...'
+        >>> score_features(features, labels, classes=3, which=["knn"])
+        {'knn': 1.0}
     """
-    names = list(SCORES) if which is None else list(which)
-    if unknown := [name for name in names if name not in SCORES]:
-        raise UsageError(f"no score is called {unknown[0]!r}. The scores are: {', '.join(SCORES)}.")
-    features, targets = _check_features(_to_numpy(features)), _to_numpy(targets)
-    for name, values in (("targets", targets), ("source_probabilities", source_probabilities)):
-        if values is not None and len(values) != len(features):
-            raise UsageError(
-                f"{len(features)} rows of features and {len(values)} of {name} cannot belong to the same images. Pass "
-                "one row per image in both."
-            )
-    if targets.ndim != 1 + is_multilabel:
+    known = [name for name in SCORES if source_probabilities is not None or name not in SOURCE_SCORES]
+    names = known if which is None else which
+    if unknown := [name for name in names if name not in known]:
         raise UsageError(
-            f"targets of shape {targets.shape} do not fit. Pass (n,) class indices for one class per image, or "
-            f"(n, {classes}) zeros and ones with is_multilabel=True for {classes} attributes per image."
+            f"there is no score {unknown[0]!r} of what was given. The scores are: {', '.join(SCORES)}; of these, "
+            f"{', '.join(SOURCE_SCORES)} needs source_probabilities=..."
         )
-    columns = np.atleast_2d(check_labels(targets, classes, "image {}".format).T)
-    tasks = [np.unique(column, return_inverse=True)[1] for column in columns if np.ptp(column) > 0]
-    scores = FeatureScores()
-    for name in names:
-        try:
-            if not tasks:
-                raise UndefinedScoreError(
-                    f"all {len(targets)} images are of one class or have the same attributes, so there is nothing to "
-                    "distinguish. Add images of another class."
-                )
-            given = _check_probabilities(source_probabilities) if name in SOURCE_SCORES else features
-            scores[name] = SCORES[name](given, tasks)
-        except UndefinedScoreError as undefined:
-            scores[name], scores.reasons[name] = math.nan, str(undefined)
-    return scores
-
-
-def _check_features(features: np.ndarray) -> np.ndarray:
-    """(n, d) features in float64; others have no score."""
-    if features.ndim != 2 or 0 in features.shape:
+    features, targets = _to_numpy(features).astype(np.float64), _to_numpy(targets)
+    theta = None if source_probabilities is None else _to_numpy(source_probabilities)
+    shapes = [array.shape for array in (features, targets, theta) if array is not None]
+    has_shapes = [len(shape) for shape in shapes] == [2, 1 + is_multilabel, 2][: len(shapes)]
+    if not has_shapes or 0 in features.shape or len({shape[0] for shape in shapes}) > 1:
         raise UsageError(
-            f"features of shape {features.shape} are not one row per image, so they cannot be scored. Pass an (n, d) "
-            "tensor of pooled features."
+            f"features, targets (and source_probabilities) of the shapes {', '.join(map(str, shapes))} are not of the "
+            f"same images. Pass features (n, d), targets (n,) of class indices, or (n, {classes}) of zeros and ones "
+            "with is_multilabel=True, and source_probabilities (n, s)."
         )
-    is_bad = ~np.isfinite(features).all(1)
-    if is_bad.any():
+    if (is_bad := ~np.isfinite(features).all(1)).any():
         raise NotFiniteError(
             f"the features of image {int(is_bad.argmax())} are not finite ({int(is_bad.sum())} such images), so a "
             "score of them would mean nothing. Look for infinities in the network, or leave the images out."
         )
-    return features.astype(np.float64)
-
-
-def _check_probabilities(probabilities: Any) -> np.ndarray:
-    """(n, s) probabilities in float64 whose rows sum to one; logits and the like have no score."""
-    if probabilities is None:
+    columns = np.atleast_2d(check_labels(targets, classes, "image {}".format).T)
+    tasks = [np.unique(column, return_inverse=True)[1] for column in columns if np.ptp(column) > 0]
+    if not tasks:
         raise UndefinedScoreError(
-            "it needs the probabilities of source classes, and none were given: pass source_probabilities=..."
+            f"all {len(targets)} images are of one class or have the same attributes, so there is nothing to "
+            "distinguish. Add images of another class."
         )
-    theta = _to_numpy(probabilities).astype(np.float64)
-    sums = theta.sum(1) if theta.ndim == 2 else np.zeros(len(theta))
+    if theta is not None:
+        theta = _check_probabilities(theta.astype(np.float64))
+    return {name: SCORES[name](theta if name in SOURCE_SCORES else features, tasks) for name in names}
+
+
+def _check_probabilities(theta: np.ndarray) -> np.ndarray:
+    """(n, s) probabilities whose rows sum to one; logits and the like have no score."""
+    sums = theta.sum(1)
     # Probabilities in half precision add up no better.
     if not ((np.abs(sums - 1) <= 1e-2).all() and (theta >= 0).all()):
-        worst = int(np.nan_to_num(np.abs(sums - 1), nan=np.inf).argmax())
         raise UndefinedScoreError(
-            f"the source probabilities of image {worst} sum to {sums[worst]:.4g}, or one is below 0: they "
-            "are not a distribution over source classes, so the score would mean nothing. Pass softmax probabilities, "
-            "not logits or probabilities of independent attributes."
+            f"the rows of source_probabilities sum to {sums.min():.4g} to {sums.max():.4g}, or one is below 0, so they "
+            "are not distributions over source classes, and LEEP would mean nothing. Pass softmax probabilities, not "
+            "logits or probabilities of independent attributes."
         )
     return theta / sums[:, None]

@@ -43,7 +43,7 @@ def write_script(
 
     options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
     environment = Environment(undefined=StrictUndefined, autoescape=False, **options)  # noqa: S701  # it is no HTML
-    environment.filters |= {"python": format_python, "text": _escape}
+    environment.filters |= {"python": repr, "text": _escape}
     template = (resources.files("task2vec.select") / "data" / "train.py.jinja").read_text("utf-8")
     about = {"model": model, "task": task.name, "classes": list(task.classes), "is_multilabel": task.is_multilabel}
     about |= {"measured": "" if whole_network else measured, "whole_network": whole_network, "penalty": _PENALTY}
@@ -55,18 +55,6 @@ def write_script(
 def _escape(text: str) -> str:
     """The text as part of a docstring."""
     return printable(text).replace("\\", "\\\\").replace('"', "'")
-
-
-def format_python(value: str | Sequence[str]) -> str:
-    """A text or a list of texts as Python source, in double quotes where that is possible.
-
-    Example:
-        >>> print(format_python(["cat", "it's"]))
-        ["cat", "it's"]
-    """
-    if not isinstance(value, str):
-        return f"[{', '.join(map(format_python, value))}]"
-    return repr(value) if '"' in value else '"' + repr("'" + value)[2:]
 
 
 # --- images ----------------------------------------------------------------------------------------------------------

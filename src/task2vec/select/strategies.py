@@ -14,12 +14,9 @@ from scipy.sparse.csgraph import connected_components
 from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError
 from task2vec.metatask.table import average_known
-from task2vec.metatask.view import DOMAIN, SYMMETRIC, TAXONOMIC, Query, View
-from task2vec.select.candidates import find_model
+from task2vec.metatask.view import SYMMETRIC, Query, View
 
 AVERAGE_BEST = "average_best"
-# The names of `task2vec.select.SCORES`, in its order.
-SCORE_NAMES = ("knn", "logme", "leep", "h_score_shrunk")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +53,10 @@ class Strategy:
     Attributes:
         name: as tables show it.
         fit: learns from known tasks; raises `UndefinedScoreError` where the meta-task lacks what it needs.
-        uses_scores: whether it uses transferability scores, which `evaluate` hides from others. It is judged only on
-            the split whose test images the scores have not seen.
     """
 
     name: str
     fit: Callable[[View], Predict]
-    uses_scores: bool = False
 
 
 # --- errors as effects of tasks and models ---------------------------------------------------------------------------
@@ -165,31 +159,13 @@ def check_errors(view: View) -> None:
 
 def fit_generic(view: View) -> Predict:
     """The generic model; the others in the order of their mean errors, where it may not be selected."""
-    numbers = np.arange(len(view.models))
-    loss = np.where(numbers == view.generic, 0, 1 if view.generic is not None else np.nan)
-    return _rank_always(view, loss, "none is the generic one: give one the kind 'generic'")
-
-
-def fit_size(view: View) -> Predict:
-    """The model with the most parameters; equals in the order of their mean errors."""
-    params = np.array([model.params or np.nan for model in view.models], dtype=np.float64)
-    return _rank_always(view, -params, "their numbers of parameters are not known: give `params`")
-
-
-def fit_imagenet(view: View) -> Predict:
-    """The model with the best ImageNet accuracy that timm states; equals in the order of their mean errors."""
-    known = [find_model(model.location) if model.location else None for model in view.models]
-    top1 = np.array([model and model.imagenet for model in known], dtype=np.float64)  # None is NaN
-    return _rank_always(view, -top1, "no ImageNet accuracy of any is known: give their `location`")
-
-
-def _rank_always(view: View, loss: np.ndarray, lacking: str) -> Predict:
-    """Ranks models by what is known of them, whatever the task is; refuses models of which nothing is known."""
-    if not np.isfinite(loss).any():
+    if view.generic is None:
         raise UndefinedScoreError(
-            f"this strategy cannot rank the {len(view.models)} models, because {lacking}, or leave it out."
+            f"none of the {len(view.models)} models is the generic one, so it cannot be chosen. Give one the kind "
+            "'generic', or leave this strategy out."
         )
-    prediction = Prediction(loss, fallback=order_on_average(view))
+    is_other = np.arange(len(view.models)) != view.generic
+    prediction = Prediction(is_other.astype(float), fallback=order_on_average(view))
     return lambda query: prediction
 
 
@@ -232,28 +208,8 @@ def find_simplicity(view: View) -> np.ndarray:
 def check_sources(view: View, kind: str) -> None:
     """Refuse a meta-task without any distance of this kind between a task and the source task of a model."""
     if kind not in view.distances or not np.isfinite(view.to_sources(kind)).any():
-        needed = {DOMAIN: "domain embeddings", TAXONOMIC: "a taxonomy of their classes"}.get(kind, "embeddings")
-        others = "" if kind in view.distances else f" (known kinds: {', '.join(view.distances) or 'none'})"
         raise UndefinedScoreError(
-            f"no {kind} distance between a task and the source task of a model is known{others}. "
-            f"Give {needed} of tasks and source tasks, or leave this strategy out."
+            f"no {kind} distance between a task and the source task of a model is known (known kinds: "
+            f"{', '.join(view.distances) or 'none'}). Give embeddings of tasks and source tasks, or leave this "
+            "strategy out."
         )
-
-
-# --- transferability scores ------------------------------------------------------------------------------------------
-
-
-def fit_score(view: View, score: str) -> Predict:
-    """The model with the highest transferability score, which every candidate gets on the task's own images."""
-    if not np.isfinite(view.scores.get(score, np.nan)).any():
-        raise UndefinedScoreError(
-            f"the score '{score}' of these tasks and models is not known (known: "
-            f"{', '.join(view.scores) or 'none'}). Compute it with score_features, or leave this strategy out."
-        )
-    on_average = order_on_average(view)
-
-    def predict(query: Query) -> Prediction:
-        scores = query.scores.get(score, np.full(len(on_average), np.nan))
-        return Prediction(-scores, fallback=on_average)
-
-    return predict
