@@ -36,6 +36,7 @@ from experiments.settings import (
 )
 from experiments.strategies import REPORTED, find_reported
 from task2vec import plots
+from task2vec.metatask.metatask import find_protocol
 from task2vec.select import ProposalEvaluation
 from task2vec.select.evaluate import compare_paired, draw_weights, find_interval
 
@@ -210,6 +211,41 @@ def _claim_gap(table: str, claim: str, gaps: np.ndarray) -> Claim:
     return Claim(table, claim, f"{gaps.mean():+.1f} points, p = {p:.2g}", verdict)
 
 
+# --- scores of features, which need every candidate's ----------------------------------------------------------------
+
+
+def make_scores(evaluations: Evaluations, metatask: t2v.MetaTask, main: str, folder: Path, note: str) -> str:
+    """What the candidate of the highest transferability score gives against average-best, as CSV and in Markdown.
+
+    Both are judged on the first split alone: scores are of its training images, which are test images of the others.
+    """
+    rows: list[Row] = []
+    for setting, evaluation in evaluations.items():
+        if (setting.space, setting.leave) != (main, "task"):
+            continue
+        subset = metatask.subset(family=setting.family)
+        subset = subset.only([row for row, task in enumerate(subset.tasks) if task.name in evaluation.tasks])
+        number = find_protocol(subset.protocols, setting.shots, of=metatask.name)
+        errors = 100 * subset.errors[:, :, number, 0]
+        tasks = np.arange(len(errors))
+        baseline = errors[tasks, evaluation.outcomes[AVERAGE_BEST].chosen]
+        for kind, values in subset.scores.items():
+            scores = np.where(subset.is_candidate & np.isfinite(errors), values[:, :, number], np.nan)
+            gaps = errors[tasks, np.nan_to_num(scores, nan=-np.inf).argmax(1)] - baseline
+            about = {"family": setting.family, "shots": setting.shots, "score": kind, "average_best": baseline.mean()}
+            gap = {"gap": gaps.mean(), "gap_se": gaps.std(ddof=1) / len(gaps) ** 0.5, "p": compare_paired(gaps)}
+            rows.append(about | {"error": (baseline + gaps).mean(), **gap})
+    report.write_rows(rows, folder / "scores.csv")
+    lines = [
+        [format_setting(row["family"], row["shots"]), row["score"], f"{row['error']:.1f}", f"{row['average_best']:.1f}",
+         f"{row['gap']:+.1f} ± {row['gap_se']:.1f} (p = {row['p']:.2g})"]
+        for row in rows
+    ]  # fmt: skip
+    table = report.format_markdown(["", "score", "error in %", "average-best", "gap in points"], lines)
+    words = "First split alone, one task left out; p is two-sided, from flipping the signs of the tasks' gaps."
+    return report.write_text(folder / "scores.md", f"{table}\n\n{words} {note}".rstrip()).read_text()
+
+
 # --- Table 2: the choice of the probe --------------------------------------------------------------------------------
 
 
@@ -314,8 +350,8 @@ def selection(
     files: Files = (bundle, None)
     work: dict[Job, tuple[str, ...]] = {(files, setting): names for setting, names in planned.items()}
     work |= {(files, setting): () for setting in proposed}
-    # The experts of this repository for whole datasets stand beside those for parts of them, and in a table of their own
-    # the experts that the rule was chosen on.
+    # The experts of this repository for whole datasets stand beside those for parts of them, and those that the rule was
+    # chosen on in a table of their own.
     whole, earlier = [], []
     if "proposals" in parts and bundle is None:
         whole = proposals.list_whole_settings(report.load_bundle(proposals.WHOLE))
@@ -351,6 +387,8 @@ def selection(
     if "tables" in parts:
         claims += make_table1(evaluations, spaces[0], folder, note) + make_table2(evaluations, metatask, folder, note)
         texts += [(folder / f"table{number}.md").read_text() for number in (1, 2)]
+        if metatask.scores:
+            texts.append(make_scores(evaluations, metatask, spaces[0], folder, note))
     if "proposals" in parts:
         measured = {setting: results[files, setting] for setting in every}
         measured |= {setting: results[(proposals.WHOLE, None), setting] for setting in whole}

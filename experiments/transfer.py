@@ -199,6 +199,8 @@ def transfer(
     folder = plots.make_folder(out)
     results = [correlate_transfers(rows, measure) for measure in MEASURES]
     report.write_rows(rows, folder / "transfer.csv")
+    summary = [{name: value for name, value in row.items() if name != "by_task"} | row["by_task"] for row in results]
+    report.write_rows(summary, folder / "transfer_rho.csv")
     text = format_transfers(results)
     report.write_text(folder / "transfer.md", text)
     plots.save_picture(draw_transfers(rows, results), folder / "transfer.png")
