@@ -350,8 +350,8 @@ def selection(
     files: Files = (bundle, None)
     work: dict[Job, tuple[str, ...]] = {(files, setting): names for setting, names in planned.items()}
     work |= {(files, setting): () for setting in proposed}
-    # The experts of this repository for whole datasets stand beside those for parts of them, and those that the rule was
-    # chosen on in a table of their own.
+    # The experts of this repository for whole datasets stand beside those for parts of them; those that the rule was
+    # chosen on have a table of their own.
     whole, earlier = [], []
     if "proposals" in parts and bundle is None:
         whole = proposals.list_whole_settings(report.load_bundle(proposals.WHOLE))

@@ -34,13 +34,8 @@ DRAWS, RESAMPLES = 10_000, 1_000
 
 
 def find_transfers(metatask: t2v.MetaTask) -> list[Mapping[str, Any]]:
-    """The errors of fine-tuned networks by expert, task and seed.
-
-    Meta-tasks from before there were `transfers` have some among the curves by training size.
-    """
-    curves = metatask.info.get("curves", ())
-    tuned = [point for point in curves if (point["way"], point["train"]) == ("tuned", "half")]
-    if not (points := metatask.info.get("transfers") or tuned):
+    """The errors of fine-tuned networks by expert, task and seed."""
+    if not (points := metatask.info.get("transfers")):
         raise t2v.errors.DataError(
             f"the meta-task '{metatask.name}' has no errors of experts that were fine-tuned on its tasks "
             "(info['transfers']), so no transfer distance is known. Measure them: python -m experiments.metatask.build"

@@ -217,7 +217,7 @@ class Studio:
             scores[plan.task.name] = self.score(task_features, plan, trained)
         times.append(time.monotonic())
         about |= {
-            "location": LOCATIONS.get(expert.name) if expert.size is None else None,
+            "location": LOCATIONS.get(expert.name),
             "size": probe.size[0],
             "params": experts.count_parameters(probe.network),
             "gmacs": round(experts.count_gmacs(probe.network, probe.size), 6),

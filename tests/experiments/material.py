@@ -1,12 +1,14 @@
 """What several tests of the experiments need: a small collection on disk, and committed tables."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from typer.testing import CliRunner
 
+from experiments.report import load_bundle
 from task2vec.storage import write_csv
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,3 +64,11 @@ def run(app, *args, code=0):
     result = CliRunner().invoke(app, [str(argument) for argument in args])
     assert result.exit_code == code, (result.stderr, result.exception)
     return result
+
+
+def load_with_repeat(tasks, models):
+    """Some tasks and models of the meta-task of experts, and another expert as if it repeated one by another recipe."""
+    whole = load_bundle(None)
+    small = whole.only(tasks, [*models, 12])
+    repeat = replace(small.models[-1], name=f"{small.models[-1].name} (fast)", recipe="fast", is_repeat=True)
+    return replace(small, models=(*small.models[:-1], repeat))

@@ -70,7 +70,7 @@ def test_all_at_once_against_another_recipe(world, tmp_path, monkeypatch):
     where = ("--bundle", bundles[0], "--against", bundles[1], "--out", tmp_path / "out", "--jobs", 1)
     result = run(selection.app, *where, "--part", "primary")
     assert {path.stem for path in (tmp_path / "out").iterdir()} == {"primary", "recipes"}
-    assert (tmp_path / "out" / "primary.md").read_text().count("Experts by fast-1.") == 1
+    assert (tmp_path / "out" / "primary.md").read_text().count("Experts by achille2019.") == 1
     assert "one task left out (primary)" in result.stdout and "(secondary)" in result.stdout
     assert "asymmetric against generic, taxa, half of the images: " in result.stdout
     rows = read_csv(tmp_path / "out" / "primary.csv")

@@ -7,7 +7,7 @@ import pytest
 
 from experiments import proposals, selection
 from experiments.report import load_bundle
-from tests.experiments.material import read_csv, run
+from tests.experiments.material import load_with_repeat, read_csv, run
 
 SPACE = "resnet34 robust"
 
@@ -16,7 +16,7 @@ SPACE = "resnet34 robust"
 def world():
     """Ten taxa of three datasets, five label sets, eleven models of which the last repeats another, and one space."""
     tasks = [0, 1, 2, 3, 24, 25, 26, 36, 37, 38, *range(49, 54)]
-    small = load_bundle(None).only(tasks, [0, 1, *range(6, 12), 20, 31, 74])
+    small = load_with_repeat(tasks, [0, 1, *range(6, 12), 20, 31])
     names = ("distances", "trivial_distances", "norms", "embeddings")
     return replace(small, **{name: {SPACE: getattr(small, name)[SPACE]} for name in names})
 
@@ -63,22 +63,30 @@ KINDS = [
 ] + [("datasets", shots, "task", "all") for shots in ("half", "5")]
 
 
-@pytest.fixture(scope="module")
-def rows():
-    """The rows of the committed table in the paper's space; empty cells are None."""
+def read_rows(path):
+    """The rows of a committed table in the paper's space; empty cells are None."""
     return [
         {key: None if value == "" else value for key, value in row.items()}
         | {"shots": str(row["shots"]).removesuffix(".0")}
-        for row in read_csv(TABLE)
+        for row in read_csv(path)
         if row["space"] == SPACE
     ]
 
 
-@pytest.fixture(scope="module")
-def table(rows):
+def index_rows(rows):
     """The same by kind of task, order, and number of models."""
     names = ("family", "shots", "leave", "known", "order", "measured")
     return {tuple(row[name] for name in names): row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return read_rows(TABLE)
+
+
+@pytest.fixture(scope="module")
+def table(rows):
+    return index_rows(rows)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
@@ -91,10 +99,14 @@ def test_four_measured_are_nearly_as_good_as_all(table, kind):
 
 @pytest.mark.parametrize("shots", ["half", "5"])
 def test_on_label_sets_the_rule_is_better_than_other_orders(table, shots):
+    """On the experts that it was chosen on by 2.5 points; on those by the paper's recipe than average-best alone."""
+    earlier = index_rows(read_rows(TABLE.with_name("proposals_fast1.csv")))
     for leave, known in (("task", "family"), ("dataset", "all")):
-        row = table["labels", shots, leave, known, "rule", 4]
+        row = earlier["labels", shots, leave, known, "rule", 4]
         assert row["gap"] <= -2.5 and row["p"] < 0.05  # than average-best
         assert row["domain_gap"] <= -2.5 and row["p_domain"] < 0.05  # than with distances of domain embeddings
+        row = table["labels", shots, leave, known, "rule", 4]
+        assert row["gap"] < 0 and row["p"] < 0.05
 
 
 def test_nowhere_is_the_rule_significantly_worse_than_average_best(table):

@@ -44,7 +44,8 @@ def find_error(world, expert, task):
 
 def test_the_formula_and_the_distances(world, tmp_path):
     result = run(transfer.app, "--bundle", world.save(tmp_path / "small.safetensors"), "--out", tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"transfer.csv", "transfer.md", "transfer.png"}
+    names = {"transfer.csv", "transfer_rho.csv", "transfer.md", "transfer.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert "| symmetric distance | " in result.stdout
     rows = read_csv(tmp_path / "out" / "transfer.csv")
     assert len(rows) == 9 * 3  # neither the generic network nor another pretrained one has a source task
@@ -139,11 +140,3 @@ def test_what_is_missing_is_said(world, tmp_path):
     points = [point for point in world.info["transfers"] if point["expert"] != "generic resnet34"]
     with pytest.raises(t2v.errors.DataError, match="nan: not measured"):
         transfer.list_transfers(world, points, SPACE)
-
-
-def test_old_meta_tasks_have_some_among_their_curves():
-    metatask = load_bundle(None)
-    points = transfer.find_transfers(metatask)
-    assert len(points) == 4 * 7 * 2 and {point["train"] for point in points} == {"half"}
-    wanted = [{"expert": "x", "task": "y", "seed": 0, "error": 0.5}]
-    assert transfer.find_transfers(replace(metatask, info={**metatask.info, "transfers": wanted})) == wanted

@@ -10,7 +10,7 @@ import torch
 from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError
 from task2vec.select import fit_model_space, model_space
-from task2vec.select.model_space import cross_entropy, make_labels, measure_distances
+from task2vec.select.model_space import ShareSums, cross_entropy, make_labels, measure_shares
 from task2vec.select.strategies import fit_asymmetric
 from tests.failures import refuse
 from tests.oracles.selection import slow_loss, slow_symmetric
@@ -25,8 +25,9 @@ def test_loss_and_gradient_are_those_of_the_slow_formula():
     options = {"alpha": 0.3, "sharpness": 20.0}
     bias = torch.zeros(3, 12, dtype=torch.float64, requires_grad=True)
     places = torch.from_numpy(models) + bias
-    between = measure_distances(places, torch.from_numpy(tasks)[:, None])
-    distances = between - 0.3 * measure_distances(places, torch.from_numpy(trivials))
+    between = measure_shares(*ShareSums.apply(places.exp(), torch.from_numpy(tasks).exp()), 12)
+    q = torch.sigmoid(torch.from_numpy(trivials) - places)
+    distances = between - 0.3 * measure_shares(q.sum(1), q.square().sum(1), 12)
     counted, labels = torch.from_numpy(np.isfinite(errors)), torch.from_numpy(make_labels(errors))
     loss = cross_entropy(distances, labels, counted, torch.tensor(4.0, dtype=torch.float64))
     loss.backward()
@@ -116,12 +117,12 @@ def test_the_same_meta_task_gives_the_same_bytes_and_needs_embeddings():
         fit_model_space(replace(metatask, vectors=None))
 
 
-def test_trivial_embeddings_may_be_far_away_or_unknown_and_one_model_alone_stays_where_it_is():
+def test_trivial_embeddings_may_be_far_away_or_missing_and_one_model_alone_stays_where_it_is():
     metatask = make_metatask()
     far = fit_model_space(replace(metatask, trivial_vectors=np.full_like(metatask.vectors, 1e-12)), epochs=1)
     assert np.isfinite(far.places).all() and np.isfinite(far.loss)
-    unknown = [replace(model, source_fingerprint=None) for model in metatask.models]
-    space = fit_model_space(replace(metatask, models=tuple(unknown)), epochs=4)
+    metatask = replace(metatask, trivial_vectors=None, trivial_distances=None, distances={})
+    space = fit_model_space(metatask, epochs=4)
     assert not space.simplicity.any() and np.isfinite(space.predict(metatask.query(0)).loss).all()
     metatask = make_metatask(models=1, unknown=0)
     alone = fit_model_space(metatask, epochs=5)

@@ -114,7 +114,7 @@ def fit_model_space(view: View, *, epochs: int = 81, filters: int = 512, as_publ
         ModelSpace(7 models, 64 filters, loss ...)
     """
     tasks = len(view.tasks)
-    if view.vectors is None or view.trivial_vectors is None or view.trivial_distances is None:
+    if view.vectors is None or not np.isfinite(view.vectors[:tasks]).all():
         raise UndefinedScoreError(
             "not every task of the meta-task has an embedding, so models cannot be placed among them. Give embeddings, "
             "or leave the model space out."
@@ -124,22 +124,24 @@ def fit_model_space(view: View, *, epochs: int = 81, filters: int = 512, as_publ
     columns = np.linspace(0, count - 1, min(filters, count)).round().astype(int)
     log_tasks = np.log(view.vectors[:tasks, columns])
     sources = np.log(view.pick_sources(view.vectors[:, columns]))
-    log_trivials = np.log(view.trivial_vectors[:, columns])
-    unknown = (log_trivials[:tasks] if as_published else log_tasks).mean(0)
-    is_known = view.source_rows >= 0
-    start = np.where(is_known[:, None], sources, unknown)
-    trivials = None
-    if is_known.any():
+    trivials, unknown = None, log_tasks.mean(0)
+    if view.trivial_vectors is not None:
+        log_trivials = np.log(view.trivial_vectors[:, columns])
+        unknown = log_trivials[:tasks].mean(0) if as_published else unknown
         trivials = view.pick_sources(log_trivials)
-        trivials = np.where(is_known[:, None], trivials, trivials[is_known].mean(0))
+        is_known = np.all(np.isfinite(trivials), axis=1)
+        trivials = np.where(is_known[:, None], trivials, trivials[is_known].mean(0)) if is_known.any() else None
+    start = np.where(np.isfinite(sources).all(1, keepdims=True), sources, unknown)
     # What distances on all filters are more than on these; unknown is none.
-    offsets = np.nan_to_num(view.to_sources(SYMMETRIC) - _measure(log_tasks, start))
+    on_columns = _measure(log_tasks, start)
+    offsets = np.nan_to_num(view.to_sources(SYMMETRIC) - on_columns) if SYMMETRIC in view.distances else 0 * on_columns
     optimiser = torch.optim.Adam if as_published else torch.optim.AdamW
     places, gamma, loss = _train(log_tasks, start, find_known_errors(view), offsets, trivials, epochs, optimiser)
     simplicity = np.zeros(len(places))
     if trivials is not None:
         before, simplicity = (np.diagonal(_measure(rows, trivials)).copy() for rows in (start, places))
-        simplicity += np.nan_to_num(view.pick_sources(view.trivial_distances) - before)
+        if view.trivial_distances is not None:
+            simplicity += np.nan_to_num(view.pick_sources(view.trivial_distances) - before)
     return ModelSpace(places, start, columns, simplicity, gamma, loss, order_on_average(view))
 
 
@@ -172,7 +174,7 @@ def _train(
         optimiser: Adam, with weight decay in the gradient, or AdamW, with decoupled one.
     """
     middle = log_tasks.mean(0)
-    tasks, first = (torch.from_numpy(logs - middle).float() for logs in (log_tasks, start))
+    tasks, first = torch.from_numpy(log_tasks - middle).float().exp(), torch.from_numpy(start - middle).float()
     trivial = None if trivials is None else torch.from_numpy(trivials - middle).float()
     added, labels = (torch.from_numpy(values).float() for values in (offsets, make_labels(errors)))
     counted = torch.from_numpy(np.isfinite(errors))
@@ -180,8 +182,11 @@ def _train(
 
     def find_distances() -> Tensor:
         places = first + bias
-        distances = measure_distances(places, tasks[:, None]) + added
-        return distances if trivial is None else distances - ALPHA * measure_distances(places, trivial)
+        distances = measure_shares(*ShareSums.apply(places.exp(), tasks), places.shape[1]) + added  # type: ignore[misc]
+        if trivial is None:
+            return distances
+        q = torch.sigmoid(trivial - places)
+        return distances - ALPHA * measure_shares(q.sum(1), q.square().sum(1), places.shape[1])
 
     with torch.no_grad():
         # One model alone has no spread, and nothing to be compared with.
@@ -209,13 +214,40 @@ def make_labels(errors: np.ndarray) -> np.ndarray:
     return (weights / weights.sum(1, keepdims=True)).filled(0)
 
 
-def measure_distances(places: Tensor, others: Tensor) -> Tensor:
-    """Distances of vectors m from t, both as logarithms: 1 - cosine of q = m / (m + t) and 1 - q.
+class ShareSums(torch.autograd.Function):
+    """Sums over filters of q = m / (m + t) and of q^2 for all pairs of T tasks and M models, (T, M) each.
 
-    `task2vec.distance` has the same formula without a gradient.
+    One model at a time, so that its shares stay in the cache, where they are computed again for the gradient,
+    dq / dm = q (1 - q) / m. With the gradient by torch the fit takes 1.5 times as long.
     """
-    shares = torch.sigmoid(places - others)
-    return 1 - torch.cosine_similarity(shares, 1 - shares, dim=-1)
+
+    @staticmethod
+    def forward(ctx, models: Tensor, tasks: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """The sums of (M, F) models with (T, F) tasks."""
+        ctx.save_for_backward(models, tasks)
+        shares = (model / (model + tasks) for model in models)
+        sums, squares = zip(*((q.sum(1), q.square().sum(1)) for q in shares), strict=True)
+        return torch.stack(sums, 1), torch.stack(squares, 1)
+
+    @staticmethod
+    def backward(ctx, slopes: Tensor, square_slopes: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        """The gradient by the models."""
+        models, tasks = ctx.saved_tensors
+        gradient = torch.empty_like(models)
+        for number, model in enumerate(models):
+            q = model / (model + tasks)
+            rises = q - q.square()
+            gradient[number] = slopes[:, number] @ rises + 2 * square_slopes[:, number] @ (q * rises)
+        return gradient / models, None
+
+
+def measure_shares(sums: Tensor, squares: Tensor, filters: int) -> Tensor:
+    """The distance of m and t from sums over filters of q = m / (m + t) and of q^2: 1 - cosine of q and 1 - q.
+
+    `task2vec.distance` has the same formula without a gradient. Here sums over 1 - q come from those over q, and cancel
+    unless m is mostly the smaller one.
+    """
+    return 1 - (sums - squares) / torch.sqrt((filters - 2 * sums + squares) * squares)
 
 
 def cross_entropy(distances: Tensor, labels: Tensor, counted: Tensor, gamma: Tensor) -> Tensor:
