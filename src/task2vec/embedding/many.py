@@ -425,7 +425,8 @@ class GroupWork:
         held: Counter[int] = Counter()  # images of small tasks so far, by the number of classes
         for position, job in enumerate(jobs):
             common, classes, is_multilabel = find_kind(job)
-            if features.device.type in _WAITS and not is_multilabel and is_small(len(job.task), classes):
+            is_plain = not is_multilabel and not job.task.groups_key
+            if features.device.type in _WAITS and is_plain and is_small(len(job.task), classes):
                 held[classes] += len(job.task)
                 common = held[classes] // _BUSY  # each task reads the images of all
             alike[common, classes, is_multilabel].append(position)
@@ -464,8 +465,8 @@ class GroupWork:
 
 
 def find_kind(job: Job) -> tuple[Any, int, bool]:
-    """Equal for jobs on the very same images with as many classes."""
-    return job.places.numpy().tobytes(), len(job.task.classes), job.task.is_multilabel
+    """Equal for jobs on the very same images, in the same groups, with as many classes."""
+    return (job.places.numpy().tobytes(), job.task.groups_key), len(job.task.classes), job.task.is_multilabel
 
 
 def fit_apart(features: Tensor, jobs: Sequence[Job], **options: Any) -> list[Head]:

@@ -13,7 +13,7 @@ from task2vec.library import Library
 from task2vec.progress import show_progress
 from task2vec.select.candidates import TIMM, Candidate, count_download, list_candidates, load_candidate, read_seconds
 from task2vec.select.evidence import PROPOSALS, Evidence, KnownTask, find_seen, find_task, gather_evidence
-from task2vec.select.history import find_curve, find_measurements, keep_curve, keep_measurements
+from task2vec.select.history import find_curve, find_measurements, find_protocol, keep_curve, keep_measurements
 from task2vec.select.recommendation import Recommendation, list_names, list_rows, write_verdict
 from task2vec.tasks import Task
 from task2vec.text import pluralize
@@ -94,7 +94,8 @@ def recommend(
         candidates = list_candidates(models, library=library, max_params=max_params, license=license)
         subject = find_task(task, library, measures=strategy is None, progress=progress)
         candidates, notes = leave_out_seen(candidates, subject, library)
-        stored = find_measurements(library, subject.fingerprint, candidates, images=subject.images)
+        about = {"images": subject.images, "protocol": find_protocol(subject.data)}
+        stored = find_measurements(library, subject.fingerprint, candidates, **about)
         if strategy is not None or (subject.data is None and stored is None):
             evidence = gather_evidence(subject, candidates, library, strategy=strategy or PROPOSALS, **options)
             return recommend_unmeasured(subject, candidates, evidence, strategy=strategy or PROPOSALS, notes=notes)
@@ -231,13 +232,15 @@ def find_or_measure_curve(
 ) -> "LearningCurve | None":
     """The errors of a model with fewer training images: of its features, or as an earlier run found them."""
     if new is None or task.data is None or model.name not in new.models:
-        return None if library is None else find_curve(library, task.fingerprint, model)
+        return (
+            None if library is None else find_curve(library, task.fingerprint, model, protocol=find_protocol(task.data))
+        )
     from task2vec.select.learning_curve import measure_learning_curve
 
     features, data = new.features[new.models.index(model.name)], task.data.canonical()
     curve = measure_learning_curve(features, data.targets[new.images], classes=len(data.classes), groups=new.groups)
     if library is not None and curve is not None and new.is_of_all_images:
-        keep_curve(library, data.fingerprint, model, curve)
+        keep_curve(library, task.data, model, curve)
     return curve
 
 

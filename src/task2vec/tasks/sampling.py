@@ -39,14 +39,41 @@ def choose_sample(digests: Sequence[str], targets: np.ndarray, n: int, seed: int
     return groups.mask_images(_first_of_each(groups.strata, counts))
 
 
+def join_groups(*groupings: np.ndarray) -> np.ndarray:
+    """(n,) numbers from 0 on, the same for images that any of the groupings has in one group, directly or via others.
+
+    Example:
+        >>> join_groups(np.array([0, 1, 1, 2]), np.array([7, 7, 5, 4])).tolist()
+        [0, 0, 0, 1]
+    """
+    columns = [np.unique(grouping, return_inverse=True)[1] for grouping in groupings]
+    joined, before = np.arange(len(columns[0])), None
+    while before is None or (joined != before).any():
+        before = joined
+        for column in columns:
+            lowest = np.full(len(column), len(column))
+            np.minimum.at(lowest, column, joined)
+            joined = lowest[column]
+    return np.unique(joined, return_inverse=True)[1]
+
+
 def choose_test(
-    digests: Sequence[str], targets: np.ndarray, classes: Sequence[str], seed: int, share: float | None = None
+    digests: Sequence[str],
+    targets: np.ndarray,
+    classes: Sequence[str],
+    seed: int,
+    share: float | None = None,
+    *,
+    groups: np.ndarray | None = None,
 ) -> np.ndarray:
     """A mask of the images of a share of the task; None takes half of every class separately, rounded down.
 
     Identical images are all in it, or none, and none if they carry different labels. Attributes have positive and
-    negative images on both sides; their images are divided as a whole.
+    negative images on both sides; their images are divided as a whole. So are those of `groups` (n,), which hold the
+    identical ones, whatever their labels.
     """
+    if groups is not None:
+        return _choose_groups(digests, targets, groups, len(classes), f"split {seed}", 0.5 if share is None else share)
     groups = _Groups(digests, targets, f"split {seed}", together=True)
     n_groups = int(groups.number[-1]) + 1
     wanted = max(n_groups // 2 if share is None else round(share * n_groups), 1)
@@ -81,6 +108,43 @@ def share_out(sizes: np.ndarray, total: int, *, least: np.ndarray, most: np.ndar
     while counts.sum() > total and (counts > least).any():
         counts[np.argmax(np.where(counts > least, counts - exact, -np.inf))] -= 1
     return counts
+
+
+def _choose_groups(
+    digests: Sequence[str], targets: np.ndarray, groups: np.ndarray, n_classes: int, purpose: str, share: float
+) -> np.ndarray:
+    """A mask of whole groups that have about a share of every class; a class of two groups or more is on both sides."""
+    numbers = np.unique(groups, return_inverse=True)[1]
+    has = np.hstack([targets, 1 - targets]) if targets.ndim == 2 else targets[:, None] == np.arange(n_classes)
+    counts = np.zeros((numbers.max() + 1, has.shape[1]))
+    np.add.at(counts, numbers, has)
+    hashes = [hashlib.sha256(f"{purpose} {digest}".encode()).digest() for digest in digests]
+    draw = list(dict.fromkeys(numbers[sorted(range(len(hashes)), key=hashes.__getitem__)].tolist()))
+    total = np.maximum(counts.sum(0), 1)
+    taken = np.zeros(len(total))
+    left = (counts > 0).sum(0)
+    chosen = np.zeros(len(counts), dtype=bool)
+
+    def measure_gap(taken: np.ndarray) -> float:
+        return float(np.square(taken / total - share).sum())
+
+    def is_free(number: int) -> bool:
+        return not chosen[number] and bool((left[counts[number] > 0] > 1).all())
+
+    def take(number: int) -> None:
+        nonlocal taken, left
+        chosen[number] = True
+        taken = taken + counts[number]
+        left = left - (counts[number] > 0)
+
+    for value in np.argsort(left, kind="stable").tolist():  # the rarest class first
+        free = [number for number in draw if not taken[value] and counts[number, value] and is_free(number)]
+        if free:
+            take(min(free, key=lambda number: measure_gap(taken + counts[number])))
+    for number in draw:
+        if is_free(number) and measure_gap(taken + counts[number]) < measure_gap(taken):
+            take(number)
+    return chosen[numbers]
 
 
 class _Groups:

@@ -19,7 +19,7 @@ from task2vec.tasks.huggingface import from_huggingface
 from task2vec.tasks.images import ChosenImages
 from task2vec.tasks.published import recognize_layout
 from task2vec.tasks.table import read_table
-from task2vec.tasks.task import Task
+from task2vec.tasks.task import Task, concatenate_groups
 from task2vec.tasks.torch_dataset import from_dataset
 from task2vec.text import quote
 
@@ -177,6 +177,7 @@ def join_tasks(tasks: Sequence[Any], *, merge_classes: bool = False, name: str |
     notes = list(dict.fromkeys(note for task in tasks for note in task.notes))
     if shared := sum(map(len, tasks)) - len(kept):
         notes.append(f"images that several of the joined tasks share, kept once: {shared}")
+    groups, starts = concatenate_groups(tasks), np.cumsum([0, *map(len, tasks)])
     return Task(
         name=" + ".join(task.name for task in tasks) if name is None else name,
         images=ChosenImages(tuple(task.images for task in tasks), kept, tuple(f"{task.name}: " for task in tasks)),
@@ -186,6 +187,7 @@ def join_tasks(tasks: Sequence[Any], *, merge_classes: bool = False, name: str |
         bad=tuple(dict.fromkeys(bad for task in tasks for bad in task.bad)),
         notes=tuple(notes),
         source=" + ".join(dict.fromkeys(task.source for task in tasks)),
+        groups=None if groups is None else groups[[starts[number] + row for number, row in kept]],
     )
 
 

@@ -1,0 +1,84 @@
+"""Images of one patient, scene or object: a number that follows them, and keeps them in one fold."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import task2vec as t2v
+from task2vec.errors import DataError
+from task2vec.tasks.sampling import join_groups
+from task2vec.tasks.task import number_groups
+from tests.failures import refuse
+
+
+def make_task(images: int = 60, patients: int = 15, seed: int = 0) -> t2v.Task:
+    """Digits of patients who have images of several classes each."""
+    task = t2v.sample_tasks(images_per_task=images)[0].select(["0", "1", "2"])
+    names = np.random.default_rng(seed).integers(0, patients, len(task))
+    return replace(task, groups=number_groups(names.tolist()))
+
+
+def group_slowly(first, second) -> list[int]:
+    """The smallest number of any image that can be reached from each."""
+    reached = list(range(len(first)))
+    for _ in first:
+        for one in range(len(first)):
+            for other in range(len(first)):
+                if first[one] == first[other] or second[one] == second[other]:
+                    reached[one] = reached[other] = min(reached[one], reached[other])
+    return reached
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_are_joined_as_a_slow_search_joins_them(seed):
+    first, second = np.random.default_rng(seed).integers(0, 12, (2, 20))
+    slow = np.unique(group_slowly(first, second), return_inverse=True)[1]
+    assert join_groups(first, second).tolist() == slow.tolist()
+
+
+def test_groups_follow_their_images_and_are_no_part_of_the_fingerprint():
+    task = make_task()
+    patient_of = dict(zip(task.digests, task.groups.tolist(), strict=True))
+    train, test = task.split(seed=3)
+    rest = replace(test, groups=None)
+    joined = t2v.join_tasks([train, test], merge_classes=True)
+    for changed in (task.canonical(), task.sample(9), task.subset([5, 3]), task.select(["0", "2"]), train, joined,
+                    task.one_vs_rest()[0]):  # fmt: skip
+        assert changed.groups.tolist() == [patient_of[digest] for digest in changed.digests]
+    assert joined.groups_key == task.groups_key != ""
+    assert task.fingerprint == replace(task, groups=None).fingerprint == joined.fingerprint
+    partly = t2v.join_tasks([train, rest], merge_classes=True)
+    assert len(set(partly.groups.tolist())) == len(set(train.groups.tolist())) + len(rest)
+    refuse(DataError, r"groups of shape \(2,\)", replace, task, groups=[1, 2])
+    refuse(DataError, "type float64", replace, task, groups=np.ones(len(task)))
+
+
+def test_the_key_of_groups_depends_on_what_they_hold_alone():
+    task = make_task()
+    order = np.random.default_rng(1).permutation(len(task))
+    assert task.subset(order).groups_key == task.groups_key == replace(task, groups=-task.groups).groups_key
+    assert task.groups_key != make_task(seed=1).groups_key
+    for plain in (replace(task, groups=None), replace(task, groups=np.arange(len(task)))):
+        assert plain.groups_key == "" and plain.choose_test(0).tolist() == plain.choose_test(0).tolist()
+    assert replace(task, groups=np.arange(len(task))).choose_test(0).tolist() == (
+        replace(task, groups=None).choose_test(0).tolist()
+    )
+
+
+@pytest.mark.parametrize("share", [None, 0.25])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_group_is_on_both_sides_and_every_class_is(seed, share):
+    task = make_task(images=200, patients=30)
+    is_test = task.choose_test(seed, share)
+    assert not set(task.groups[is_test]) & set(task.groups[~is_test])
+    held_out = Counter(task.targets[is_test].tolist())
+    for number, count in enumerate(task.counts):
+        assert abs(held_out[number] / count - (share or 0.5)) < 0.12
+    order = np.random.default_rng(seed).permutation(len(task))
+    assert task.subset(order).choose_test(seed, share).tolist() == is_test[order].tolist()
+    attributes = replace(task, targets=np.eye(3, dtype=np.uint8)[task.targets])
+    is_test = attributes.choose_test(seed, share)
+    assert not set(task.groups[is_test]) & set(task.groups[~is_test])
+    assert 0 < attributes.targets[is_test].sum(0).min() and 0 < attributes.targets[~is_test].sum(0).min()
