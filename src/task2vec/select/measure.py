@@ -230,7 +230,8 @@ class _Run:
 
     def __post_init__(self):
         """Starts the clock."""
-        self.images = DecodedImages(self.task.images)
+        room = MAX_DECODED_BYTES if len(self.candidates) > 1 else 0  # a single model sees each image once
+        self.images = DecodedImages(self.task.images, room=room)
         self.start = clock()
         self.deadline = self.start + self.budget
 
@@ -312,7 +313,7 @@ class _Run:
                     failure = Failure(left_out.name, "It was interrupted.", was_tried=False)
                     self.failures.setdefault(left_out.name, failure)
                 break
-            except (DataChangedError, _HopelessError):
+            except (DataChangedError, HopelessError):
                 raise
             except Exception as error:  # whatever a model does wrong ends its own measurement only
                 self.failures[name] = explain(name, error, left=deadline - start)
@@ -511,7 +512,7 @@ def use_threads(count: int) -> Iterator[int]:
 # --- heads -----------------------------------------------------------------------------------------------------------
 
 
-class _HopelessError(DataError):
+class HopelessError(DataError):
     """No image of a task can be judged, whatever the model."""
 
 
@@ -536,7 +537,7 @@ class Folds:
             onehot = to_onehot(torch.from_numpy(targets), classes, is_multilabel=False)
             is_hopeful = assign_folds(onehot[None], is_multilabel=False, groups=torch.from_numpy(groups))[1].any()
         if not is_hopeful:
-            raise _HopelessError(
+            raise HopelessError(
                 f"no model can be measured on '{name}': {lacking}, near copies aside, so no head could be tested on an "
                 "image that it was not fitted to. Add images, or look for copies: task2vec report"
             )
@@ -550,11 +551,15 @@ class Folds:
 
     def judge(self, features: Tensor) -> np.ndarray:
         """(n,) losses of heads on (n, d) features; NaN if not judged."""
+        return self.find_losses(*self.predict(features)[1:])
+
+    def predict(self, features: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(n, c) probabilities by heads on (n, d) features, (n, c) shares of repetitions, and (n,) what is judged."""
         targets = torch.from_numpy(self.targets.astype(np.int64)).to(features.device)
         groups = torch.from_numpy(self.groups.astype(np.int64)).to(features.device)
         options = {"classes": self.classes, "penalty": PENALTY, "balance": False, "groups": groups}
-        _, votes, is_judged = predict_held_out(features, targets, **options)
-        return self.find_losses(votes.cpu().numpy(), is_judged.cpu().numpy())
+        probabilities, votes, is_judged = predict_held_out(features, targets, **options)
+        return probabilities.cpu().numpy(), votes.cpu().numpy(), is_judged.cpu().numpy()
 
     def find_losses(self, votes: np.ndarray, is_judged: np.ndarray) -> np.ndarray:
         """(n,) losses for (n, c) shares of the repetitions that predict a class or attribute; NaN if not judged."""
@@ -562,7 +567,8 @@ class Folds:
             losses = 1.0 - votes[np.arange(len(votes)), self.targets].astype(np.float64)
         else:
             losses = (self.weights * np.abs(votes - self.targets)).sum(1)
-        return np.where(is_judged, losses.round(6), np.nan)
+        stored = losses.round(6).astype(np.float32).astype(np.float64)  # exactly what a library keeps
+        return np.where(is_judged, stored, np.nan)
 
 
 def weigh_attributes(targets: np.ndarray, groups: np.ndarray) -> np.ndarray:
