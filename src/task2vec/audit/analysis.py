@@ -10,7 +10,8 @@ import numpy as np
 
 from task2vec.embedding import Embedding
 from task2vec.select.recommendation import Recommendation, Row
-from task2vec.tasks import BadImage, Images, Task
+from task2vec.tasks import BadImage, Task
+from task2vec.tasks.images import ChosenImages
 from task2vec.text import format_percent
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class Analysis:
         notes: remarks on the task and on the report itself.
         images: all images that numbers refer to: those of the task, then those of the other splits.
         sizes: (n, 2) width and height of the images of the task.
-        table: one row of `COLUMNS` for every image.
+        table: image, label, prediction, doubt, loss and digest of every image.
         bad: images that could not be read, of all splits.
         made: when, in UTC.
         version: of task2vec.
@@ -227,7 +228,7 @@ class Analysis:
     neighbours: tuple[NearTask, ...]
     recommendation: Recommendation
     notes: tuple[str, ...]
-    images: Images
+    images: ChosenImages
     sizes: np.ndarray
     table: tuple[dict[str, Any], ...]
     bad: tuple[BadImage, ...]

@@ -47,7 +47,7 @@ def predict(task: Task, features: "Tensor", groups: np.ndarray, measured: "Measu
     from task2vec.select.measure import Folds, HopelessError
 
     try:
-        folds = Folds(task.targets, groups, classes=len(task.classes), name=task.name)
+        folds = Folds(task.targets.copy(), groups, classes=len(task.classes), name=task.name)
     except HopelessError:
         empty = np.zeros((len(task), len(task.classes)))
         return Predictions(empty, empty, np.full(len(task), np.nan), empty if task.is_multilabel else None)
@@ -149,26 +149,23 @@ def list_rows(
     predictions: Predictions,
     judgement: LabelJudgement,
     copies: Sequence[CopyGroup],
-    isolation: np.ndarray,
 ) -> Iterator[dict[str, Any]]:
-    """One row for every image, the most doubtful labels first, then for images of other splits that are in a group."""
-    group_of = {number: group for group in reversed(copies) for number in group.numbers}
-    labels, names, count = name_labels(task), task.classes, len(task)
+    """One row for every image, the most doubtful labels first, then for images of other splits that are in a group.
+
+    What is not judged has no loss, doubt and prediction.
+    """
+    labels, count = name_labels(task), len(task)
     order = np.argsort(np.where(np.isnan(judgement.score), 2, -judgement.score), kind="stable").tolist()
-    for number in [*order, *(number for number in group_of if number >= count)]:
-        group, name = group_of.get(number), images.name(number)
-        copy_names = () if group is None else (image for image in group.images if image != name)
-        row: dict[str, Any] = {"image": name, "copies": " | ".join(copy_names), "digest": digests[number]}
-        if number >= count and group is not None:
-            yield row | {"label": group.labels[group.numbers.index(number)]}
-            continue
-        row |= {"label": labels[number], "outlier": round(float(isolation[number]), 4)}
+    for number in order:
+        loss, doubt, predicted = None, None, None
         if predictions.is_judged[number]:
-            p = predictions.probabilities[number]
-            row |= {"loss": float(predictions.losses[number]), "doubt": round(float(judgement.score[number]), 4)}
-            row["is_suspected"] = bool(number in judgement.suspects)
-            if task.is_multilabel:
-                row["predicted"] = ", ".join(name for name, value in zip(names, p, strict=True) if value > 0.5)
-            else:
-                row |= {"predicted": names[int(p.argmax())], "probability": round(float(p.max()), 4)}
-        yield row
+            loss, p = float(predictions.losses[number]), predictions.probabilities[number]
+            chosen = np.flatnonzero(p > 0.5) if task.is_multilabel else [p.argmax()]
+            predicted = ", ".join(task.classes[index] for index in chosen)
+            doubt = None if np.isnan(judgement.score[number]) else round(float(judgement.score[number]), 4)
+        row = {"image": images.name(number), "label": labels[number], "predicted": predicted, "doubt": doubt}
+        yield row | {"loss": loss, "digest": digests[number]}
+    members = {number: label for group in copies for number, label in zip(group.numbers, group.labels, strict=True)}
+    for number in sorted(number for number in members if number >= count):
+        row = {"image": images.name(number), "label": members[number], "predicted": None, "doubt": None}
+        yield row | {"loss": None, "digest": digests[number]}

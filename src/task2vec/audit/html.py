@@ -52,7 +52,7 @@ def render(report: Analysis, *, max_bytes: int = MAX_BYTES) -> str:
         "pluralize": pluralize,
         "curve": format_curve,
         "number": "{:,}".format,
-        "name": report.images.name,
+        "name": lambda number: hide_paths(_name_in_split(report, number)),
     }
     counts, sizes = report.task.counts, report.sizes
     typical = {facts.name: facts.typical for facts in report.classes}
@@ -89,6 +89,13 @@ def render(report: Analysis, *, max_bytes: int = MAX_BYTES) -> str:
         )
         .lstrip()
     )
+
+
+def _name_in_split(report: Analysis, number: int) -> str:
+    """The name of an image without that of its split."""
+    images = report.images
+    source, within = images.places[number]
+    return images.sources[source].name(within)
 
 
 def _finalize(value: object) -> object:
@@ -223,7 +230,7 @@ def _draw_confusion(report: Analysis) -> dict[str, Any]:
 def _draw_curve(curve: LearningCurve) -> dict[str, Any]:
     """Where the points of the learning curve lie, with their intervals, and the marks of the axis."""
     top = max(0.02, 1.1 * max(curve.high))
-    x = [70 + 380 * rank / max(1, len(curve.images) - 1) for rank in range(len(curve.images))]
+    x = [70 + 360 * rank / max(1, len(curve.images) - 1) for rank in range(len(curve.images))]
 
     def find_y(share: float) -> float:
         return 180 - 160 * share / top

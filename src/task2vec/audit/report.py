@@ -33,11 +33,10 @@ from task2vec.metatask import list_bundled, measure_all
 from task2vec.progress import Report as Progress
 from task2vec.progress import show_progress
 from task2vec.select.candidates import Candidate, list_candidates, load_candidate
-from task2vec.select.evidence import KnownTask, find_seen, find_task, gather_evidence
-from task2vec.select.history import find_curve, find_measurements, find_protocol, keep_curve, keep_measurements
-from task2vec.select.recommend import PROGRESS_PAUSE
-from task2vec.select.recommendation import Recommendation, list_names, list_rows, write_verdict
-from task2vec.storage import write_csv, write_file
+from task2vec.select.evidence import KnownTask, find_task
+from task2vec.select.history import merge_measurements
+from task2vec.select.recommend import PROGRESS_PAUSE, find_or_measure_curve, recommend_known
+from task2vec.storage import write_file
 from task2vec.tasks import Images, Task, read_splits, to_task
 from task2vec.tasks.copies import find_copies, make_picture
 from task2vec.tasks.folder import list_splits
@@ -48,13 +47,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from task2vec.probe import Probe
-    from task2vec.select.learning_curve import LearningCurve
     from task2vec.select.measure import Measurements
 
 # How many nearest tasks are listed.
 MAX_NEIGHBOURS = 8
 PICTURE_SHAPE = (133, 128)
-COLUMNS = ("image", "label", "predicted", "probability", "doubt", "is_suspected", "copies", "outlier", "loss", "digest")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -112,12 +109,8 @@ class TaskReport(Analysis):
             "suggestions": _list_plain(self.suggestions),
             "bad": _list_plain(self.bad),
             "notes": list(self.notes),
-            "table": [{name: row.get(name) for name in COLUMNS} for row in self.table],
+            "table": list(self.table),
         }
-
-    def to_csv(self, path: str | Path) -> Path:
-        """Writes one line for every image of the task, those with the most doubtful labels first."""
-        return write_csv(path, self.table, COLUMNS)
 
     def to_json(self, path: str | Path) -> Path:
         """Writes all of it but the pictures: what `baseline` of a later report takes."""
@@ -226,23 +219,24 @@ def report(
         found = find_copies(np.concatenate(pictures), digests=digests, features=rows)
         copies = findings.list_copies(splits, images, found)
         own, about = rows[: len(task)], {"classes": len(task.classes), "groups": measured.groups}
-        judgement = judge_labels(own, canonical.targets, **about)
-        known = _keep(measured, model, others, canonical, library)
+        judgement = judge_labels(own, canonical.targets.astype(np.int64), **about)
+        known = merge_measurements(library, canonical, measured, model, others)
         predictions = findings.predict(canonical, features[""], measured.groups, known, model.name)
         is_suspected = np.isin(np.arange(len(task)), judgement.suspects)
         isolation = measure_isolation(own)
         embedding = _find_embedding(canonical, library)
         command = command or _make_command(what, task)
-        advice = _advise(canonical, model, others, known, library, command)
+        subject = KnownTask(task.name, task.fingerprint, len(task), len(task.classes), data=task)
+        advice = recommend_known(subject, model, others, known, library, command=command("recommend"))
         sizes = recorded[""].sizes[order]
-        table = findings.list_rows(canonical, images, digests, predictions, judgement, copies, isolation)
+        table = findings.list_rows(canonical, images, digests, predictions, judgement, copies)
         result = TaskReport(
             task=canonical,
             splits=tuple(tests),
             model=next(row for row in advice.rows if row.model == model.name),
             judged=int(predictions.is_judged.sum()),
             size=probe.size[0],
-            learning_curve=_find_curve(canonical, model, measured, features[""], library),
+            learning_curve=find_or_measure_curve(subject, model, measured, library),
             label_issues=tuple(findings.list_issues(canonical, judgement)),
             expected=judgement.expected,
             copies=copies,
@@ -312,7 +306,7 @@ class _RecordedImages:
         return image
 
 
-def _join_images(splits: Mapping[str, Task]) -> Images:
+def _join_images(splits: Mapping[str, Task]) -> ChosenImages:
     """The images of all splits one after the other, those of other splits with its name before theirs."""
     places = [(number, row) for number, split in enumerate(splits.values()) for row in range(len(split))]
     prefixes = tuple(f"{name}: " if name else "" for name in splits)
@@ -362,82 +356,6 @@ def _compute_features(probe: "Probe", stage: str, images: Images, device: str | 
     with use_threads(1) as workers:
         step = show(stage, len(images))
         return compute_features(probe, images, range(len(images)), device=chosen, workers=workers, step=step)
-
-
-def _keep(
-    measured: "Measurements", model: Candidate, others: Sequence[Candidate], task: Task, library: Library | None
-) -> "Measurements":
-    """What is known of all models on the task; the library has what was measured now, unless it had it before."""
-    from task2vec.select.decide import decide
-
-    about = {"images": len(task), "protocol": find_protocol(task)}
-    stored = find_measurements(library, task.fingerprint, [model, *others], **about)
-    if stored is not None and not np.array_equal(stored.groups, measured.groups):
-        stored = None  # in other folds: not to be compared
-    if stored is not None and model.name in stored.models:
-        return stored
-    if library is not None and measured.models:
-        keep_measurements(library, task, [model], measured, decide(measured, {}))
-    return measured.add(stored)
-
-
-def _find_curve(
-    task: Task, model: Candidate, measured: "Measurements", features: "Tensor", library: Library | None
-) -> "LearningCurve | None":
-    """The learning curve of the model that the library has, or a new one, which it then has."""
-    from task2vec.select.learning_curve import measure_learning_curve
-
-    if not measured.models:
-        return None
-    protocol = find_protocol(task)
-    curve = None if library is None else find_curve(library, task.fingerprint, model, protocol=protocol)
-    if curve is None:
-        curve = measure_learning_curve(features, task.targets, classes=len(task.classes), groups=measured.groups)
-        if library is not None and curve is not None:
-            keep_curve(library, task, model, curve)
-    return curve
-
-
-def _advise(
-    task: Task,
-    model: Candidate,
-    others: Sequence[Candidate],
-    measured: "Measurements",
-    library: Library | None,
-    command: Callable[[str], str],
-) -> Recommendation:
-    """The models that were measured on the task, then the others in the order in which they would be."""
-    from task2vec.select.decide import decide
-
-    subject = KnownTask(task.name, task.fingerprint, len(task), len(task.classes), data=task)
-    seen = find_seen(subject, [model, *others], library)
-    known = [candidate for candidate in (model, *others) if candidate.name in measured.models]
-    waiting = [candidate for candidate in others if candidate not in known and candidate.name not in seen]
-    proposals = gather_evidence(subject, waiting, library, embeds=False).order(waiting) if waiting else ()
-    decision = decide(measured, {candidate.name: candidate.cost for candidate in known})
-    if len(known) < 2:
-        decision = replace(decision, choice=None)
-    rows = [*list_rows(known or [model], (), measured, decision), *list_rows(waiting, proposals)]
-    next_models = list_names([proposal.name for proposal in proposals[:3]])
-    verdict = f"No model was compared with another one on this task. Measure these first: {next_models}."
-    if decision.choice is not None:
-        verdict = write_verdict(rows, prefer="cheapest", images=len(task), images_needed=decision.images_needed)
-    notes = [f"To measure more models on the images: {command('recommend')}"]
-    if model.name in seen:
-        notes.append(f"{model.name} was trained on images of this task, so its error is too low.")
-    return Recommendation(
-        task.name,
-        tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1)),
-        decision.choice,
-        tie=decision.tie,
-        verdict=verdict,
-        notes=tuple(notes),
-        images=len(task),
-        classes=len(task.classes),
-        measured_images=len(task) if known else None,
-        images_needed=decision.images_needed,
-        data=task,
-    )
 
 
 # --- other tasks ------------------------------------------------------------------------------------------------------

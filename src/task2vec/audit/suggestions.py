@@ -48,7 +48,7 @@ def _list_all(report: Analysis, command: Callable[[str], str]) -> Iterator[Sugge
         yield Suggestion(
             f"Separate the splits: {pluralize(len(leaks), 'group')} of images that show the same in two of them.",
             "An error measured on the other split is too low. Leave copies out of one split, and keep a scene in one. "
-            f" First: {', '.join(leaks[0].images[:3])}.",
+            f"First: {', '.join(leaks[0].images[:3])}.",
             listing,
         )
     error = report.model.error
@@ -68,7 +68,7 @@ def _list_all(report: Analysis, command: Callable[[str], str]) -> Iterator[Sugge
         worst = report.label_issues[0]
         yield Suggestion(
             f"Review {pluralize(len(report.label_issues), 'suspected label error')}.",
-            f"Of these, {report.format_precision()}. First: {worst.image}, labelled {worst.label}, suggested "
+            f"{report.format_precision().capitalize()}. First: {worst.image}, labelled {worst.label}, suggested "
             f"{worst.suggested}.",
             listing,
         )

@@ -127,6 +127,31 @@ def find_measurements(
     return Measurements(np.arange(count), latest, tuple(columns), losses, count, answer=answer, seconds=seconds)
 
 
+def merge_measurements(
+    library: Library | None,
+    task: "Task",
+    measured: "Measurements",
+    candidate: "Candidate",
+    others: Sequence["Candidate"],
+) -> "Measurements":
+    """What is known of all models on a task, one of which was measured now, on all images.
+
+    What the library has of that model counts, so that there is one error; if it has nothing, it has the new one now.
+    Others that were measured in other folds cannot be compared, and are left out.
+    """
+    from task2vec.select.decide import decide
+
+    about = {"images": len(task), "protocol": find_protocol(task)}
+    stored = find_measurements(library, task.fingerprint, [candidate, *others], **about)
+    if stored is not None and not np.array_equal(stored.groups, measured.groups):
+        stored = None
+    if stored is not None and candidate.name in stored.models:
+        return stored
+    if library is not None and measured.models:
+        keep_measurements(library, task, [candidate], measured, decide(measured, {}))
+    return measured.add(stored)
+
+
 def keep_curve(library: Library, task: "Task", candidate: "Candidate", curve: "LearningCurve") -> None:
     """Stores the learning curve of a model on all images of a task."""
     expert = find_entry(library, candidate)

@@ -4,6 +4,7 @@ import shlex
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,6 +210,50 @@ def recommend_unmeasured(
     notes = (*notes, *evidence.notes, f"To compare models on the images: task2vec recommend {shlex.quote(source)}")
     about = {"images": task.images, "classes": task.classes, "data": task.data, "neighbours": evidence.neighbours}
     return Recommendation(task.name, rows, None, verdict=verdict, notes=notes, strategy=strategy, **about)
+
+
+def recommend_known(
+    task: KnownTask,
+    model: Candidate,
+    others: Sequence[Candidate],
+    measured: "Measurements",
+    library: Library | None,
+    *,
+    command: str,
+) -> Recommendation:
+    """The models that were measured on a task, then the others in the order in which they would be.
+
+    Nothing is measured here. `command` measures more models; a single one that was measured is not recommended.
+    """
+    from task2vec.select.decide import decide
+
+    seen = find_seen(task, [model, *others], library)
+    known = [candidate for candidate in (model, *others) if candidate.name in measured.models]
+    waiting = [candidate for candidate in others if candidate not in known and candidate.name not in seen]
+    proposals = gather_evidence(task, waiting, library, embeds=False).order(waiting) if waiting else ()
+    decision = decide(measured, {candidate.name: candidate.cost for candidate in known})
+    rows = [*list_rows(known or [model], (), measured, decision), *list_rows(waiting, proposals)]
+    verdict = write_verdict(rows, prefer=PREFERENCES[0], images=task.images, images_needed=decision.images_needed)
+    if len(known) < 2:
+        decision, rows = replace(decision, choice=None), [replace(row, is_choice=False) for row in rows]
+        first = list_names([proposal.name for proposal in proposals[:3]])
+        verdict = f"No models were compared on this task. Measure these first: {first}."
+    notes = [f"To measure more models on the images: {command}"]
+    if model.name in seen:
+        notes.append(f"{model.name} was trained on images of this task, so its error is too low.")
+    return Recommendation(
+        task.name,
+        tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1)),
+        decision.choice,
+        tie=decision.tie,
+        verdict=verdict,
+        notes=tuple(notes),
+        images=task.images,
+        classes=task.classes,
+        measured_images=task.images if known else None,
+        images_needed=decision.images_needed,
+        data=task.data,
+    )
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
