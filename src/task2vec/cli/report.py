@@ -1,6 +1,5 @@
 """`task2vec report`: one page on a dataset, to read, store and share."""
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +22,7 @@ MARK = b": task2vec report</title>"
 
 def report(
     path: options.Folder,
-    reading: Annotated[options.Reading, "path_column label_columns root split allow_bad num_workers"],
+    reading: Annotated[options.Reading, options.OWN],
     probe: options.ProbeOptions,
     compute: Annotated[options.Compute, "device batch_size"],
     out: Annotated[list[Path] | None, Option("--out", metavar="FILE", help=OUT)] = None,
@@ -83,13 +82,8 @@ def _format_command(
     from task2vec.audit.suggestions import format_path
 
     words = ["task2vec", "report", format_path(path), *([] if test is None else [format_path(test)])]
-    for group, usual in ((reading, options.Reading()), (probe, options.ProbeOptions())):
-        for name, value in vars(group).items():
-            if value != getattr(usual, name) and name != "num_workers":
-                values = value if isinstance(value, list) else [value]
-                option = f"--{name.replace('_', '-')}"
-                words += [option if item is True else f"{option} {shlex.quote(str(item))}" for item in values]
-    return " ".join([*words, *(["--no-library"] if no_library else [])])
+    words.append(options.format_options(replace(reading, num_workers=None), probe))
+    return " ".join(filter(None, [*words, *(["--no-library"] if no_library else [])]))
 
 
 def _read(path: Path, test: Path | None, reading: options.Reading) -> "tuple[task2vec.Task, dict[str, task2vec.Task]]":
