@@ -28,7 +28,7 @@ MARKS = {".html": b": task2vec report</title>", ".json": b'"beats_chance"'}
 
 def report(
     path: options.Folder,
-    reading: Annotated[options.Reading, "path_column label_columns root split allow_bad num_workers"],
+    reading: Annotated[options.Reading, options.OWN],
     probe: options.ProbeOptions,
     device: options.Device = None,
     out: Annotated[list[Path] | None, Option("--out", metavar="FILE", help=OUT)] = None,
@@ -110,18 +110,11 @@ def _format_command(
     from task2vec.audit.suggestions import format_path
 
     words = ["task2vec", command, format_path(path)]
-    groups: list[tuple[Any, Any]] = [(reading, options.Reading())]
-    if command != "recommend":  # which measures others
-        groups.append((probe, options.ProbeOptions()))
     if command == "report" and test is not None:
         words.append(format_path(test))
-    for group, usual in groups:
-        for name, value in vars(group).items():
-            if value != getattr(usual, name) and name not in ("num_workers", "name"):
-                values = value if isinstance(value, list) else [value]
-                option = f"--{name.replace('_', '-')}"
-                words += [option if item is True else f"{option} {shlex.quote(str(item))}" for item in values]
-    return " ".join([*words, *(["--no-library"] if no_library and command != "embed" else [])])
+    groups = [replace(reading, num_workers=None), *([] if command == "recommend" else [probe])]  # which measures others
+    words.append(options.format_options(*groups))
+    return " ".join(filter(None, [*words, *(["--no-library"] if no_library and command != "embed" else [])]))
 
 
 def _read(

@@ -74,24 +74,24 @@ def choose_test(
     """
     if groups is not None:
         return _choose_groups(digests, targets, groups, len(classes), f"split {seed}", 0.5 if share is None else share)
-    groups = _Groups(digests, targets, f"split {seed}", together=True)
-    n_groups = int(groups.number[-1]) + 1
-    wanted = max(n_groups // 2 if share is None else round(share * n_groups), 1)
+    units = _Groups(digests, targets, f"split {seed}", together=True)
+    n_units = int(units.number[-1]) + 1
+    wanted = max(n_units // 2 if share is None else round(share * n_units), 1)
     if targets.ndim == 2:
-        fewest = groups.has.sum(axis=0).reshape(2, -1).min(axis=0)
+        fewest = units.has.sum(axis=0).reshape(2, -1).min(axis=0)
         rare = [classes[column] for column in np.flatnonzero(fewest < 2).tolist()]
         if rare:
             raise DataError(
                 f"{len(rare)} attributes have a single positive or negative image ({quote(rare)}), so they would be "
                 "constant on one side. Leave them out with select(classes=...)."
             )
-        return groups.mask_images(_cover(groups.has, wanted, leave_some=True))
+        return units.mask_images(_cover(units.has, wanted, leave_some=True))
     # Identical images under different labels stay in the training part: no prediction would be right on both.
-    sizes = np.bincount(groups.strata[groups.strata >= 0], minlength=len(classes))
+    sizes = np.bincount(units.strata[units.strata >= 0], minlength=len(classes))
     most = np.maximum(sizes - 1, 0)
-    most[groups.conflicting] = sizes[groups.conflicting]
+    most[units.conflicting] = sizes[units.conflicting]
     counts = sizes // 2 if share is None else share_out(sizes, wanted, least=np.minimum(most, 1), most=most)
-    return groups.mask_images(_first_of_each(groups.strata, counts))
+    return units.mask_images(_first_of_each(units.strata, counts))
 
 
 def share_out(sizes: np.ndarray, total: int, *, least: np.ndarray, most: np.ndarray) -> np.ndarray:

@@ -24,8 +24,8 @@ from task2vec.tasks.torch_dataset import from_dataset
 from task2vec.text import quote
 
 SOURCES = (
-    "a folder or table (its path), a pandas or polars frame, a Hugging Face or torch dataset, (paths, labels), or a "
-    "list of (path, label)"
+    "a folder or table (its path), a pandas or polars frame, a dict of columns or from classes to images, a Hugging "
+    "Face or torch dataset, (paths, labels), (images, labels), or a list of such pairs"
 )
 
 
@@ -43,10 +43,10 @@ def to_task(
     `from_huggingface`, `from_dataset`) have more options.
 
     Args:
-        source: A task; the path of a folder, a table or a Hugging Face dataset; a pandas or polars frame, or a dict of
-            columns; a Hugging Face or torch dataset; (paths, labels), (images, labels), or a list of such pairs. Paths
-            in memory are relative to the current folder and may name any file.
-        name: The name of the task; that of the folder, the file or the type if not given.
+        source: A task; the path of a folder, a table or a Hugging Face dataset; a pandas or polars frame, a dict of
+            columns, or a dict from classes to images; a Hugging Face or torch dataset; (paths, labels), (images,
+            labels), or a list of such pairs. Paths in memory are relative to the current folder and may name any file.
+        name: The name of the task; that of the folder, the file or the dataset if not given.
         allow_bad: Continue if more than 5% of the images cannot be read.
         num_workers: Threads that decode; by default chosen from the number of CPU cores. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
@@ -76,13 +76,10 @@ def to_task(
     elif isinstance(source, list | tuple):
         images, labels = _split_pairs(source)
         if all(isinstance(image, str | os.PathLike) for image in images):
-            columns: dict[str, Any] = {"label": labels}
-            if isinstance(labels[0], list | tuple):
-                columns = {str(number): cells for number, cells in enumerate(zip(*labels, strict=True))}
-            form, task = "a list of paths and labels", read_table({"path": images, **columns}, **options)
+            form, task = "a list of paths and labels", read_table({"path": images, "label": labels}, **options)
         else:
             classes = None
-            if all(isinstance(label, str) for label in labels):
+            if any(isinstance(label, list | tuple | set) for label in labels):
                 labels, classes = encode_labels({"label": labels}, lambda column, row: f"item {row}, {column}")
             form = "a list of images and labels"
             task = from_dataset([*zip(images, labels, strict=True)], classes=classes, **simple)
@@ -121,7 +118,7 @@ def _read_path(path: Path, options: dict[str, Any]) -> tuple[str, Task]:
     try:
         if path.suffix.lower() in SUFFIXES and not path.is_dir():
             return "a table", read_table(path, **options)
-        return "a folder with one folder per class", read_folder(path, **options)
+        return "a folder", read_folder(path, **options)
     except HuggingFaceFilesError:
         return "a Hugging Face dataset", from_huggingface(path, **options)
 

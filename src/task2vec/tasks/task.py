@@ -29,6 +29,8 @@ NameOf = Callable[[int], str]
 # The share of unreadable images above which a task is refused, if there are several.
 MAX_BAD_SHARE = 0.05
 MAX_BATCHES = 20
+# The name of a task of images in memory, if the caller gives none.
+UNNAMED = "unnamed"
 
 
 class TasksByTaxon(dict[str, "Task"]):
