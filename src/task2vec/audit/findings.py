@@ -43,14 +43,13 @@ class Predictions:
 
 
 def predict(task: Task, features: "Tensor", groups: np.ndarray, measured: "Measurements", model: str) -> Predictions:
-    """What the heads of a measured model predict; its losses are those that were measured."""
-    from task2vec.select.measure import Folds, HopelessError
+    """What the heads of a measured model predict; its losses are those that were measured, if any image is judged."""
+    from task2vec.select.measure import Folds
 
-    try:
-        folds = Folds(task.targets.copy(), groups, classes=len(task.classes), name=task.name)
-    except HopelessError:
+    if not measured.models:
         empty = np.zeros((len(task), len(task.classes)))
         return Predictions(empty, empty, np.full(len(task), np.nan), empty if task.is_multilabel else None)
+    folds = Folds(task.targets.copy(), groups, classes=len(task.classes), name=task.name)
     probabilities, votes, _ = folds.predict(features)
     return Predictions(probabilities, votes, measured.losses[:, measured.models.index(model)], folds.weights)
 

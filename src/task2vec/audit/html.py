@@ -6,6 +6,7 @@ forbids scripts, frames, forms and requests. Pages are shared, so they contain o
 """
 
 import os
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,19 +26,20 @@ from task2vec.select.learning_curve import LearningCurve
 from task2vec.select.recommendation import format_curve
 from task2vec.text import format_percent, hide_paths, pluralize, printable
 
-# The bytes of all pictures together, as text; the rest of a page takes less than 0.5 MB.
-MAX_BYTES = 1_400_000
+# The bytes of a page with its pictures; it is longer only if its text alone is.
+MAX_BYTES = 1_900_000
 # Long sides of pictures in pixels, and their quality: the largest that leaves room for all, judged by some of them.
 SIDES, QUALITY, SAMPLE = (360, 256, 180, 128), 70, 24
 # Findings on a page of findings, pictures of a group of copies, and examples beside a suspect.
 PER_PAGE, MAX_MEMBERS, MAX_BESIDE = 25, 8, 2
 MAX_CLASSES, MAX_CHARACTERS = 12, 800
+_INDENT = re.compile(r"\n\s+")
 # Up to so many classes the cells of the confusion picture have numbers, and its rows names; no more cells are drawn.
 MAX_NUMBERED, MAX_NAMED, MAX_CELLS = 24, 80, 4000
 
 
 def render(report: Analysis, *, max_bytes: int = MAX_BYTES) -> str:
-    """The page of a report, with pictures of at most `max_bytes` in all."""
+    """The page of a report, with as many pictures as `max_bytes` leave room for."""
     environment = Environment(
         loader=PackageLoader("task2vec.audit", ""),
         autoescape=True,
@@ -66,29 +68,35 @@ def render(report: Analysis, *, max_bytes: int = MAX_BYTES) -> str:
         *report.outliers,
         *(n for facts in report.classes[:MAX_CLASSES] for n in (*facts.typical, *facts.hardest)),
     ]
-    return (
-        environment.get_template("page.html")
-        .render(
-            report=report,
-            task=report.task,
-            formats=", ".join(f"{count} {name}" for name, count in [*report.formats.items()][:3]),
-            each=f"{counts.max() if counts.min() == counts.max() else f'{counts.min()} to {counts.max()}'} images each",
-            median="{}×{}".format(*np.median(sizes, axis=0).astype(int)),
-            sizes="median; from {}×{} to {}×{} pixels".format(*sizes.min(0), *sizes.max(0)),
-            by_images=sorted(report.classes, key=lambda facts: (-facts.images, facts.name)),
-            hardest=report.classes[:MAX_CLASSES],
-            most_images=max(1, counts.max()),
-            issues=_divide(issues),
-            copies=_divide(report.copies),
-            lines=lines,
-            members=MAX_MEMBERS,
-            confusion=_draw_confusion(report) if report.confused else None,
-            curve=None if report.learning_curve is None else _draw_curve(report.learning_curve),
-            store=_store_pictures(report, list(dict.fromkeys(wanted)), max_bytes),
-            kinds={"#": Markup(' class="number"'), "%": Markup(' class="bar"')},
-        )
-        .lstrip()
+    values: dict[str, Any] = {
+        "report": report,
+        "task": report.task,
+        "formats": ", ".join(f"{count} {name}" for name, count in [*report.formats.items()][:3]),
+        "each": f"{counts.max() if counts.min() == counts.max() else f'{counts.min()} to {counts.max()}'} images each",
+        "median": "{}×{}".format(*np.median(sizes, axis=0).astype(int)),
+        "sizes": "median; from {}×{} to {}×{} pixels".format(*sizes.min(0), *sizes.max(0)),
+        "by_images": sorted(report.classes, key=lambda facts: (-facts.images, facts.name)),
+        "hardest": report.classes[:MAX_CLASSES],
+        "most_images": max(1, counts.max()),
+        "issues": _divide(issues),
+        "copies": _divide(report.copies),
+        "lines": lines,
+        "members": MAX_MEMBERS,
+        "confusion": _draw_confusion(report) if report.confused else None,
+        "curve": None if report.learning_curve is None else _draw_curve(report.learning_curve),
+        "kinds": {"#": Markup(' class="number"'), "%": Markup(' class="bar"')},
+    }
+    store, template = (
+        _store_pictures(report, list(dict.fromkeys(wanted)), max_bytes),
+        environment.get_template("page.html"),
     )
+    page = _INDENT.sub("\n", template.render(store=store, **values)).lstrip()
+    excess = len(page.encode("utf-8", "replace")) - max_bytes
+    if store and excess > 0:  # the text of very many findings: the last pictures give way
+        while store and excess > 0:
+            excess -= len(store.popitem()[1][2])
+        page = _INDENT.sub("\n", template.render(store=store, **values)).lstrip()
+    return page
 
 
 def _name_in_split(report: Analysis, number: int) -> str:
@@ -152,7 +160,8 @@ def _store_pictures(report: Analysis, numbers: Sequence[int], max_bytes: int) ->
     stored: dict[int, tuple[int, int, Markup]] = {}
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1) if report.images.is_threadsafe else 1) as pool:
         sample = [image for _, image in pool.map(load, numbers[:: max(1, len(numbers) // SAMPLE)]) if image]
-        side, left = _choose_side(sample, len(numbers), max_bytes), max_bytes
+        left = 0.75 * max_bytes  # the rest is for the text
+        side = _choose_side(sample, len(numbers), left)
         for start in range(0, len(numbers), SAMPLE):  # few of them in memory at a time
             for number, image in pool.map(load, numbers[start : start + SAMPLE]):
                 if image is not None and len(url := _encode(image, side)) <= left:
@@ -161,7 +170,7 @@ def _store_pictures(report: Analysis, numbers: Sequence[int], max_bytes: int) ->
     return stored
 
 
-def _choose_side(sample: Sequence[Image], count: int, max_bytes: int) -> int:
+def _choose_side(sample: Sequence[Image], count: int, max_bytes: float) -> int:
     """The longest side at which so many pictures like these fit."""
     for side in SIDES[:-1]:
         if sum(len(_encode(image.copy(), side)) for image in sample) / max(1, len(sample)) * count <= 0.95 * max_bytes:

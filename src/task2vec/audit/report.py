@@ -121,7 +121,7 @@ class TaskReport(Analysis):
 
         Args:
             path: of the file.
-            max_bytes: of all pictures together; 0 for a page without any.
+            max_bytes: how long it may be; pictures that there is no room for are left out, with 0 all of them.
         """
         page = render(self, max_bytes=max_bytes)
         if path is not None:
@@ -338,7 +338,8 @@ def _measure(
     except HopelessError:
         images, probe = task.canonical().images, load_candidate(model)
         features = _compute_features(probe, "measuring", images, device, show)
-        return Measurements(numbers, numbers, (), np.empty((len(task), 0)), len(task)), {"": features}
+        groups = task.canonical().fold_groups
+        return Measurements(numbers, groups, (), np.empty((len(task), 0)), len(task)), {"": features}
     if measured.is_interrupted:
         raise KeyboardInterrupt
     if measured.failures:
