@@ -47,7 +47,9 @@ def result(folder):
 def large():
     """A report on 1,000 images that compress badly, with 400 suspects and 150 groups of copies."""
     noise = np.random.default_rng(0).integers(0, 255, (10, 45, 60, 3), dtype=np.uint8)
-    rows = [(Image.fromarray(np.roll(noise[n % 10], n // 10, axis=n % 2)).resize((400, 300)), n % 40) for n in range(1000)]
+    rows = [
+        (Image.fromarray(np.roll(noise[n % 10], n // 10, axis=n % 2)).resize((400, 300)), n % 40) for n in range(1000)
+    ]
     made = make_report(t2v.from_dataset(rows, name="noise"))
     names = made.images.name
     issues = [LabelIssue(names(n), str(n % 40), str((n + 1) % 40), 0.5, n % 5 == 0, n) for n in range(400)]
