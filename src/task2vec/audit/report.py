@@ -104,6 +104,7 @@ class TaskReport(Analysis):
             "learning_curve": self.learning_curve and asdict(self.learning_curve),
             "recommendation": self.recommendation.to_dict(),
             "embedding": embedding,
+            "embed_command": self.embed_command,
             "neighbours": _list_plain(self.neighbours),
             "changes": self.changes and asdict(self.changes),
             "suggestions": _list_plain(self.suggestions),
