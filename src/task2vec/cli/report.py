@@ -52,8 +52,15 @@ def report(
     arguments |= {"batch_size": compute.batch_size, "progress": app.is_watched()}
     loaded = inputs.load_probe(probe)
     with open_for_run(library, "report", {"path": str(path)}, no_library=no_library) as opened:
-        command = _format_command(path, test, reading, probe, no_library=no_library)
+        command, measuring = _format_commands(path, test, reading, probe, no_library=no_library)
         analysis = task2vec.report(task, loaded, test=tests, library=opened, command=command, **arguments)
+        suggestions = tuple(
+            replace(suggestion, command=measuring)
+            if suggestion.command.startswith("task2vec recommend ")
+            else suggestion
+            for suggestion in analysis.suggestions
+        )
+        analysis = replace(analysis, suggestions=suggestions)
         page = analysis.to_html(max_thumbnails=0 if no_images else MAX_THUMBNAILS)
         for file in named:
             is_page = file.suffix.lower() == ".html"
@@ -75,15 +82,17 @@ def _is_report(file: Path) -> bool:
     return MARK in start if file.suffix.lower() == ".html" else start.startswith(",".join(COLUMNS).encode())
 
 
-def _format_command(
+def _format_commands(
     path: Path, test: Path | None, reading: options.Reading, probe: options.ProbeOptions, *, no_library: bool
-) -> str:
-    """The command that makes the same report; options are those that are not the default."""
+) -> tuple[str, str]:
+    """The command that makes the same report, and the one that measures models on the same task."""
     from task2vec.audit.suggestions import format_path
 
-    words = ["task2vec", "report", format_path(path), *([] if test is None else [format_path(test)])]
-    words.append(options.format_options(replace(reading, num_workers=None), probe))
-    return " ".join(filter(None, [*words, *(["--no-library"] if no_library else [])]))
+    same = [format_path(path), options.format_options(replace(reading, num_workers=None))]
+    tests = [] if test is None else [format_path(test)]
+    last = ["--no-library"] if no_library else []
+    report_words = ["task2vec report", *same, *tests, options.format_options(probe), *last]
+    return " ".join(filter(None, report_words)), " ".join(filter(None, ["task2vec recommend", *same, *last]))
 
 
 def _read(path: Path, test: Path | None, reading: options.Reading) -> "tuple[task2vec.Task, dict[str, task2vec.Task]]":
