@@ -42,6 +42,7 @@ from task2vec.storage import write_csv, write_file
 from task2vec.tasks import Images, Task, read_splits, to_task
 from task2vec.tasks.folder import list_splits
 from task2vec.tasks.images import SIGNATURE_SIDE, ChosenImages, find_near_copies, make_signature
+from task2vec.tasks.sampling import join_groups
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -324,7 +325,7 @@ def _hold_out(job: "Job", features: "Tensor", copies: Sequence[CopyGroup]) -> tu
             members = zip(group.numbers, group.labels, strict=True)
             folds = fold[[number for number, name in members if name == label and number < len(fold)]]
             fold[np.isin(fold, folds)] = folds.min(initial=len(fold))
-    groups = torch.from_numpy(np.unique(fold, return_inverse=True)[1]).to(features.device)
+    groups = torch.from_numpy(join_groups(fold, job.task.fold_groups)).to(features.device)
     classes = len(job.task.classes)
     predicted = predict_held_out(
         features, job.targets, classes=classes, penalty=_PENALTY, balance=job.settings.balance, groups=groups
