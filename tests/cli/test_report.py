@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,36 @@ def test_hugging_face_files_are_read(things):
     made.to_parquet("one.parquet")
     assert read("report", "one.parquet", "--no-library")["fingerprint"] == same
     refuse("train", "report", "saved", "--no-library")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("sites", "--label-level", "2", "--group-level", "1"),
+        ("sites", "--label-pattern", r"/(?P<label>[a-z]+)/\w+ ?", "--group", r"^(site '.')/"),
+        ("my table.txt", "--no-header", "--separator", "space", "--path-column", "2", "--label-columns", "1"),
+        ("my table.csv", "--root", ".", "--label-columns", "kind", "--group=-id"),
+        ("flat", "--label-columns", "kind"),
+    ],
+    ids=lambda options: " ".join(options)[:30],
+)
+def test_suggested_commands_read_the_same_task(tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    plant(make_folder(Path("sites", "site 'a'")))
+    make_folder(Path("sites", "site 'b'"), start=50)
+    files = sorted(path for path in Path("sites").rglob("*.jpg") if path.name != "broken.jpg")
+    Path("flat").mkdir()
+    for number, path in enumerate(files):
+        shutil.copy(path, f"flat/{number}.jpg")
+    rows = [(f"flat/{number}.jpg", path.parent.name, number // 3) for number, path in enumerate(files)]
+    Path("my table.txt").write_text("".join(f"{kind} {path}\n" for path, kind, _ in rows))
+    Path("my table.csv").write_text("path,kind,-id\n" + "".join(f"{path},{kind},{name}\n" for path, kind, name in rows))
+    Path("flat", "about.csv").write_text("n,kind,size\n" + "".join(f"{n},{row[1]},3\n" for n, row in enumerate(rows)))
+    document = read("report", *options, "--no-library")
+    commands = {suggestion["command"] for suggestion in document["suggestions"]}
+    (measuring,) = (command for command in commands if command.startswith("task2vec recommend "))
+    (listing,) = (command for command in commands if "--corrections" in command)
+    again = read(*shlex.split(listing)[1:], "--out", "again.html")
+    assert again["fingerprint"] == document["fingerprint"]
+    advice = read(*shlex.split(measuring)[1:], "--no-measure", "--offline")
+    assert advice["images"] == document["images"]

@@ -2,15 +2,19 @@
 
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import task2vec as t2v
 from task2vec.errors import DataError
+from task2vec.select.history import find_protocol
+from task2vec.select.measure import measure_models
 from task2vec.tasks.sampling import join_groups
 from task2vec.tasks.task import number_groups
 from tests.failures import refuse
+from tests.tiny_probe import make_tiny
 
 
 def make_task(images: int = 60, patients: int = 15, seed: int = 0) -> t2v.Task:
@@ -82,3 +86,71 @@ def test_no_group_is_on_both_sides_and_every_class_is(seed, share):
     is_test = attributes.choose_test(seed, share)
     assert not set(task.groups[is_test]) & set(task.groups[~is_test])
     assert (attributes.targets[is_test].sum(0) > 0).all() and (attributes.targets[~is_test].sum(0) > 0).all()
+
+
+# --- where errors are measured and stored -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hard():
+    """A task whose labels can be predicted from the patient alone: without groups the error is far too low."""
+    rng = np.random.default_rng(0)
+    pairs, patients = [], []
+    for patient in range(24):
+        colour = rng.integers(40, 216, (1, 1, 3))
+        for _ in range(4):
+            pixels = np.clip(colour + rng.integers(-6, 7, (24, 24, 3)), 0, 255).astype(np.uint8)
+            pairs.append((pixels, patient % 2))
+            patients.append(f"patient {patient}")
+    return t2v.from_dataset(pairs, groups=patients, name="hard")
+
+
+def test_an_embedding_holds_groups_out_and_is_stored_by_them(hard, tmp_path):
+    plain, probe = replace(hard, groups=None), make_tiny()
+    settings = t2v.EmbedSettings(max_samples=8)
+    with t2v.Library.open(tmp_path / "library") as library:
+        tasks = (plain, hard, replace(hard, groups=number_groups(np.arange(len(hard)) // 2)))
+        results = sorted(
+            t2v.embed_many(tasks, probe, settings=settings, library=library), key=lambda found: found.number
+        )
+        errors = [result.embedding.provenance["head"]["cv_error"] for result in results]
+        assert errors[1] > errors[0] + 0.15
+        assert [result.embedding.provenance.get("groups") for result in results] == [
+            None, hard.groups_key, tasks[2].groups_key
+        ]  # fmt: skip
+        alone = t2v.embed(hard, probe, settings=settings)
+        assert alone.provenance["head"]["cv_error"] == errors[1]
+        assert len(library.task(hard.fingerprint).embeddings) == 3 and library.verify().is_sound
+        for task, error in zip(tasks, errors, strict=True):
+            assert library.find(task, probe, settings=settings).provenance["head"]["cv_error"] == error
+    folder = tmp_path / "files"
+    for task, error in [*zip(tasks, errors, strict=True)] * 2:
+        (result,) = t2v.embed_many([task], probe, settings=settings, folder=folder)
+        assert result.embedding.provenance["head"]["cv_error"] == error
+    assert len([*folder.iterdir()]) == 3
+
+
+def test_errors_of_a_matrix_are_of_groups_held_out_and_kept_apart(hard, tmp_path):
+    plain, probe = replace(hard, groups=None), make_tiny()
+    with t2v.Library.open(tmp_path / "library") as library:
+        errors = {}
+        for name, task in (("plain", plain), ("grouped", hard), ("plain again", plain), ("grouped again", hard)):
+            matrix = t2v.error_matrix([task], [probe], library=library, seeds=(0, 1, 2))
+            assert matrix.protocols == ("linear-2, train half, logistic, usual",) and not matrix.failures
+            errors[name] = float(matrix.errors[0, 0, 0].mean())
+        assert errors["plain"] == errors["plain again"] and errors["grouped"] == errors["grouped again"]
+        assert errors["grouped"] > errors["plain"] + 0.15
+        protocols = {error.protocol for error in library.errors()}
+    assert protocols == {matrix.protocols[0], f"{matrix.protocols[0]}, groups {hard.groups_key}"}
+
+
+def test_models_are_measured_with_groups_held_out_and_stored_by_them(hard):
+    plain, probe = replace(hard, groups=None), make_tiny()
+    errors = {}
+    for name, task in (("plain", plain), ("grouped", hard)):
+        measured = measure_models(task, [SimpleNamespace(name="tiny", gmacs=None)], load=lambda _: probe)
+        errors[name] = measured.errors["tiny"]
+    pairs = set(zip(measured.groups.tolist(), hard.canonical().groups.tolist(), strict=True))
+    assert len(pairs) == len(set(hard.groups.tolist()))  # each patient is in a single group
+    assert errors["grouped"] > errors["plain"] + 0.15
+    assert find_protocol(hard) == f"{find_protocol(plain)}, groups {hard.groups_key}"

@@ -36,8 +36,8 @@ def test_every_form_is_the_same_task_and_says_what_it_was_read_as(folder, tmp_pa
     made = made.cast_column("label", datasets.ClassLabel(names=["cats", "dogs"]))
     made.save_to_disk(tmp_path / "saved")
     for source, words in (
-        (str(folder), "a folder with one folder per class"),
-        (folder, "a folder with one folder per class"),
+        (str(folder), "a folder"),
+        (folder, "a folder"),
         (tmp_path / "pets.csv", "a table"),
         (pandas.DataFrame({"file_name": paths, "Klasse": pandas.Categorical(labels)}), "a table (DataFrame)"),
         ({"path": paths, "label": labels}, "a table (dict)"),
@@ -85,7 +85,7 @@ def test_every_public_function_that_takes_a_task_takes_a_folder(folder, tmp_path
     vector = t2v.embed(task, probe, settings=SMALL).vector
     made = t2v.embed(place, probe, settings=SMALL)
     assert np.array_equal(made.vector, vector) and made.task == "pets"
-    assert made.provenance["warnings"][0] == "read as a folder with one folder per class"
+    assert made.provenance["warnings"][0] == "read as a folder"
     for tasks in (place, [list_files(folder)], iter([folder])):
         (result,) = t2v.embed_many(tasks, probe, settings=SMALL)
         assert np.allclose(result.embedding.vector, vector)

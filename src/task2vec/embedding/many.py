@@ -186,7 +186,7 @@ def _find_and_embed(
 ) -> Iterator[TaskResult]:
     """What was found, then what is computed, group by group."""
     probe, settings = work.probe, work.settings
-    added: set[str] = set()  # a task that is given twice may differ from itself by rounding
+    added: set[tuple[str, str]] = set()  # a task that is given twice may differ from itself by rounding
 
     def save(
         number: int, embedding: Embedding, *, is_found: bool = False, is_saved: bool = False, is_stored: bool = False
@@ -195,11 +195,11 @@ def _find_and_embed(
         task, error = tasks[number], None
         if folder is not None and not is_saved:
             embedding.save(find_saved(folder, task, probe, settings=settings)[0])
-        is_stored = is_stored or task.fingerprint in added
+        is_stored = is_stored or (task.fingerprint, task.groups_key) in added
         if library is not None and not library.is_read_only and not is_stored:
             try:
                 library.add(embedding, source=task.source)
-                added.add(task.fingerprint)
+                added.add((task.fingerprint, task.groups_key))
             except Task2VecError as refusal:
                 error = refusal
         return TaskResult(number, task.name, embedding, error, is_found)

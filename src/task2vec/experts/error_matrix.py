@@ -590,7 +590,10 @@ def plan_cells(
     train = np.zeros((len(pairs), len(order)), dtype=bool)
     for mask, (shots, seed) in zip(train, pairs, strict=True):
         mask[: len(task)] = choose_training(task_in_order, by_seed[seed][: len(task)], shots=shots, seed=seed)
-    parts = make_training_splits(torch.from_numpy(targets.astype(np.int64)), train, classes=len(task.classes))
+    groups = task_in_order.fold_groups if test is None and task.groups_key else None
+    parts = make_training_splits(
+        torch.from_numpy(targets.astype(np.int64)), train, classes=len(task.classes), groups=groups
+    )
     return CellPlan(task, order, targets, tuple(protocols), tuple(seeds), tests, pairs, parts, matched)
 
 

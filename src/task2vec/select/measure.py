@@ -1,8 +1,8 @@
 """Pretrained models on the images of a task: which images each one's linear head gets wrong, held out.
 
 Every model sees the same images once, its head is a linear classifier on its frozen features, and all models are
-judged on the same folds, with near copies of an image in one fold. What an image contributes to the error of a model is
-its loss:
+judged on the same folds, with near copies of an image, and the images of its group, in one fold. What an image
+contributes to the error of a model is its loss:
 
 - With one label per image, whether the predicted class is wrong, as a share of the repetitions of cross-validation
   (small tasks are repeated with other folds). The error is the plain share of wrong images, not one balanced over
@@ -47,6 +47,7 @@ from task2vec.probe import Probe
 from task2vec.progress import Report, show_progress
 from task2vec.tasks import Images, Task
 from task2vec.tasks.images import choose_images, find_near_copies, make_signature
+from task2vec.tasks.sampling import join_groups
 
 if TYPE_CHECKING:
     from task2vec.select.candidates import Candidate
@@ -239,7 +240,7 @@ class _Run:
 
     def measure(self) -> Measurements:
         """The rounds, as the module describes them."""
-        self.make_folds(np.arange(len(self.task)), np.unique(self.task.digests, return_inverse=True)[1])
+        self.make_folds(np.arange(len(self.task)), self.task.fold_groups)
         sample_size = min(len(self.task), max(MIN_IMAGES, MIN_PER_CLASS * len(self.task.classes)))
         images = self.sample(len(self.task) if math.isinf(self.budget) else sample_size)
         share = 0.5 if len(self.candidates) > LARGE_POOL and len(images) < len(self.task) else 1.0
@@ -302,7 +303,8 @@ class _Run:
                         self.run_model(name, probe, images, deadline, step)
                 pass_end = clock()
                 if folds is None:
-                    folds = self.make_folds(images, self.images.group(images, self.task.digests))
+                    near = self.images.group(images, self.task.digests)
+                    folds = self.make_folds(images, join_groups(near, self.task.fold_groups[images]))
                 with use_threads(self.workers if len(images) > MAX_IMAGES_FOR_ONE_THREAD else 1):
                     losses[name] = folds.judge(self.pick_features(name, images))
                 self.overheads[-1] += clock() - pass_end

@@ -318,13 +318,13 @@ def _label_files(
         )
     nested = list(dict.fromkeys(path.rpartition("/")[0] for path in paths if path.count("/") > 1))
     is_asked = level is not None or pattern is not None
-    level = _find_level(root, paths) if level is None else level
     if pattern is not None:
         names = match_paths(pattern, paths, option="label_pattern")
     else:
+        level = _find_level(root, paths) if level is None else level
         names = _take_folders(paths, level, "label_level")
     # A class folder without images is refused later, by name.
-    classes = listing.folders if level == 1 and pattern is None else sorted(set(names))
+    classes = listing.folders if level == 1 else sorted(set(names))
     number = {name: index for index, name in enumerate(classes)}
     skipped = {"image"} if pattern is not None else set()
     notes = [

@@ -179,7 +179,11 @@ def _read_named(folder: Path, path: str) -> bytes:
     """
     location = os.path.normpath(os.path.join(folder, path))
     if not location.startswith(os.path.join(folder, "")):
-        folder, path = Path(os.path.realpath(os.path.dirname(location))), os.path.basename(location)
+        path = os.path.basename(location)
+        try:
+            folder = Path(os.path.realpath(os.path.dirname(location)))
+        except ValueError:
+            raise DataError("its path has a NUL") from None
     return read_inside(folder, path)
 
 
