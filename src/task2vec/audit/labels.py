@@ -147,26 +147,21 @@ def _score_labels(p: np.ndarray, given: np.ndarray) -> np.ndarray:
 def _compare_with_planted(scores: np.ndarray, p: np.ndarray, given: np.ndarray) -> np.ndarray:
     """The share of planted errors with a positive score that are at least as suspicious as each of the `scores`.
 
-    Errors are planted into images with these probabilities, (n, c), and these labels, which look right.
+    Errors are planted into images with the probabilities `p` (n, c), whose labels look right: so the label that an
+    image has is the rival of any that is planted.
     """
     rows = np.linspace(0, len(p) - 1, min(len(p), _MAX_PLANTED)).astype(int)
     p, given, classes = p[rows], given[rows], p.shape[1]
+    planted = -_score_labels(p, given)
     if given.ndim == 2:  # any value, or one that says that the image has an attribute
-        before = _score_labels(p, given)
-        planted = np.maximum(-before, before.max(1, keepdims=True))
-        any_other = np.full(p.shape, 1 / classes)
-        likely = given / np.maximum(given.sum(1, keepdims=True), 1)
+        weights = 1 / classes + given / np.maximum(given.sum(1, keepdims=True), 1)
     else:
-        ordered = np.sort(p, axis=1)
-        rival = np.where(p == ordered[:, -1:], ordered[:, -2:-1], ordered[:, -1:])
-        planted = np.sqrt(rival) - np.sqrt(p)
         own = np.eye(classes)[given]
-        any_other = (1 - own) / (classes - 1)
         confusion = own.T @ p
         np.fill_diagonal(confusion, -1)
-        likely = np.eye(classes)[confusion.argmax(1)][given]
-    weights = (any_other + likely)[planted > 0]
-    planted = planted[planted > 0]
+        weights = (1 - own) / (classes - 1) + np.eye(classes)[confusion.argmax(1)][given]
+    is_found = (planted > 0) & (weights > 0)
+    planted, weights = planted[is_found], weights[is_found]
     order = np.argsort(planted, kind="stable")
     below = np.concatenate([[0.0], np.cumsum(weights[order])])
     return 1 - below[np.searchsorted(planted[order], scores)] / max(below[-1], 1e-300)
