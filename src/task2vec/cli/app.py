@@ -438,7 +438,7 @@ def _count(value: Any) -> str:
 
 # How values that are not text yet are printed, by the headings of their columns.
 FORMATS: dict[str, Callable[[Any], str]] = {
-    **dict.fromkeys(("error", "train error", "median", "share of norm", "ImageNet"), format_percent),
+    **dict.fromkeys(("error", "head error", "train error", "median", "share of norm", "ImageNet"), format_percent),
     **dict.fromkeys(("images", "classes", "positive"), _count),
     **dict.fromkeys(("distance", "noise", "loss"), "{:.3f}".format),
     "embeddings": lambda entries: str(len(entries)) if len(entries) > 1 else "-",
