@@ -238,7 +238,7 @@ class Embedding:
         return self.provenance.get("probe_fingerprint", "unknown")
 
     def norm(self) -> float:
-        """L1 norm of the Fisher: a measure of the task's difficulty for this probe."""
+        """L1 norm of the Fisher: how much the weights of the probe matter for the task."""
         return float(self.fisher.sum())
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
