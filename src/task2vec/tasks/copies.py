@@ -84,9 +84,9 @@ class Copies:
     groups: tuple[CopyGroup, ...]
     unseen: tuple[str, ...] = ()
 
-    def fold_groups(self, count: int, groups: np.ndarray | None = None) -> np.ndarray:
-        """(count,) numbers from 0 on, the same for images that must be in one fold; given `groups` are joined, too."""
-        joined = np.arange(count) if groups is None else np.unique(groups, return_inverse=True)[1]
+    def fold_groups(self, count: int) -> np.ndarray:
+        """(count,) numbers from 0 on, the same for images that must be in one fold: all groups but those only alike."""
+        joined = np.arange(count)
         for group in self.groups:
             if group.kind in LEAKS:
                 numbers = joined[list(group.numbers)]
@@ -212,13 +212,13 @@ class _PictureSet:
     def search(self, vectors: np.ndarray | None) -> tuple[list[_Link], tuple[str, ...]]:
         """The links between the pictures, and the kinds of copies that are unseen."""
         count = len(self.pictures)
-        chosen = _pick(count, max(10, min(24, count // 10)))
+        chosen = _pick(count, max(10, min(16, count // 10)))
         made = {name: self.match_made(chosen, levels) for name, levels in _make_copies(self.pictures[chosen])}
         matched = [match for matches in made.values() for match, _ in matches]
         self.least_shifted = 0.6 * float(np.quantile([match.shifted for match in matched], 0.03))
         self.least_aligned = 0.6 * float(np.quantile([match.aligned for match in matched], 0.03))
 
-        near = np.concatenate([self.rank_others(part)[:, : _NEIGHBOURS + 6] for part in _split(count)])
+        near = np.concatenate([self.rank_others(part) for part in _split(count)])
         pairs = _list_pairs(near[:, :_NEIGHBOURS])
         nearest = None if vectors is None else _find_nearest(vectors)
         if nearest is not None:
@@ -257,21 +257,23 @@ class _PictureSet:
         """How well copies of the chosen pictures match them, and how many other pictures have more similar cells."""
         details = _find_details(_halve(luma.astype(np.float32)))
         similarity = self.compare_cells(_find_cells(details))
-        similar = similarity[:, np.arange(len(chosen)), chosen]
-        ranks = (similarity.max(0) > similar.max(0)[:, None]).sum(1)
+        ranks = (similarity > similarity[np.arange(len(chosen)), chosen][:, None]).sum(1)
         return [*zip(self.match(chosen, luma, details), ranks.tolist(), strict=True)]
 
     def compare_cells(self, cells: np.ndarray) -> np.ndarray:
-        """(8, m, n) how similar (m, 16, 16) cells are in every orientation to those of all pictures."""
-        turned = np.stack([_turn(cells, orientation) for orientation in range(8)])
-        return _normalise(self.take_out(turned).reshape(8, len(cells), -1)) @ self.cells.T
+        """(m, n) how similar (m, 16, 16) cells are, in the orientation that fits best, to those of all pictures."""
+        similarity = np.full((len(cells), len(self.cells)), -1, dtype=np.float32)
+        for orientation in range(8):
+            turned = _normalise(self.take_out(_turn(cells, orientation)).reshape(len(cells), -1))
+            np.maximum(similarity, turned @ self.cells.T, out=similarity)
+        return similarity
 
     def rank_others(self, part: slice) -> np.ndarray:
-        """(m, n - 1) the other pictures, the most similar ones first."""
-        similarity = self.compare_cells(self.raw_cells[part]).max(0)
+        """(m, k) the pictures that are most similar to each of a part, without itself, the most similar ones first."""
+        similarity = self.compare_cells(self.raw_cells[part])
         rows = np.arange(len(similarity))
-        similarity[rows, rows + part.start] = -np.inf
-        return np.argsort(-similarity, axis=1, kind="stable")[:, : len(self.pictures) - 1]
+        similarity[rows, rows + part.start] = -2
+        return _find_highest(similarity, _NEIGHBOURS + 6)
 
     def match_pairs(self, pairs: np.ndarray) -> list[_Match]:
         """How well the pictures of every pair match."""
@@ -327,7 +329,7 @@ class _PictureSet:
                 break
             moved, fixed = self.take_out(_warp(details, affine)) * known, target * known
             reached = _correlate(fixed, moved)
-            if reached < best[0] + 1e-4 or reached <= 0:
+            if reached < best[0] + 2e-3 or reached <= 0:
                 break
             best = (reached, affine)
             error = (moved * (np.vdot(fixed, moved) / np.vdot(moved, moved)) - fixed).ravel()
@@ -438,14 +440,22 @@ def _normalise(rows: np.ndarray) -> np.ndarray:
     return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-6)
 
 
+def _find_highest(values: np.ndarray, count: int) -> np.ndarray:
+    """(m, k) the places of the highest values of every row, of which the last one does not count, in order."""
+    count = min(count, values.shape[1] - 1)
+    places = np.sort(np.argpartition(-values, count - 1, axis=1)[:, :count], axis=1)
+    order = np.argsort(-np.take_along_axis(values, places, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(places, order, axis=1)
+
+
 def _find_nearest(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(n, k) the other rows with the highest cosines, and these."""
     nearest, cosines = [], []
     for part in _split(len(vectors)):
         cosine = vectors[part] @ vectors.T
         rows = np.arange(len(cosine))
-        cosine[rows, rows + part.start] = -np.inf
-        nearest.append(np.argsort(-cosine, axis=1, kind="stable")[:, : min(_NEIGHBOURS, len(vectors) - 1)])
+        cosine[rows, rows + part.start] = -2
+        nearest.append(_find_highest(cosine, _NEIGHBOURS))
         cosines.append(np.take_along_axis(cosine, nearest[-1], axis=1))
     return np.concatenate(nearest), np.concatenate(cosines)
 
