@@ -1,7 +1,7 @@
 """Pretrained models on the images of a task: which images each one's linear head gets wrong, held out.
 
 Every model sees the same images once, its head is a linear classifier on its frozen features, and all models are
-judged on the same folds, with near copies of an image, and the images of its group, in one fold. What an image
+judged on the same folds, with copies, images of one scene, and images of one group in one fold. What an image
 contributes to the error of a model is its loss:
 
 - With one label per image, whether the predicted class is wrong, as a share of the repetitions of cross-validation
@@ -46,7 +46,8 @@ from task2vec.head.fit import assign_folds
 from task2vec.probe import Probe
 from task2vec.progress import Report, show_progress
 from task2vec.tasks import Images, Task
-from task2vec.tasks.images import choose_images, find_near_copies, make_signature
+from task2vec.tasks.copies import find_copies, make_picture
+from task2vec.tasks.images import choose_images
 from task2vec.tasks.sampling import join_groups
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ MIN_IMAGES, MIN_PER_CLASS = 200, 10
 LARGE_POOL = 16
 # Decoded images are kept for the next model up to this many bytes; a pixel of Pillow's takes four.
 MAX_DECODED_BYTES = 1 << 30
-# Near copies are sought among so many images at most, which takes seconds; among more, identical ones.
+# Copies are sought among so many images at most; among more, identical ones.
 MAX_COMPARED_IMAGES = 10_000
 # Heads of more images than this are worth all threads.
 MAX_IMAGES_FOR_ONE_THREAD = 2000
@@ -98,7 +99,7 @@ class Measurements:
 
     Attributes:
         images: (n,) the numbers of the images in the canonical order of the task.
-        groups: (n,) a number for each, the same for near copies.
+        groups: (n,) a number for each, the same for copies and images of one scene.
         models: names, in the order in which they were measured.
         losses: (n, m) what an image contributes to the error of a model, which is their mean; see the module. NaN, for
             all models alike, if an image cannot be judged.
@@ -417,14 +418,14 @@ def explain(name: str, error: Exception, *, left: float) -> Failure:
 
 
 class DecodedImages:
-    """The images of a task, which stay decoded for the next model up to so many bytes, and their signatures."""
+    """The images of a task, which stay decoded for the next model up to so many bytes, and a small picture of each."""
 
     is_threadsafe = True
 
     def __init__(self, images: Images, *, room: int = MAX_DECODED_BYTES):
         self.images, self.room = images, room
         self.kept: dict[int, Image] = {}
-        self.signatures: dict[int, np.ndarray] = {}
+        self.pictures: dict[int, np.ndarray] = {}
         self.lock, self.reading = RLock(), nullcontext() if images.is_threadsafe else RLock()
 
     def __len__(self) -> int:
@@ -441,8 +442,8 @@ class DecodedImages:
         if image is None:
             with self.reading:
                 image = self.images.load(index)
-            if index not in self.signatures:
-                self.signatures[index] = make_signature(image)
+            if index not in self.pictures:
+                self.pictures[index] = make_picture(image)
             size = 4 * image.width * image.height
             with self.lock:
                 if size <= self.room and index not in self.kept:
@@ -451,17 +452,15 @@ class DecodedImages:
         return image
 
     def group(self, numbers: np.ndarray, digests: Sequence[str]) -> np.ndarray:
-        """(n,) a number for each of these images, from 0 on, the same for near copies and identical ones."""
+        """(n,) numbers from 0 on, the same for images that are copies or show one scene, whatever the models."""
         names = [digests[int(number)] for number in numbers]
-        groups = np.unique(names, return_inverse=True)[1]
-        if len(numbers) <= MAX_COMPARED_IMAGES:
-            for number in numbers.tolist():
-                if number not in self.signatures:
-                    self.load(number)
-            signatures = np.stack([self.signatures[number] for number in numbers.tolist()])
-            for first, *others in find_near_copies(signatures, digests=names):
-                groups[others] = groups[first]
-        return np.unique(groups, return_inverse=True)[1]
+        if len(numbers) > MAX_COMPARED_IMAGES:
+            return np.unique(names, return_inverse=True)[1]
+        for number in numbers.tolist():
+            if number not in self.pictures:
+                self.load(number)
+        pictures = np.stack([self.pictures[number] for number in numbers.tolist()])
+        return find_copies(pictures, digests=names).fold_groups(len(numbers))
 
 
 def compute_features(
@@ -540,7 +539,7 @@ class Folds:
             is_hopeful = assign_folds(onehot[None], is_multilabel=False, groups=torch.from_numpy(groups))[1].any()
         if not is_hopeful:
             raise HopelessError(
-                f"no model can be measured on '{name}': {lacking}, near copies aside, so no head could be tested on an "
+                f"no model can be measured on '{name}': {lacking}, copies aside, so no head could be tested on an "
                 "image that it was not fitted to. Add images, or look for copies: task2vec report"
             )
 
