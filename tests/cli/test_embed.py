@@ -115,9 +115,9 @@ def test_mistakes_have_their_exit_codes_and_create_nothing(photos, tmp_path):
     refuse("--separator only applies to a table", "embed", "lonely", "--separator", "tab")
     refuse("--method variational", "embed", "lonely", "--epochs", "3")
     refuse("--out DIR", "embed", "lonely", "--no-library")
-    refuse("is a file", "embed", "lonely", "--out", "note.txt")
+    refuse("is a file", "embed", "lonely", "--out", "note.md")
     refuse("PATH", "embed")
-    assert sorted(os.listdir(tmp_path)) == ["lonely", "note.txt"]
+    assert sorted(os.listdir(tmp_path)) == ["lonely", "note.md"]
 
 
 @pytest.mark.parametrize(("error", "code"), [(ResourceError("the disk is full"), 0), (ConflictError("differs"), 3)])

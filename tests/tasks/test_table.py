@@ -149,7 +149,7 @@ NAMED = "path,x,y\n0.png,0,1\n"
         ("path,kind\n0.png,a\nhttp://x.org/1.png,b\n", {}, "line 3.*is a URL, as 1 of 2 paths are.*Download"),
         (NAMED, {"separator": "dot"}, "separates no cells.*comma, semicolon"),
         (NAMED, {"group": "z(.)"}, "matches 0 of 1 paths"),
-        ("path,x,g\n0.png,a,1\n1.png,b,\n", {"group": "g", "label_columns": "x"}, "line 3, column 'g'.*has no group"),
+        ("path,x,g\n0.png,a,1\n1.png,b,\n", {"group": "g", "label_columns": "x"}, "line 3, column 'g'.*no path, class or group"),
         ("path,age\n0.png,31\n1.png,40.5\n", {}, r"'age' holds decimal numbers \(such as 40\.5\).*Bin it"),
         ("path,label,class\n0.png,a,x\n1.png,b,y\n", {}, "'label', 'class'.*--label-column"),
         ("file,image,label\n0.png,1.png,a\n1.png,0.png,b\n", {}, r"may be paths \('file', 'image'\).*--path-col"),

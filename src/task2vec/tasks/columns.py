@@ -98,7 +98,7 @@ def read_frame(table: Any) -> Columns:
     for name in table if isinstance(table, Mapping) else table.columns:
         columns[str(name)] = [*map(to_plain, table[name])]
     is_of_columns = any(simplify(name) in PATH_NAMES.split() for name in columns)
-    if isinstance(table, Mapping) and not is_of_columns and all(map(_are_images, columns.values())):
+    if isinstance(table, Mapping) and not is_of_columns and all(map(are_images, columns.values())):
         rows = [(image, kind) for kind, images in columns.items() for image in images]
         columns.clear()
         columns |= {PATH: [image for image, _ in rows], "label": [kind for _, kind in rows]}
@@ -185,7 +185,7 @@ def _find_delimiter(path: Path, text: str) -> str:
             rows = [row for _, row in islice(_split_rows(text, delimiter), MOST_SAMPLED_ROWS)]
             if len({len(row) for row in rows}) == 1 < len(rows[0]):
                 readings[name] = rows
-    clear = [name for name, rows in readings.items() if any(map(_are_images, zip(*(rows[1:] or rows), strict=True)))]
+    clear = [name for name, rows in readings.items() if any(map(are_images, zip(*(rows[1:] or rows), strict=True)))]
     clear = [name for name in clear if name != "space"] or clear  # names of files contain spaces
     if len(clear) > 1:
         shown = " or ".join(f"by {name} ({quote(readings[name][-1])})" for name in clear)
@@ -202,7 +202,7 @@ def _find_delimiter(path: Path, text: str) -> str:
 
 def _is_first_row_data(path: Path, rows: Sequence[Sequence[str]]) -> bool:
     """Whether the first row names an image as the others do; refused if it also has the name of a column."""
-    is_data = any(map(_are_images, zip(*rows, strict=True)))
+    is_data = any(map(are_images, zip(*rows, strict=True)))
     if is_data and (names := [cell for cell in rows[0] if simplify(cell) in LABEL_NAMES.split()]):
         raise DataError(
             f"{path}: its first line, {quote(rows[0])}, may be the names of the columns, as {names[0]!r} is, or an "
@@ -279,7 +279,8 @@ def is_image_name(cell: object) -> bool:
     return isinstance(cell, str | os.PathLike) and os.path.splitext(cell)[1].lower() in IMAGE_SUFFIXES
 
 
-def _are_images(cells: Iterable[object]) -> bool:
+def are_images(cells: Iterable[object]) -> bool:
+    """Whether all cells are images or named like files of images."""
     return all(is_image_name(cell) or is_image(cell) for cell in cells)
 
 
@@ -358,34 +359,39 @@ def check_cells(cells: Sequence[object], locate: Callable[[int], str]) -> list[s
             refuse_regression(locate(row), repr(value))
         if value is None or str(value).strip().lower() in ("", "nan"):
             raise DataError(
-                f"{locate(row)}: {value!r} is missing, so the image has no path or class. Fill it in, or drop the row; "
-                "test splits are often published without labels."
+                f"{locate(row)}: {value!r} is missing, so the image has no path, class or group. Fill it in, or drop "
+                "the row; test splits are often published without labels."
             )
     return list(map(str, cells))
 
 
-def match_paths(pattern: str, paths: Sequence[str], *, option: str) -> list[str]:
-    """What the pattern finds in every path: its group of the option's name, else its first group, else all of it.
+def match_paths(option: str, value: str | int, paths: Sequence[str]) -> list[str]:
+    """What every path has at a level of its folders, or what a pattern finds in it, as the option says.
+
+    That is the group of the option's name, else the first group, else the whole match.
 
     Example:
-        >>> match_paths(r"(p[0-9]+)_", ["cats/p7_a.jpg", "dogs/p12_a.jpg"], option="group")
+        >>> match_paths("group", "(p[0-9]+)_", ["cats/p7_a.jpg", "dogs/p12_a.jpg"])
         ['p7', 'p12']
+        >>> match_paths("label_level", 2, ["oslo/cats/1.jpg", "rome/dogs/1.jpg"])
+        ['cats', 'dogs']
     """
-    spelled = f"{option}={pattern!r} (--{option.replace('_', '-')})"
+    spelled = f"{option}={value!r} (--{option.replace('_', '-')})"
+    if isinstance(value, int):
+        value = "^" + (value - 1) * "[^/]+/" + "([^/]+)/" if value > 0 else "(?!)"
     try:
-        expression = re.compile(pattern)
+        expression = re.compile(value)
     except re.error as error:
         raise UsageError(f"{spelled} is no regular expression ({error}), so it matches nothing. Correct it.") from None
     name = option.removesuffix("_pattern")
     key = name if name in expression.groupindex else min(1, expression.groups)
-    matches = [expression.search(path) for path in paths]
-    missing = [path for path, match in zip(paths, matches, strict=True) if match is None or match[key] is None]
-    if missing:
+    names = [match and match[key] for match in map(expression.search, paths)]
+    if missing := [path for path, name in zip(paths, names, strict=True) if name is None]:
         raise UsageError(
             f"{spelled} matches {len(paths) - len(missing)} of {len(paths)} paths, and leaving the others out would "
             f"change the task; without a match: {quote(missing, 3)}. Correct it, so that it matches them all."
         )
-    return [str(match[key]) for match in matches if match is not None]
+    return [str(name) for name in names]
 
 
 def refuse_regression(source: str, example: str) -> NoReturn:

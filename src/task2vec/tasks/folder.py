@@ -28,7 +28,7 @@ from task2vec.tasks.columns import (
     refuse_huggingface,
 )
 from task2vec.tasks.images import BadImage, StrPath, open_files
-from task2vec.tasks.table import make_table_task
+from task2vec.tasks.table import read_table
 from task2vec.tasks.task import Task, make_task
 from task2vec.text import pluralize, quote
 
@@ -126,20 +126,23 @@ def read_folder(
     found = _find_table(root, listing.paths) if listing.is_flat and not is_asked else None
     if found is not None:
         file, columns, column = found
-        left_out = len(set(listing.paths).difference(columns[column]))
         about: dict[str, Any] = {"path_column": column, "label_columns": label_columns, "group": group}
-        about["beside"] = os.path.relpath(file, root)
-        about["notes"] = [f"images that the table does not name, left out: {left_out}"] if left_out else []
-        return make_table_task(columns, root, is_fenced=True, name=name, source=source, **about, **options)
+        task = read_table(columns, root=root, name=name, **about, **options)
+        left_out = len(set(listing.paths).difference(columns[column]))
+        how, *notes = task.notes
+        notes += [f"images that the table does not name, left out: {left_out}"] if left_out else []
+        return replace(
+            task, source=source, notes=(f"labels of the table {os.path.relpath(file, root)!r}, {how}", *notes)
+        )
     if label_columns is not None:
         raise UsageError(
             f"label_columns (--label-columns) are those of a table, and none names the images of {root}. Leave it out, "
             "or pass the table itself."
         )
     paths, labels, classes, notes = _label_files(root, listing, label_level, label_pattern)
-    groups = None if group is None else match_paths(group, paths, option="group")
+    groups = None if group is None else match_paths("group", group, paths)
     if group_level is not None:
-        groups = _take_folders(paths, group_level, "group_level")
+        groups = match_paths("group_level", group_level, paths)
     targets, images = np.array(labels, dtype=np.int64), open_files(root, paths)
     options |= {"refused": listing.refused, "groups": groups}
     return make_task(images, targets, classes, name, source, notes, **options)
@@ -266,7 +269,7 @@ class _Listing:
     @property
     def is_flat(self) -> bool:
         """Whether folders say nothing of classes: none has images, or one, or all are named like splits."""
-        names = {path.partition("/")[0].lower() for path in self.paths if "/" in path}
+        names = {path.rpartition("/")[0].lower() for path in self.paths if "/" in path}
         return bool(self.paths) and (len(names) < 2 or names <= set(SPLIT_NAMES))
 
 
@@ -319,18 +322,17 @@ def _label_files(
     nested = list(dict.fromkeys(path.rpartition("/")[0] for path in paths if path.count("/") > 1))
     is_asked = level is not None or pattern is not None
     if pattern is not None:
-        names = match_paths(pattern, paths, option="label_pattern")
+        names = match_paths("label_pattern", pattern, paths)
     else:
         level = _find_level(root, paths) if level is None else level
-        names = _take_folders(paths, level, "label_level")
+        names = match_paths("label_level", level, paths)
     # A class folder without images is refused later, by name.
     classes = listing.folders if level == 1 else sorted(set(names))
     number = {name: index for index, name in enumerate(classes)}
-    skipped = {"image"} if pattern is not None else set()
     notes = [
         f"entries that are {IGNORED[kind]}: {len(entries)}, such as {entries[0]!r}"
         for kind, entries in listing.ignored.items()
-        if entries and kind not in skipped
+        if entries and (kind != "image" or pattern is None)
     ]
     if nested and not is_asked:
         count, label = pluralize(len(nested), "folder"), "first" if level == 1 else "second"
@@ -340,19 +342,6 @@ def _label_files(
     if not is_asked and {name.lower() for name in classes} <= set(SPLIT_NAMES):
         notes.append(f"the classes are named like splits: {quote(classes)}; are the class folders inside them?")
     return paths, [number[name] for name in names], classes, notes
-
-
-def _take_folders(paths: Sequence[str], level: int, option: str) -> list[str]:
-    """The name of the folder at a level below the root, of every path."""
-    spelled = f"{option}={level} (--{option.replace('_', '-')})"
-    if level < 1:
-        raise UsageError(f"{spelled} is no level of folders. Pass 1 for the folders in the root, 2 for those in them.")
-    if shallow := [path for path in paths if path.count("/") < level]:
-        raise UsageError(
-            f"{spelled}, but {len(shallow)} of {len(paths)} images lie in fewer folders, such as {shallow[0]!r}. "
-            "Choose a lower level, or use a pattern of the path (label_pattern=, --label-pattern; group=, --group)."
-        )
-    return [path.split("/")[level - 1] for path in paths]
 
 
 def _find_level(root: Path, paths: Sequence[str]) -> int:

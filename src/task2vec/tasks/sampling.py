@@ -128,22 +128,14 @@ def _choose_groups(
     def measure_gap(taken: np.ndarray) -> float:
         return float(np.square(taken / total - share).sum())
 
-    def is_free(number: int) -> bool:
-        return not chosen[number] and bool((left[counts[number] > 0] > 1).all())
-
-    def take(number: int) -> None:
-        nonlocal taken, left
-        chosen[number] = True
-        taken = taken + counts[number]
-        left = left - (counts[number] > 0)
-
-    for value in np.argsort(left, kind="stable").tolist():  # the rarest class first
-        free = [number for number in draw if not taken[value] and counts[number, value] and is_free(number)]
-        if free:
-            take(min(free, key=lambda number: measure_gap(taken + counts[number])))
     for number in draw:
-        if is_free(number) and measure_gap(taken + counts[number]) < measure_gap(taken):
-            take(number)
+        has = counts[number] > 0
+        after = taken + counts[number]
+        is_wanted = (taken[has] == 0).any() or measure_gap(after) < measure_gap(taken)
+        if is_wanted and (left[has] > 1).all():
+            chosen[number] = True
+            taken = after
+            left -= has
     return chosen[numbers]
 
 

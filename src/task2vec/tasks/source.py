@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.columns import SUFFIXES, HuggingFaceFilesError, encode_labels, is_frame
+from task2vec.tasks.columns import SUFFIXES, HuggingFaceFilesError, is_frame
 from task2vec.tasks.folder import read_folder
 from task2vec.tasks.huggingface import from_huggingface
 from task2vec.tasks.images import ChosenImages
@@ -75,14 +75,8 @@ def to_task(
         form, task = f"a table ({kind})", read_table(source, **options)
     elif isinstance(source, list | tuple):
         images, labels = _split_pairs(source)
-        if all(isinstance(image, str | os.PathLike) for image in images):
-            form, task = "a list of paths and labels", read_table({"path": images, "label": labels}, **options)
-        else:
-            classes = None
-            if any(isinstance(label, list | tuple | set) for label in labels):
-                labels, classes = encode_labels({"label": labels}, lambda column, row: f"item {row}, {column}")
-            form = "a list of images and labels"
-            task = from_dataset([*zip(images, labels, strict=True)], classes=classes, **simple)
+        kind = "paths" if isinstance(images[0], str | os.PathLike) else "images"
+        form, task = f"a list of {kind} and labels", read_table({"path": images, "label": labels}, **options)
     elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
         form, task = f"a dataset of images and labels ({kind})", from_dataset(source, **simple)
     else:

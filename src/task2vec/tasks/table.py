@@ -16,6 +16,7 @@ from task2vec.tasks.columns import (
     PATH_NAMES,
     SEPARATORS,
     Columns,
+    are_images,
     check_cells,
     encode_labels,
     is_image,
@@ -86,55 +87,22 @@ def read_table(
         Task(skies, 2 images, 2 classes)
     """
     file = Path(table) if isinstance(table, str | os.PathLike) else None
-    reading: dict[str, Any] = {"separator": separator, "header": header}
-    columns = read_frame(table) if file is None else read_columns(file, path_column or PATH, **reading)
     folder = Path(root if root is not None else file.parent if file else os.curdir).resolve()
     if not folder.is_dir():
         raise UsageError(f"the root {folder} is not a folder. Pass the folder that holds the images: root=, --root.")
-    return make_table_task(
-        columns,
-        folder,
-        is_fenced=root is not None,
-        path_column=path_column,
-        label_columns=label_columns,
-        group=group,
-        name=name or (file and file.stem),
-        source=str(table) if file else type(table).__name__,
-        **{"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress},
-    )
-
-
-def make_table_task(
-    columns: Columns,
-    folder: Path,
-    *,
-    is_fenced: bool,
-    path_column: str | None,
-    label_columns: str | Sequence[str] | None,
-    group: str | None,
-    name: str | None,
-    source: str,
-    beside: str | None = None,
-    notes: Sequence[str] = (),
-    **options: Any,
-) -> Task:
-    """The task of the columns of a table, whose paths are relative to a folder, and stay in it if it is a fence.
-
-    `beside` is the name of a table that was found beside the images.
-    """
+    columns = table if isinstance(table, Columns) else None  # one that `read_folder` has found
+    if columns is None:
+        text: dict[str, Any] = {"separator": separator, "header": header}
+        columns = read_frame(table) if file is None else read_columns(file, path_column or PATH, **text)
+    is_told = columns is not table and path_column is not None
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
-    chosen = _choose_columns(columns, path_column, label_columns, group)
-    is_usual = chosen[0] in (PATH, path_column) and columns.delimiter == "," and columns.has_header
-    path_column, label_columns, unused = chosen
-    if beside is not None or not is_usual:
+    path_column, label_columns, notes = _choose_columns(columns, path_column, label_columns, group)
+    separated = next(f"separated by {name}s" for name, mark in SEPARATORS.items() if mark == columns.delimiter)
+    how = [*([] if columns.has_header else ["no header"]), *([] if columns.delimiter == "," else [separated])]
+    if how or not (is_told or path_column == PATH):
         shown = quote if columns.has_header else ", ".join
-        separator = next(name for name, delimiter in SEPARATORS.items() if delimiter == columns.delimiter)
-        how = [f"labels of the table {beside!r}"] if beside is not None else []
-        how += [] if columns.has_header else ["no header"]
-        how += [] if separator == "comma" else [f"separated by {separator}s"]
         how += [f"paths in column {shown([path_column])}", f"labels in column {shown(label_columns)}"]
-        notes = (", ".join(how), *notes)
-    notes = (*notes, *unused)
+        notes.insert(0, ", ".join(how))
 
     def locate(column: str, row: int) -> str:
         return f"{columns.locate(row)}, column {column!r}"
@@ -145,18 +113,13 @@ def make_table_task(
     paths = [] if has_images else check_cells(cells, partial(locate, path_column))
     groups = None
     if group is not None and group in columns:
-        groups = list(map(str, columns[group]))
-        if missing := [row for row, name in enumerate(groups) if name.strip().lower() in ("", "nan", "none")]:
-            raise DataError(
-                f"{locate(group, missing[0])}: the image has no group, so its fold is unclear. Fill it in, with a name "
-                "of its own if it belongs to no other image."
-            )
+        groups = check_cells(["" if cell is None else str(cell) for cell in columns[group]], partial(locate, group))
     elif group is not None:
-        groups = match_paths(group, paths, option="group")
+        groups = match_paths("group", group, paths)
+    source = str(table) if file else type(table).__name__
+    options: dict[str, Any] = {"groups": groups, "allow_bad": allow_bad, "progress": progress}
     if has_images:
-        pairs = [*zip(cells, labels, strict=True)]
-        del options["num_workers"]
-        task = from_dataset(pairs, classes=classes, groups=groups, name=name, **options)
+        task = from_dataset([*zip(cells, labels, strict=True)], classes=classes, name=name, **options)
         return replace(task, notes=(*notes, *task.notes), source=source)
     if remote := [row for row, path in enumerate(paths) if "://" in path]:
         raise DataError(
@@ -164,12 +127,12 @@ def make_table_task(
             "are, and nothing is downloaded while reading. Download these images, and name their files instead."
         )
     images = open_files(folder, paths)
-    if not is_fenced:
+    if root is None:
         images = replace(images, read=partial(_read_named, folder))
-    if name is None:
-        folders = {os.path.dirname(os.path.join(folder, path)) for path in paths}
-        name = os.path.basename(os.path.commonpath(folders)) if folders else ""
-    return make_task(images, labels, classes, name or UNNAMED, source, notes, groups=groups, **options)
+    if name is None and file is None and paths:
+        name = os.path.basename(os.path.commonpath({os.path.dirname(folder / path) for path in paths}))
+    name = name or (file.stem if file else UNNAMED)
+    return make_task(images, labels, classes, name, source, notes, num_workers=num_workers, **options)
 
 
 def _read_named(folder: Path, path: str) -> bytes:
@@ -178,12 +141,8 @@ def _read_named(folder: Path, path: str) -> bytes:
     As in a folder of images, no link leads out: of the table's folder, or elsewhere of that which the path names.
     """
     location = os.path.normpath(os.path.join(folder, path))
-    if not location.startswith(os.path.join(folder, "")):
-        path = os.path.basename(location)
-        try:
-            folder = Path(os.path.realpath(os.path.dirname(location)))
-        except ValueError:
-            raise DataError("its path has a NUL") from None
+    if "\0" not in path and not location.startswith(os.path.join(folder, "")):
+        folder, path = Path(os.path.realpath(os.path.dirname(location))), os.path.basename(location)
     return read_inside(folder, path)
 
 
@@ -222,11 +181,7 @@ def _find_path_columns(columns: Columns, label_columns: Sequence[str]) -> list[s
         return [PATH]
     free = [column for column in columns if column not in label_columns]
     named = [column for column in free if simplify(column) in PATH_NAMES.split()]
-    filled = [
-        column
-        for column in free
-        if columns[column] and all(is_image_name(cell) or is_image(cell) for cell in columns[column])
-    ]
+    filled = [column for column in free if columns[column] and are_images(columns[column])]
     return [column for column in named if column in filled] or filled or named
 
 

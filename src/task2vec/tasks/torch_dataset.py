@@ -138,13 +138,9 @@ def from_dataset(
 
 
 def _find_name(dataset: Any) -> str:
-    """The name of a dataset: its own, that of its folder, or that of a published dataset of torchvision."""
-    kind = type(dataset)
-    if kind.__name__ == "Subset":
-        return _find_name(getattr(dataset, "dataset", None))
-    root, name = getattr(dataset, "root", None), getattr(dataset, "name", None)
-    if isinstance(name, str) and name:
-        return name
+    """The name of a dataset: that of its folder, or of a published dataset of torchvision."""
+    dataset = getattr(dataset, "dataset", dataset)  # of a Subset
+    kind, root = type(dataset), getattr(dataset, "root", None)
     if kind.__module__.startswith("torchvision.") and not kind.__name__.endswith("Folder"):
         return kind.__name__
     return (Path(root).resolve().name if isinstance(root, str | os.PathLike) else "") or UNNAMED
