@@ -12,8 +12,6 @@ from task2vec.tasks import Images, Task
 from task2vec.tasks.copies import KINDS, Copies
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from task2vec.select.measure import Measurements
 
 # Examples of a class, and outliers that are listed.
@@ -42,16 +40,16 @@ class Predictions:
         return np.isfinite(self.losses)
 
 
-def predict(task: Task, features: "Tensor", groups: np.ndarray, measured: "Measurements", model: str) -> Predictions:
-    """What the heads of a measured model predict; its losses are those that were measured, if any image is judged."""
+def predict(task: Task, measured: "Measurements", known: "Measurements", model: str) -> Predictions:
+    """What the heads of a model predict that was measured now; its losses are the known ones, if any is judged."""
     from task2vec.select.measure import Folds
 
     if not measured.models:
         empty = np.zeros((len(task), len(task.classes)))
         return Predictions(empty, empty, np.full(len(task), np.nan), empty if task.is_multilabel else None)
-    folds = Folds(task.targets.copy(), groups, classes=len(task.classes), name=task.name)
-    probabilities, votes, _ = folds.predict(features)
-    return Predictions(probabilities, votes, measured.losses[:, measured.models.index(model)], folds.weights)
+    folds = Folds(task.targets.copy(), measured.groups, classes=len(task.classes), name=task.name)
+    probabilities, votes, _ = folds.predict(measured.features[0])
+    return Predictions(probabilities, votes, known.losses[:, known.models.index(model)], folds.weights)
 
 
 def name_labels(task: Task) -> list[str]:

@@ -205,7 +205,7 @@ def _draw_confusion(report: Analysis) -> dict[str, Any]:
     else:
         order = sorted(range(len(names)), key=lambda row: names[row])
     position = {names[row]: rank for rank, row in enumerate(order)}
-    size = 30 if len(names) <= MAX_NUMBERED else 11 if len(names) <= MAX_NAMED else max(3, 880 // len(names))
+    size = max(4, min(30, 800 // len(names)))
     error = {facts.name: facts.error for facts in report.classes}
 
     def list_cells() -> Iterator[dict[str, Any]]:

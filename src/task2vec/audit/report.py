@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL.Image import Image
 
 from task2vec.audit import findings
 from task2vec.audit.analysis import Analysis, NearTask
@@ -37,8 +36,8 @@ from task2vec.select.evidence import KnownTask, find_task
 from task2vec.select.history import merge_measurements
 from task2vec.select.recommend import PROGRESS_PAUSE, find_or_measure_curve, recommend_known
 from task2vec.storage import write_file
-from task2vec.tasks import Images, Task, read_splits, to_task
-from task2vec.tasks.copies import find_copies, make_picture
+from task2vec.tasks import Task, read_splits, to_task
+from task2vec.tasks.copies import find_copies
 from task2vec.tasks.folder import list_splits
 from task2vec.tasks.images import ChosenImages
 from task2vec.version import __version__
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 # How many nearest tasks are listed.
 MAX_NEIGHBOURS = 8
-PICTURE_SHAPE = (133, 128)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -197,6 +195,7 @@ def report(
         True
     """
     from task2vec.probe import load_probe
+    from task2vec.select.measure import MAX_IMAGES_FOR_ONE_THREAD, use_threads
 
     with ExitStack() as stack:
         if isinstance(library, str | Path):
@@ -207,29 +206,30 @@ def report(
         earlier = find_baseline(baseline, task, library)
         probe = probe or load_probe()
         model, others = _choose_candidates(probe, library)
-        recorded = {name: _RecordedImages(split.images) for name, split in {"": task, **tests}.items()}
-        measured, features = _measure(replace(task, images=recorded[""]), model, device, show)
-        order, canonical = task.canonical_order[0], replace(task.canonical(), name=task.name)
-        for name, split in tests.items():
-            features[name] = _compute_features(probe, split.name, recorded[name], device, show)
+        canonical = replace(task.canonical(), name=task.name)
         splits = {"": canonical, **tests}
         images = _join_images(splits)
         digests = [digest for split in splits.values() for digest in split.digests]
-        pictures = [recorded[name].pictures[order if name == "" else slice(None)] for name in splits]
-        rows = np.concatenate([features[name].float().cpu().numpy() for name in splits])
-        found = find_copies(np.concatenate(pictures), digests=digests, features=rows)
+        measured = _measure(canonical, model, device, show)
+        seen = [(measured.features[0], measured.pictures)]
+        seen += [_look_at(probe, split, device, show) for split in tests.values()]
+        if len(digests) <= MAX_IMAGES_FOR_ONE_THREAD:  # more threads would only wait for each other
+            stack.enter_context(use_threads(1))
+        rows = np.concatenate([features.float().cpu().numpy() for features, _ in seen])
+        pictures = np.concatenate([pictures for _, pictures in seen if pictures is not None])
+        found = find_copies(pictures, digests=digests, features=rows)
         copies = findings.list_copies(splits, images, found)
         own, about = rows[: len(task)], {"classes": len(task.classes), "groups": measured.groups}
         judgement = judge_labels(own, canonical.targets.astype(np.int64), **about)
         known = merge_measurements(library, canonical, measured, model, others)
-        predictions = findings.predict(canonical, features[""], measured.groups, known, model.name)
+        predictions = findings.predict(canonical, measured, known, model.name)
         is_suspected = np.isin(np.arange(len(task)), judgement.suspects)
         isolation = measure_isolation(own)
         embedding = _find_embedding(canonical, library)
         command = command or _make_command(what, task)
         subject = KnownTask(task.name, task.fingerprint, len(task), len(task.classes), data=task)
         advice = recommend_known(subject, model, others, known, library, command=command("recommend"))
-        sizes = recorded[""].sizes[order]
+        sizes = pictures[: len(task), -1, :4].astype(np.int64) @ np.array([[0, 256], [0, 1], [256, 0], [1, 0]])
         table = findings.list_rows(canonical, images, digests, predictions, judgement, copies)
         result = TaskReport(
             task=canonical,
@@ -282,29 +282,7 @@ def _make_command(what: Any, task: Task) -> Callable[[str], str]:
     return lambda name: "library.add(t2v.embed(task))" if name == "embed" else f"t2v.{name}(task)"
 
 
-# --- images, seen once ------------------------------------------------------------------------------------------------
-
-
-class _RecordedImages:
-    """The images of a task; the size and the small picture of each are kept when it is first loaded."""
-
-    def __init__(self, images: Images):
-        self.images = images
-        self.is_threadsafe = images.is_threadsafe
-        self.name = images.name
-        self.sizes = np.zeros((len(images), 2), dtype=np.int64)
-        self.pictures = np.zeros((len(images), *PICTURE_SHAPE), dtype=np.uint8)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def load(self, index: int) -> Image:
-        """Image `index`."""
-        image = self.images.load(index)
-        if not self.sizes[index, 0]:
-            self.pictures[index] = make_picture(image)
-            self.sizes[index] = image.size
-        return image
+# --- the model and what it sees ---------------------------------------------------------------------------------------
 
 
 def _join_images(splits: Mapping[str, Task]) -> ChosenImages:
@@ -312,9 +290,6 @@ def _join_images(splits: Mapping[str, Task]) -> ChosenImages:
     places = [(number, row) for number, split in enumerate(splits.values()) for row in range(len(split))]
     prefixes = tuple(f"{name}: " if name else "" for name in splits)
     return ChosenImages(tuple(split.images for split in splits.values()), places, prefixes)
-
-
-# --- the model --------------------------------------------------------------------------------------------------------
 
 
 def _choose_candidates(probe: "Probe", library: Library | None) -> tuple[Candidate, list[Candidate]]:
@@ -327,37 +302,35 @@ def _choose_candidates(probe: "Probe", library: Library | None) -> tuple[Candida
     return replace(same[0], model=probe, is_here=True) if same else model, rest
 
 
-def _measure(
-    task: Task, model: Candidate, device: str | None, show: Progress
-) -> "tuple[Measurements, dict[str, Tensor]]":
-    """What the model gets wrong, and its features; without losses if no image can be judged."""
+def _measure(task: Task, model: Candidate, device: str | None, show: Progress) -> "Measurements":
+    """What the model gets wrong, with its features and pictures of the images; without losses if none can be judged."""
     from task2vec.select.measure import HopelessError, Measurements, measure_models
 
     numbers = np.arange(len(task))
     try:
         measured = measure_models(task, [model], load=load_candidate, device=device, progress=show)
     except HopelessError:
-        images, probe = task.canonical().images, load_candidate(model)
-        features = _compute_features(probe, "measuring", images, device, show)
-        groups = task.canonical().fold_groups
-        return Measurements(numbers, groups, (), np.empty((len(task), 0)), len(task)), {"": features}
+        features, pictures = _look_at(load_candidate(model), task, device, show)
+        about: dict[str, Any] = {"features": (features,), "pictures": pictures}
+        return Measurements(numbers, task.fold_groups, (), np.empty((len(task), 0)), len(task), **about)
     if measured.is_interrupted:
         raise KeyboardInterrupt
     if measured.failures:
         raise ResourceError(f"{model.name} could not be run on '{task.name}': {measured.failures[0].message}")
-    return measured, {"": measured.features[0]}
+    return measured
 
 
-def _compute_features(probe: "Probe", stage: str, images: Images, device: str | None, show: Progress) -> "Tensor":
-    """(n, d) features of images that are not measured."""
+def _look_at(probe: "Probe", task: Task, device: str | None, show: Progress) -> "tuple[Tensor, np.ndarray]":
+    """Features and small pictures of the images of a task that is not measured."""
     from task2vec.embedding.batching import choose_device
-    from task2vec.select.measure import compute_features, use_threads
+    from task2vec.select.measure import DecodedImages, compute_features, use_threads
 
-    chosen = choose_device(device)
+    chosen, images = choose_device(device), DecodedImages(task.images, room=0)
     probe.prepare(device=chosen)
     with use_threads(1) as workers:
-        step = show(stage, len(images))
-        return compute_features(probe, images, range(len(images)), device=chosen, workers=workers, step=step)
+        step = show(task.name, len(task))
+        features = compute_features(probe, images, range(len(task)), device=chosen, workers=workers, step=step)
+    return features, images.stack(np.arange(len(task)))
 
 
 # --- other tasks ------------------------------------------------------------------------------------------------------

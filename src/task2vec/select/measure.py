@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from PIL.Image import Image
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from task2vec.embedding import EmbedSettings
@@ -107,6 +108,7 @@ class Measurements:
         answer: what a wrong answer adds to a loss: 1, or the root mean square over the attributes of images.
         seconds: what each model took in all, loading, its passes and heads; NaN if it was measured in an earlier run.
         features: (n, d) of each model, if they were computed now.
+        pictures: small pictures of the images, see `make_picture`, if they were read now.
         failures: the candidates that were not measured, with the reason.
         is_interrupted: whether Ctrl-C ended it; what was measured until then is here.
         earlier: the same on the fewer images of the round before, with the models that did not go on.
@@ -120,6 +122,7 @@ class Measurements:
     answer: float = 1.0
     seconds: tuple[float, ...] = ()
     features: tuple[Tensor, ...] = field(default=(), repr=False)
+    pictures: np.ndarray | None = field(default=None, repr=False)
     failures: tuple[Failure, ...] = ()
     is_interrupted: bool = False
     earlier: "Measurements | None" = None
@@ -332,6 +335,7 @@ class _Run:
             answer=1.0 if folds is None else folds.answer,
             seconds=tuple(self.seconds[name] for name in losses),
             features=tuple(self.pick_features(name, images) for name in losses),
+            pictures=None if folds is None else self.images.stack(images),
             failures=tuple(self.failures[model.name] for model in self.candidates if model.name in self.failures),
             is_interrupted=is_interrupted,
         )
@@ -459,8 +463,11 @@ class DecodedImages:
         for number in numbers.tolist():
             if number not in self.pictures:
                 self.load(number)
-        pictures = np.stack([self.pictures[number] for number in numbers.tolist()])
-        return find_copies(pictures, digests=names).fold_groups(len(numbers))
+        return find_copies(self.stack(numbers), digests=names).fold_groups(len(numbers))
+
+    def stack(self, numbers: np.ndarray) -> np.ndarray:
+        """The small pictures of these images, which were loaded before; see `make_picture`."""
+        return np.stack([self.pictures[number] for number in numbers.tolist()])
 
 
 def compute_features(
@@ -497,7 +504,7 @@ def compute_features(
 
 @contextmanager
 def use_threads(count: int) -> Iterator[int]:
-    """Lets torch compute with so many threads in the block, and in threads that begin in it; hands in the usual number.
+    """Lets torch and BLAS use so many threads in the block, and in threads that begin in it; hands in the usual number.
 
     Workers and batches are many: a second thread of torch's own gains little on small networks and heads, and where the
     machine is busy it spends all of its time waiting.
@@ -505,7 +512,8 @@ def use_threads(count: int) -> Iterator[int]:
     usual = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        yield usual
+        with threadpool_limits(count, user_api="blas"):
+            yield usual
     finally:
         torch.set_num_threads(usual)
 
