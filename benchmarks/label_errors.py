@@ -3,11 +3,12 @@
     python benchmarks/label_errors.py --data DIR [--cache DIR] [--cleanlab PYTHON] [--out FILE]
 
 DIR holds datasets (DATASET/images/CLASS/FILE or DATASET/CLASS/FILE), some of them in DIR/domains and DIR/public. 300
-images of at most 20 classes of each are judged, with the features of the default probe. The constants of
-`task2vec.audit.labels` were chosen on those in DIR/domains ("in choice"), so the others check them.
+images of each are judged, with the features of the default probe. The constants of `task2vec.audit.labels` were chosen
+on those in DIR/domains ("in choice"), so the others check them: of these, which are larger, up to 400 images, the same
+number of at most 20 classes.
 
 2, 5 and 10% of the labels are replaced, by any other class ("random") or by the class whose mean features are most
-similar ("similar"), five times each. cleanlab's scores are those of the linear heads' probabilities on the same images;
+similar ("similar"), three times each. cleanlab's scores are those of the heads' probabilities, on the same images;
 PYTHON is an interpreter that has cleanlab, by default this one. Average precision and the share of wrong labels among
 the first ten are means over the draws of a dataset; differences are tested over datasets, by 100,000 changes of their
 signs. The labels of the datasets themselves count as right, so that their own errors make suspects look worse.
@@ -17,6 +18,7 @@ import json
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,30 +32,53 @@ from sklearn.metrics import average_precision_score  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import MEASURED, describe_machine, make_parser, show_table, write_json  # noqa: E402
-from benchmarks.report import find_folders  # noqa: E402
 from task2vec.audit.labels import PENALTY, LabelJudgement, judge_labels  # noqa: E402
 from task2vec.experts.error_matrix import compute_features  # noqa: E402
 from task2vec.head import predict_held_out  # noqa: E402
 from task2vec.select.measure import DecodedImages  # noqa: E402
 
-KINDS, RATES, SEEDS = ("random", "similar"), (0.02, 0.05, 0.1), 5
-MOST_IMAGES, MOST_CLASSES = 300, 20
+KINDS, RATES, SEEDS = ("random", "similar"), (0.02, 0.05, 0.1), 3
+MOST_IMAGES, MOST_OF_LARGE, MOST_CLASSES = 300, 400, 20
 FIRST = 10
 SIGN_FLIPS = 100_000
 FACTOR = 1.5
 SCORES = ("normalized_margin", "confidence_weighted_entropy", "adjusted_self_confidence")
-# Reads probabilities and labels of draws, and writes the scores of cleanlab, its default first.
+# Reads a line of probabilities and labels for every dataset, and writes one of cleanlab's scores, its default first.
 CLEANLAB = """
 import json, sys
 import numpy as np
 from cleanlab.rank import get_label_quality_scores as score
-scores = []
-for p, given in json.load(sys.stdin):
-    given, p = np.array(given), np.array(p)
-    methods = [(name, name.removeprefix("adjusted_")) for name in sys.argv[1:]]
-    scores.append({name: score(given, p, method=m, adjust_pred_probs=m != name).tolist() for name, m in methods})
-json.dump(scores, sys.stdout)
+methods = [(name, name.removeprefix("adjusted_")) for name in sys.argv[1:]]
+for line in sys.stdin:
+    scores = []
+    for p, given in json.loads(line):
+        given, p = np.array(given), np.array(p)
+        scores.append({name: score(given, p, method=m, adjust_pred_probs=m != name).tolist() for name, m in methods})
+    print(json.dumps(scores), flush=True)
 """
+
+
+def find_folders(data: Path) -> dict[str, Path]:
+    """The folder of classes of every dataset below `data`, by name."""
+    parents = [parent for parent in (data, data / "domains", data / "public") if parent.is_dir()]
+    datasets = [path for parent in parents for path in sorted(parent.iterdir()) if path.is_dir()]
+    datasets = [path for path in datasets if path.name not in ("domains", "public")]
+    return {path.name: path / "images" if (path / "images").is_dir() else path for path in datasets}
+
+
+def is_in_choice(folder: Path) -> bool:
+    """Whether the constants were chosen on a dataset."""
+    return "domains" in (folder.parent.name, folder.parents[1].name)
+
+
+def choose_images(task: t2v.Task, is_small: bool) -> t2v.Task:
+    """Some images of a task: any, or of a large one the same number of some classes."""
+    rng = np.random.default_rng(0)
+    if is_small:
+        return task.subset(np.sort(rng.permutation(len(task))[:MOST_IMAGES]))
+    classes = np.sort(rng.permutation(len(task.classes))[:MOST_CLASSES])
+    of_class = [rng.permutation(np.flatnonzero(task.targets == label)) for label in classes]
+    return task.subset(np.sort(np.concatenate([rows[: MOST_OF_LARGE // len(classes)] for rows in of_class])))
 
 
 def read_features(folder: Path, cache: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -62,10 +87,7 @@ def read_features(folder: Path, cache: Path | None) -> tuple[np.ndarray, np.ndar
     if file is not None and file.exists():
         kept = load_file(file)
         return kept["features"], kept["labels"], kept["groups"]
-    task, rng = t2v.read_folder(folder), np.random.default_rng(0)
-    classes = rng.permutation(len(task.classes))[:MOST_CLASSES]
-    rows = np.flatnonzero(np.isin(task.targets, classes))
-    task = task.subset(np.sort(rng.permutation(rows)[:MOST_IMAGES]))
+    task = choose_images(t2v.read_folder(folder), is_in_choice(folder))
     features = compute_features(t2v.load_probe(), task.images, device="cpu").numpy()
     groups = DecodedImages(task.images).group(np.arange(len(task)), task.digests)
     labels = np.unique(task.targets, return_inverse=True)[1]
@@ -99,22 +121,25 @@ def judge(features: np.ndarray, given: np.ndarray, groups: np.ndarray) -> tuple[
     return judge_labels(features, given, classes=classes, groups=groups), p / p.sum(1, keepdims=True)
 
 
-def score_by_cleanlab(python: str, draws: list[tuple[np.ndarray, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+def score_by_cleanlab(process: subprocess.Popen[str], draws: list[Any]) -> list[dict[str, np.ndarray]]:
     """How suspicious cleanlab finds the labels, for the probabilities and labels of every draw."""
-    given = json.dumps([(p.tolist(), labels.tolist()) for p, labels in draws])
-    run = subprocess.run([python, "-c", CLEANLAB, *SCORES], input=given, stdout=subprocess.PIPE, check=True, text=True)
-    return [{name: -np.array(scores) for name, scores in found.items()} for found in json.loads(run.stdout)]
+    assert process.stdin is not None and process.stdout is not None
+    print(json.dumps(draws), file=process.stdin, flush=True)
+    return [
+        {name: -np.array(scores) for name, scores in found.items()} for found in json.loads(process.stdout.readline())
+    ]
 
 
-def measure_dataset(folder: Path, cache: Path | None, python: str | None) -> list[dict[str, Any]]:
+def measure_dataset(folder: Path, cache: Path | None, cleanlab: subprocess.Popen[str] | None) -> list[dict[str, Any]]:
     """A row for every kind of wrong labels and rate; sums and means over the draws."""
     features, labels, groups = read_features(folder, cache)
     cases = [("none", 0.0, 0)] + [(kind, rate, seed) for kind in KINDS for rate in RATES for seed in range(SEEDS)]
     given = [labels, *(replace_labels(features, labels, *case) for case in cases[1:])]
     judged = [judge(features, labels, groups) for labels in given]
     others = [{}] * len(cases)
-    if python is not None:
-        others = score_by_cleanlab(python, [(p, labels) for (_, p), labels in zip(judged, given, strict=True)])
+    if cleanlab is not None:
+        draws = [(p.tolist(), labels.tolist()) for (_, p), labels in zip(judged, given, strict=True)]
+        others = score_by_cleanlab(cleanlab, draws)
     rows: dict[tuple[str, float], dict[str, Any]] = {}
     for (kind, rate, _), drawn, (judgement, _), scores in zip(cases, given, judged, others, strict=True):
         is_wrong, chosen = drawn != labels, list(judgement.suspects)
@@ -125,7 +150,7 @@ def measure_dataset(folder: Path, cache: Path | None, python: str | None) -> lis
                 values, wrong = values[is_judged], is_wrong[is_judged]
                 figures[f"area {score}"] = average_precision_score(wrong, values) / SEEDS
                 figures[f"first {score}"] = wrong[np.argsort(-values, kind="stable")[:FIRST]].mean() / SEEDS
-        row = rows.setdefault((kind, rate), {"labels": kind, "rate": rate})
+        row = rows.setdefault((kind, rate), {"labels": kind, "rate": rate, "images": len(labels)})
         for key, value in figures.items():
             row[key] = row.get(key, 0) + float(value)
     return [{key: round(value, 6) if key != "labels" else value for key, value in row.items()} for row in rows.values()]
@@ -134,30 +159,37 @@ def measure_dataset(folder: Path, cache: Path | None, python: str | None) -> lis
 def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Means over datasets, and differences from cleanlab: of each kind, at each rate and at all."""
     summary = []
-    for is_in_choice in (True, False):
-        for kind in KINDS:
-            for rate in (None, *RATES):
-                chosen = [row for row in rows if (row["is in choice"], row["labels"]) == (is_in_choice, kind)]
-                chosen = [row for row in chosen if rate is None or row["rate"] == rate]
-                names = sorted({str(row["dataset"]) for row in chosen})
-                if not names:
-                    continue
-                line: dict[str, Any] = {"is in choice": is_in_choice, "labels": kind, "rate": rate or "all"}
-                line["datasets"] = len(names)
-                keys = [key for key in chosen[0] if key.startswith(("area", "first"))]
-                means = {
-                    key: np.array([np.mean([row[key] for row in chosen if row["dataset"] == name]) for name in names])
-                    for key in keys
-                }
-                line |= {key: round(float(values.mean()), 4) for key, values in means.items()}
-                for key in [key for key in keys if not key.endswith("ours")]:
-                    lead = means[key.split()[0] + " ours"] - means[key]
-                    figures = lead.mean(), lead.std(ddof=1) / len(lead) ** 0.5, flip_signs(lead)
-                    line |= {
-                        f"{what} over {key}": round(float(f), 4)
-                        for what, f in zip(("lead", "error", "p"), figures, strict=True)
-                    }
-                summary.append(line | summarise_expected(chosen, names, rate is None))
+    for is_choice, kind, rate in product((True, False), KINDS, (None, *RATES)):
+        chosen = [row for row in rows if (row["is in choice"], row["labels"]) == (is_choice, kind)]
+        chosen = [row for row in chosen if rate is None or row["rate"] == rate]
+        names = sorted({str(row["dataset"]) for row in chosen})
+        if not names:
+            continue
+        line: dict[str, Any] = {"is in choice": is_choice, "labels": kind, "rate": f"{rate:.0%}" if rate else "all"}
+        line["datasets"] = len(names)
+        keys = [key for key in chosen[0] if key.startswith(("area", "first"))]
+        means = {
+            key: np.array([np.mean([row[key] for row in chosen if row["dataset"] == name]) for name in names])
+            for key in keys
+        }
+        line |= {key: round(float(values.mean()), 4) for key, values in means.items()}
+        for key in [key for key in keys if not key.endswith("ours")]:
+            lead = means[key.split()[0] + " ours"] - means[key]
+            figures = lead.mean(), lead.std(ddof=1) / len(lead) ** 0.5, flip_signs(lead)
+            named = zip(("lead", "error", "p"), figures, strict=True)
+            line |= {f"{what} over {key}": round(float(figure), 5) for what, figure in named}
+        summary.append(line | summarise_expected(chosen, names, rate is None))
+    return summary
+
+
+def summarise_unchanged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Suspects of the datasets as they are."""
+    summary = []
+    for is_choice in (True, False):
+        chosen = [row for row in rows if (row["is in choice"], row["labels"]) == (is_choice, "none")]
+        line: dict[str, Any] = {"is in choice": is_choice, "datasets": len(chosen)}
+        line |= {key: round(sum(row[key] for row in chosen), 1) for key in ("images", "suspects", "expected")}
+        summary.append(line | {"datasets with suspects": sum(row["suspects"] > 0 for row in chosen)})
     return summary
 
 
@@ -197,8 +229,7 @@ def measure_time(folders: dict[str, Path], cache: Path | None) -> dict[str, floa
     start = time.process_time()
     judge_labels(features, labels, classes=20, groups=np.arange(len(labels)))
     judging = time.process_time() - start
-    folder = next(iter(folders.values()))
-    task = t2v.read_folder(folder)
+    task = t2v.read_folder(max(folders.values(), key=is_in_choice))
     task, probe = task.subset(np.linspace(0, len(task) - 1, 64).astype(int)), t2v.load_probe()
     start = time.process_time()
     compute_features(probe, task.images, device="cpu", num_workers=1)
@@ -219,22 +250,31 @@ def main() -> int:
     folders = find_folders(arguments.data)
     if not folders:
         sys.exit(f"{arguments.data} has no datasets, so nothing can be measured. Name a folder that has: --data DIR")
-    python: str | None = arguments.cleanlab
-    if python and subprocess.run([python, "-c", "import cleanlab"], capture_output=True, check=False).returncode:
+    python, cleanlab = arguments.cleanlab, None
+    if subprocess.run([python, "-c", "import cleanlab"], capture_output=True, check=False).returncode:
         print(f"{python} has no cleanlab, so nothing is compared with it. Name one that has: --cleanlab PYTHON")
-        python = None
+    else:
+        command = [python, "-c", CLEANLAB, *SCORES]
+        cleanlab = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     rows = []
     for name, folder in folders.items():
-        about = {"dataset": name, "is in choice": "domains" in (folder.parent.name, folder.parents[1].name)}
-        rows += [about | row for row in measure_dataset(folder, arguments.cache, python)]
+        about = {"dataset": name, "is in choice": is_in_choice(folder)}
+        rows += [about | row for row in measure_dataset(folder, arguments.cache, cleanlab)]
         print(name, flush=True)
-    summary = summarise(rows)
-    as_they_are = [row for row in rows if row["labels"] == "none"]
-    for table in (summary, as_they_are):
+    if cleanlab is not None:
+        cleanlab.communicate()
+    summary, unchanged = summarise(rows), summarise_unchanged(rows)
+    for table in (summary, unchanged):
         header = [key for key in table[0] if " over " not in key and not key.startswith("first")]
         show_table(header, [[row[key] for key in header] for row in table])
     times = measure_time(folders, arguments.cache)
-    story = {"machine": describe_machine(), "times": times, "summary": summary, "datasets": rows}
+    story = {
+        "machine": describe_machine(),
+        "times": times,
+        "summary": summary,
+        "unchanged": unchanged,
+        "datasets": rows,
+    }
     write_json(arguments.out, story, indent=1)
     return 0
 

@@ -30,13 +30,14 @@ NEIGHBOURS = 20
 SHARPNESS = 10
 # An image is a suspect if its label is wrong with at least this probability.
 LEAST_CHANCE = 0.3
-# The shares of wrong and of odd images that are usual. Errors are rarer than 2% in most datasets that people publish;
-# without odd images, more would be expected of the 28 datasets as they are than one sees when looking at the suspects.
+# The rates of wrong and of odd images that are expected beforehand. With a lower rate of wrong ones, too few were
+# expected of those planted in the 28 datasets; without odd ones, too many where few were planted.
 _USUAL_RATE = 0.02
 _ODD_RATE = 0.005
 _HARD_SHAPE, _SHAPE_DEVIATION = 1.5, 0.5
 _SHAPES = np.geomspace(1.25, 32, 14)
 _SHARES = np.geomspace(0.002, 1, 26)
+# v is rounded, and errors are planted into so many images: both limit memory and time.
 _LEVELS = 1000
 _MAX_PLANTED = 2000
 # Two classes look alike if so many of their images are confused without being suspects.
