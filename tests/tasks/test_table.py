@@ -114,7 +114,7 @@ def test_frames_and_dicts_of_columns(tmp_path, monkeypatch):
     outside, inside = {"path": ["../0.png", "../1.png"], "label": ["a", "b"]}, make_images(tmp_path / "in")
     refuse((DataError, UsageError), "of the root", read_table, outside, root=inside)
     refuse(UsageError, "have '2', '3' cells", read_table, {**columns, "label": ["a", "b"]})
-    refuse(DataError, r"the dict has no column 'path'.*'x', 'y'", read_table, {"x": [1], "y": [2]})
+    refuse(DataError, r"the table has no column 'path'.*'x', 'y'", read_table, {"x": [1], "y": [2]})
 
 
 def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
@@ -149,7 +149,11 @@ NAMED = "path,x,y\n0.png,0,1\n"
         ("path,kind\n0.png,a\nhttp://x.org/1.png,b\n", {}, "line 3.*is a URL, as 1 of 2 paths are.*Download"),
         (NAMED, {"separator": "dot"}, "separates no cells.*comma, semicolon"),
         (NAMED, {"group": "z(.)"}, "matches 0 of 1 paths"),
-        ("path,x,g\n0.png,a,1\n1.png,b,\n", {"group": "g", "label_columns": "x"}, "line 3, column 'g'.*no path, class or group"),
+        (
+            "path,x,g\n0.png,a,1\n1.png,b,\n",
+            {"group": "g", "label_columns": "x"},
+            "line 3, column 'g'.*no path, class or group",
+        ),
         ("path,age\n0.png,31\n1.png,40.5\n", {}, r"'age' holds decimal numbers \(such as 40\.5\).*Bin it"),
         ("path,label,class\n0.png,a,x\n1.png,b,y\n", {}, "'label', 'class'.*--label-column"),
         ("file,image,label\n0.png,1.png,a\n1.png,0.png,b\n", {}, r"may be paths \('file', 'image'\).*--path-col"),

@@ -94,7 +94,7 @@ def read_frame(table: Any) -> Columns:
     if not is_frame(table):
         raise UsageError(f"a {type(table).__name__} is not a table. Pass the path of one, or a pandas or polars frame.")
     columns = Columns()
-    columns.source = f"the {type(table).__name__}"
+    columns.source = "the table" if isinstance(table, Mapping) else f"the {type(table).__name__}"
     for name in table if isinstance(table, Mapping) else table.columns:
         columns[str(name)] = [*map(to_plain, table[name])]
     is_of_columns = any(simplify(name) in PATH_NAMES.split() for name in columns)

@@ -73,6 +73,9 @@ def to_task(
         form, task = f"a Hugging Face {kind}", from_huggingface(source, **options)
     elif is_frame(source):
         form, task = f"a table ({kind})", read_table(source, **options)
+    elif isinstance(source, list) and source and all(isinstance(item, dict) for item in source):
+        columns = {key: [item.get(key) for item in source] for key in source[0]}
+        form, task = "a list of rows", read_table(columns, **options)
     elif isinstance(source, list | tuple):
         images, labels = _split_pairs(source)
         kind = "paths" if isinstance(images[0], str | os.PathLike) else "images"

@@ -116,7 +116,7 @@ def read_table(
         groups = check_cells(["" if cell is None else str(cell) for cell in columns[group]], partial(locate, group))
     elif group is not None:
         groups = match_paths("group", group, paths)
-    source = str(table) if file else type(table).__name__
+    source = str(table) if file else columns.source.removeprefix("the ")
     options: dict[str, Any] = {"groups": groups, "allow_bad": allow_bad, "progress": progress}
     if has_images:
         task = from_dataset([*zip(cells, labels, strict=True)], classes=classes, name=name, **options)

@@ -175,7 +175,8 @@ def _to_label(label: object) -> np.ndarray:
         raise DataError(
             f"its label ({', '.join(type(target).__name__ for target in targets)}) is neither a class index or name "
             "nor a row of 0 and 1, but a target of detection, segmentation or of several types at once. Choose one "
-            "type of target (target_type=, target_types=), or give the dataset a target_transform."
+            "type of target (target_type=, target_types=), or give the dataset a target_transform. Lists of names are "
+            "read from (images, labels)."
         )
     return array
 
@@ -228,6 +229,8 @@ def number_classes(
         if unknown := sorted(set(labels.tolist()).difference(given)):
             raise DataError(f"labels that are none of the classes: {quote(unknown)}. Pass all names as classes=.")
         labels = np.array([given.index(label) for label in labels.tolist()])
+    if labels.ndim == 2 and labels.shape[1] == 1 and not np.isin(labels, (0, 1)).all():
+        labels = labels[:, 0]  # a class index in a tensor of its own
     if labels.dtype.kind in "bu":
         labels = labels.astype(np.int64)
     _refuse_decimals(labels, name_of)
