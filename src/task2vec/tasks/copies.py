@@ -45,7 +45,7 @@ MIN_IMAGES = 24
 _MIN_COPY, _MIN_SCENE, _MIN_SCENE_OF_FEW, _ENOUGH_BLOCKS = 0.8, 0.55, 0.9, 24
 # A copy is cropped, scaled or turned, not sheared by more than this; no two photographs that were not taken from one
 # place reach the score.
-_MAX_SHEAR, _SHEAR_PROOF = 0.012, 0.985
+_MAX_SHEAR, _SHEAR_PROOF = 0.014, 0.985
 _MAX_COLOUR_DIFFERENCE = 0.15  # of mean colours, as shares of the brightness
 _MIN_FOUND = 0.95  # of the made copies of a kind, or it is unseen
 _CLOSE = 0.5  # of the usual distance to the nearest neighbour
@@ -312,24 +312,31 @@ class _PictureSet:
             if aligned < self.least_aligned:
                 yield _Match(shifted=shifted, aligned=aligned)
                 continue
+            if aligned < _SURELY_ALIGNED:
+                aligned, affine = self.refine(targets[row], details[row], affine, steps=12, gain=1e-5)
             score, blocks = self.score(_levels(self.pictures[number]), _turn(luma[row], turns[row]), affine)
             yield _Match(score, blocks, _measure_shear(affine), shifted, aligned)
 
-    def refine(self, target: np.ndarray, details: np.ndarray, affine: np.ndarray) -> tuple[float, np.ndarray]:
-        """The correlation and the affine map of `target` into `details` that Gauss-Newton reaches from a start."""
+    def refine(
+        self, target: np.ndarray, details: np.ndarray, affine: np.ndarray, *, steps: int = 5, gain: float = 2e-3
+    ) -> tuple[float, np.ndarray]:
+        """The correlation and the affine map of `target` into `details` that Gauss-Newton reaches from a start.
+
+        It stops after so many steps, or when the correlation gains less.
+        """
         rows, columns = _grid(_ALIGNED_SIDE)
         down, right = np.gradient(target)
         jacobian = np.stack([down * rows, down * columns, down, right * rows, right * columns, right]).reshape(6, -1)
         hessian = (jacobian @ jacobian.T).astype(np.float64)
         inverse = np.linalg.inv(hessian + np.diag(1e-3 * np.diag(hessian) + 1e-6))
         best = (-1.0, affine)
-        for _ in range(6):
+        for _ in range(steps):
             known = _find_known(_ALIGNED_SIDE, affine)
             if known.mean() < 0.6 or not 0.7 < np.sqrt(abs(np.linalg.det(affine[:, :2]))) < 1.4:
                 break
             moved, fixed = self.take_out(_warp(details, affine)) * known, target * known
             reached = _correlate(fixed, moved)
-            if reached < best[0] + 2e-3 or reached <= 0:
+            if reached < best[0] + gain or reached <= 0:
                 break
             best = (reached, affine)
             error = (moved * (np.vdot(fixed, moved) / np.vdot(moved, moved)) - fixed).ravel()
