@@ -1,16 +1,20 @@
 """Copies: how many made ones are found with their original, and how many pairs that are reported are right?
 
-    python benchmarks/copies.py --data DIR [--cleanvision PYTHON] [--sheets DIR] [--json docs/measured/copies.json]
+    python benchmarks/copies.py --data DIR [--cleanvision PYTHON] [--cache DIR] [--sheets DIR] [--known FILE ...]
+        [--json docs/measured/copies.json]
 
-DIR holds sets of images, each in folders of classes. Of every set up to 240 images are read, and nine kinds of copies
-made of 20 of them. A copy counts as found if it is in one group with its original, exact or copy, when it is added to
-the set with the other copies of its kind. "Said" is whether `unseen` names the kind where fewer are found than wanted.
+DIR holds sets of images, each in folders of classes. Of every set up to 240 different images are read, and nine kinds
+of copies made of 20 of them. A copy counts as found if it would be reported as a copy of its original if it were added
+to the set, on its own and without features, which only add pairs to compare. "Short" says, for every kind of which
+fewer are found than wanted, whether `unseen` names it.
 
-Precision is that of the pairs that are reported as copies in the sets as they are: looked at one by one, and judged in
-`copies_judged.csv`. `--sheets` draws those that are not judged yet, and the weakest ones that are. PYTHON is an interpreter
-with cleanvision, which gets the same files; its near and exact duplicates count as found.
+Precision is that of the pairs that are reported as copies in the sets as they are, with features of the default probe:
+looked at one by one, and judged in `copies_judged.csv`. `--sheets` draws them. PYTHON is an interpreter with
+cleanvision, which gets the same files; its near and exact duplicates count as found. `--cache` keeps features, `--known`
+sets that earlier runs measured.
 """
 
+import argparse
 import csv
 import io
 import json
@@ -19,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import combinations
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -31,10 +36,10 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageOps  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import describe_machine, make_parser, show_table, write_json  # noqa: E402
 from task2vec.probe import Probe  # noqa: E402
-from task2vec.tasks.copies import Copies, find_copies, make_picture  # noqa: E402
+from task2vec.tasks.copies import SIDE, _normalise, _PictureSet, make_picture  # noqa: E402
 from task2vec.tasks.images import digest_pixels  # noqa: E402
 
-IMAGES, COPIES = 240, 20
+IMAGES, COPIES, TIMED = 240, 20, 32
 SUFFIXES = (".jpg", ".jpeg", ".png")
 JUDGED = Path(__file__).with_name("copies_judged.csv")
 SEARCH = """
@@ -95,16 +100,6 @@ def find_with_cleanvision(python: str, images: dict[str, Image.Image]) -> list[s
     return [{Path(path).stem for path in group} for group in json.loads(output.splitlines()[-1])]
 
 
-def list_pairs(groups: list[set[int]]) -> set[tuple[int, int]]:
-    """The pairs of images that are in one group."""
-    return {(first, second) for group in groups for first in group for second in group if first < second}
-
-
-def list_copies(found: Copies) -> list[set[int]]:
-    """The groups with advice."""
-    return [set(group.numbers) for group in found.groups if group.kind in ("exact", "copy")]
-
-
 def read_judged() -> dict[tuple[str, str, str], bool]:
     """Whether pairs of files are copies, as somebody saw them."""
     with JUDGED.open(newline="") as file:
@@ -123,65 +118,64 @@ def draw_pairs(images: list[Image.Image], names: list[str], pairs: list[tuple[in
     sheet.save(path)
 
 
-def study(folder: Path, probe: Probe, cleanvision: str | None, sheets: Path | None) -> dict:
+def study(folder: Path, probe: Probe, options: argparse.Namespace) -> dict:
     """What is measured on a set."""
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     random.Random(0).shuffle(files)
     files = files[:IMAGES]
-    names = [path.relative_to(folder).as_posix() for path in files]
     images = [Image.open(path).convert("RGB") for path in files]
+    different = sorted({digest_pixels(image): number for number, image in reversed([*enumerate(images)])}.values())
+    images, names = [images[n] for n in different], [files[n].relative_to(folder).as_posix() for n in different]
+    cached = None if options.cache is None else options.cache / f"{folder.name}.npy"
+    if cached is not None and cached.exists():
+        vectors = np.load(cached)[different]
+    else:
+        vectors = compute_features(probe, images)
     start = time.process_time()
-    vectors = compute_features(probe, images)
-    pass_seconds = time.process_time() - start
-    digests = [digest_pixels(image) for image in images]
+    compute_features(probe, images[:TIMED])
+    pass_seconds = (time.process_time() - start) / TIMED
     start = time.process_time()
     pictures = np.stack([make_picture(image) for image in images])
-    found = find_copies(pictures, digests=digests, features=vectors)
-    seconds = time.process_time() - start
+    picture_seconds = (time.process_time() - start) / len(images)
     start = time.process_time()
-    without = find_copies(pictures, digests=digests)
-    seconds_without = time.process_time() - start
+    searched = _PictureSet(pictures)
+    links, unseen = searched.search(_normalise(vectors))
+    seconds = (time.process_time() - start) / len(images)
 
-    chosen = random.Random(1).sample(range(len(images)), COPIES)
-    recall, said, by_name = {}, {}, {f"{n}": image for n, image in enumerate(images)}
-    for kind, (change, unseen, wanted) in KINDS.items():
-        made = [recompress(change(images[number]), 50 if kind == "recompressed" else 85) for number in chosen]
-        by_name |= {f"{number} {kind.replace('%', '')}": image for number, image in zip(chosen, made, strict=True)}
-        both = np.concatenate([pictures, [make_picture(image) for image in made]])
-        sums = [*digests, *map(digest_pixels, made)]
-        features = np.concatenate([vectors, compute_features(probe, made)])
-        planted = {(number, len(images) + place) for place, number in enumerate(chosen)}
-        copies = list_copies(find_copies(both, digests=sums, features=features))
-        recall[kind] = len(planted & list_pairs(copies)) / COPIES
+    chosen = np.array(random.Random(1).sample(range(len(images)), COPIES))
+    recall, said, made = {}, {}, {}
+    for kind, (change, name, wanted) in KINDS.items():
+        made[kind] = [recompress(change(images[number]), 50 if kind == "recompressed" else 85) for number in chosen]
+        luma = np.stack([make_picture(image)[:SIDE] for image in made[kind]])
+        recall[kind] = searched.share_found(searched.match_made(chosen, luma))
         if recall[kind] < wanted:
-            said[kind] = any(unseen in text for text in found.unseen)
-    reported = {"task2vec": list_pairs(list_copies(found))}
+            said[kind] = any(name in text for text in unseen)
+    reported = {"task2vec": [(link.first, link.second) for link in links if link.kind == "copy"]}
     result = {
         "images": len(images),
         "recall": recall,
         "short": said,
-        "unseen": found.unseen,
-        "scenes": sum(group.kind == "scene" for group in found.groups),
-        "scenes without features": sum(group.kind == "scene" for group in without.groups),
-        "alike": sum(group.kind == "alike" for group in found.groups),
-        "seconds": {"probe": pass_seconds, "search": seconds, "search without features": seconds_without},
+        "unseen": unseen,
+        "scene links": sum(link.kind == "scene" for link in links),
+        "alike": sum(link.kind == "alike" for link in links),
+        "seconds per image": {"probe": pass_seconds, "pictures": picture_seconds, "search": seconds},
     }
-    if cleanvision is not None:
-        groups = find_with_cleanvision(cleanvision, by_name)
+    if options.cleanvision is not None:
+        by_name = {f"{number}": image for number, image in enumerate(images)}
+        for place, kind in enumerate(KINDS):
+            by_name |= {f"{number}-{place}": image for number, image in zip(chosen, made[kind], strict=True)}
+        groups = find_with_cleanvision(options.cleanvision, by_name)
         result["cleanvision recall"] = {
-            kind: sum(
-                any({f"{number}", f"{number} {kind.replace('%', '')}"} <= group for group in groups)
-                for number in chosen
-            )
+            kind: sum(any({f"{number}", f"{number}-{place}"} <= group for group in groups) for number in chosen)
             / COPIES
-            for kind in KINDS
+            for place, kind in enumerate(KINDS)
         }
-        originals = [{int(name) for name in group if name.isdigit()} for group in groups]
-        reported["cleanvision"] = list_pairs(originals)
+        originals = [sorted(int(name) for name in group if name.isdigit()) for group in groups]
+        reported["cleanvision"] = [pair for group in originals for pair in combinations(group, 2)]
     for name, pairs in reported.items():
         result[f"{name} pairs"] = [sorted(names[number] for number in pair) for pair in sorted(pairs)]
-        if sheets is not None and pairs:
-            draw_pairs(images, names, sorted(pairs), sheets / f"{folder.name} {name}.png")
+        if options.sheets is not None and pairs:
+            draw_pairs(images, names, sorted(pairs), options.sheets / f"{folder.name} {name}.png")
     return result
 
 
@@ -204,6 +198,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of sets")
     parser.add_argument("--json", type=Path, help="where to write what was measured")
     parser.add_argument("--cleanvision", help="an interpreter that has it")
+    parser.add_argument("--cache", type=Path)
     parser.add_argument("--sheets", type=Path)
     parser.add_argument("--sets", nargs="*", help="of these alone")
     parser.add_argument("--known", type=Path, nargs="*", default=[], help="files of earlier runs, whose sets are kept")
@@ -216,7 +211,7 @@ def main() -> None:
     for folder in sorted(path for path in options.data.iterdir() if path.is_dir()):
         if folder.name in results or (options.sets and folder.name not in options.sets):
             continue
-        results[folder.name] = study(folder, probe, options.cleanvision, options.sheets)
+        results[folder.name] = study(folder, probe, options)
         print(folder.name, json.dumps(results[folder.name]), flush=True)
         if options.json:
             write_json(options.json, {"sets": results})
