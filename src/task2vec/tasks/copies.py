@@ -34,6 +34,7 @@ LEAKS = ("exact", "copy", "scene")
 # Sides of a picture's luma, of its chromas, and of the maps that are aligned, shifted, and compared with all others.
 SIDE, _CHROMA_SIDE, _ALIGNED_SIDE, _SHIFTED_SIDE, _CELLS = 128, 16, 64, 32, 16
 _SCALES = (1.0, 0.95, 0.9, 1 / 0.95, 1 / 0.9)
+_CELL_SCALES = (1.0, 0.93, 1 / 0.93)
 _MAX_SHIFT = 5  # of 32
 _MAX_COMMON, _MAX_SAMPLE = 20, 400
 _BLOCK = 16  # pixels, of which one tells little that the next one does not
@@ -45,7 +46,7 @@ MIN_IMAGES = 24
 _MIN_COPY, _MIN_SCENE, _MIN_SCENE_OF_FEW, _ENOUGH_BLOCKS = 0.8, 0.55, 0.9, 24
 # A copy is cropped, scaled or turned, not sheared by more than this; no two photographs that were not taken from one
 # place reach the score.
-_MAX_SHEAR, _SHEAR_PROOF = 0.012, 0.985
+_MAX_SHEAR, _SHEAR_PROOF = 0.014, 0.985
 _MAX_COLOUR_DIFFERENCE = 0.15  # of mean colours, as shares of the brightness
 _MIN_FOUND = 0.95  # of the made copies of a kind, or it is unseen
 _CLOSE = 0.5  # of the usual distance to the nearest neighbour
@@ -202,6 +203,7 @@ class _PictureSet:
         self.common = {maps.shape[-1]: _find_common(maps) for maps in details}
         self.cells = _normalise(self.take_out(self.raw_cells).reshape(len(pictures), -1))
         self.least_shifted = self.least_aligned = 0.0
+        self.copy_limit = np.inf
 
     def take_out(self, maps: np.ndarray) -> np.ndarray:
         """What is left of details without what the set shares."""
@@ -226,32 +228,35 @@ class _PictureSet:
         matches = self.match_pairs(pairs)
         others = self.match_pairs(_list_pairs(near[chosen][:, -2:], chosen))
         different = [match.score for match in others]
-        copy_limit = _find_gap(np.array([match.score for match in (*matches, *others) if match.shear <= _MAX_SHEAR]))
+        self.copy_limit = _find_gap(
+            np.array([match.score for match in (*matches, *others) if match.shear <= _MAX_SHEAR])
+        )
         scene_limit = max(_MIN_SCENE, (1 + sorted([0.0, 0.0, *different])[-2]) / 2)
         if count < MIN_IMAGES:
-            copy_limit, scene_limit = np.inf, _MIN_SCENE_OF_FEW
-
-        def is_copy(match: _Match) -> bool:
-            return match.reaches(copy_limit) and (match.shear <= _MAX_SHEAR or match.score >= _SHEAR_PROOF)
-
+            self.copy_limit, scene_limit = np.inf, _MIN_SCENE_OF_FEW
         links = []
         for (first, second), match in zip(pairs.tolist(), matches, strict=True):
-            if match.reaches(scene_limit) or is_copy(match):
+            if match.reaches(scene_limit) or self.is_copy(match):
                 same_colours = self.compare_colours(first, second) <= _MAX_COLOUR_DIFFERENCE
-                kind = "copy" if is_copy(match) and same_colours else "scene"
+                kind = "copy" if self.is_copy(match) and same_colours else "scene"
                 links.append(_Link(kind, round(min(match.score, 1.0), 4), first, second))
         if vectors is not None and nearest is not None:
             links += _find_alike(*nearest, links)
-        shares = {
-            name: np.mean([is_copy(match) and (vectors is not None or rank < _NEIGHBOURS) for match, rank in matches])
-            for name, matches in made.items()
-        }
+        shares = {name: self.share_found(matches) for name, matches in made.items()}
         few = f"fewer than {MIN_IMAGES} different images" if count < MIN_IMAGES else ""
         return links, tuple(
             f"{name} ({few or f'{share:.0%} of made ones found'})"
             for name, share in shares.items()
             if share < _MIN_FOUND
         )
+
+    def is_copy(self, match: _Match) -> bool:
+        """Whether two pictures that match so well are one."""
+        return match.reaches(self.copy_limit) and (match.shear <= _MAX_SHEAR or match.score >= _SHEAR_PROOF)
+
+    def share_found(self, made: Sequence[tuple[_Match, int]]) -> float:
+        """The share of made copies that are found, if nothing but cells says which pictures to compare."""
+        return float(np.mean([self.is_copy(match) and rank < _NEIGHBOURS for match, rank in made]))
 
     def match_made(self, chosen: np.ndarray, luma: np.ndarray) -> list[tuple[_Match, int]]:
         """How well copies of the chosen pictures match them, and how many other pictures have more similar cells."""
@@ -263,10 +268,15 @@ class _PictureSet:
     def compare_cells(self, cells: np.ndarray) -> np.ndarray:
         """(m, n) how similar (m, 16, 16) cells are, in the orientation that fits best, to those of all pictures."""
         similarity = np.full((len(cells), len(self.cells)), -1, dtype=np.float32)
-        for orientation in range(8):
-            turned = _normalise(self.take_out(_turn(cells, orientation)).reshape(len(cells), -1))
-            np.maximum(similarity, turned @ self.cells.T, out=similarity)
+        for view in self.view_cells(cells):
+            np.maximum(similarity, view @ self.cells.T, out=similarity)
         return similarity
+
+    def view_cells(self, cells: np.ndarray) -> Iterator[np.ndarray]:
+        """(m, 256) what is left of cells, in eight orientations at every scale, of length one."""
+        for matrix in _scale_matrices(_CELLS, _CELL_SCALES):
+            for orientation in range(8):
+                yield _normalise(self.take_out(matrix @ _turn(cells, orientation) @ matrix.T).reshape(len(cells), -1))
 
     def rank_others(self, part: slice) -> np.ndarray:
         """(m, k) the pictures that are most similar to each of a part, without itself, the most similar ones first."""
@@ -290,9 +300,8 @@ class _PictureSet:
         They are turned as their cells say.
         """
         cells = _find_cells(details)
-        turned = np.stack([_turn(cells, orientation) for orientation in range(8)])
-        similarity = _normalise(self.take_out(turned).reshape(8, len(cells), -1))
-        turns = np.einsum("omd,md->om", similarity, self.cells[numbers]).argmax(0).tolist()
+        views = np.stack([np.einsum("md,md->m", view, self.cells[numbers]) for view in self.view_cells(cells)])
+        turns = (views.argmax(0) % 8).tolist()
         details = np.stack([_turn(maps, orientation) for maps, orientation in zip(details, turns, strict=True)])
         targets, rest = (self.take_out(maps) for maps in (self.small[numbers].astype(np.float32), details))
         shifts = _search_shifts(targets, rest)
@@ -312,24 +321,31 @@ class _PictureSet:
             if aligned < self.least_aligned:
                 yield _Match(shifted=shifted, aligned=aligned)
                 continue
+            if aligned < _SURELY_ALIGNED:
+                aligned, affine = self.refine(targets[row], details[row], affine, steps=12, gain=1e-5)
             score, blocks = self.score(_levels(self.pictures[number]), _turn(luma[row], turns[row]), affine)
             yield _Match(score, blocks, _measure_shear(affine), shifted, aligned)
 
-    def refine(self, target: np.ndarray, details: np.ndarray, affine: np.ndarray) -> tuple[float, np.ndarray]:
-        """The correlation and the affine map of `target` into `details` that Gauss-Newton reaches from a start."""
+    def refine(
+        self, target: np.ndarray, details: np.ndarray, affine: np.ndarray, *, steps: int = 5, gain: float = 2e-3
+    ) -> tuple[float, np.ndarray]:
+        """The correlation and the affine map of `target` into `details` that Gauss-Newton reaches from a start.
+
+        It stops after so many steps, or when the correlation gains less.
+        """
         rows, columns = _grid(_ALIGNED_SIDE)
         down, right = np.gradient(target)
         jacobian = np.stack([down * rows, down * columns, down, right * rows, right * columns, right]).reshape(6, -1)
         hessian = (jacobian @ jacobian.T).astype(np.float64)
         inverse = np.linalg.inv(hessian + np.diag(1e-3 * np.diag(hessian) + 1e-6))
         best = (-1.0, affine)
-        for _ in range(6):
+        for _ in range(steps):
             known = _find_known(_ALIGNED_SIDE, affine)
             if known.mean() < 0.6 or not 0.7 < np.sqrt(abs(np.linalg.det(affine[:, :2]))) < 1.4:
                 break
             moved, fixed = self.take_out(_warp(details, affine)) * known, target * known
             reached = _correlate(fixed, moved)
-            if reached < best[0] + 2e-3 or reached <= 0:
+            if reached < best[0] + gain or reached <= 0:
                 break
             best = (reached, affine)
             error = (moved * (np.vdot(fixed, moved) / np.vdot(moved, moved)) - fixed).ravel()
@@ -561,13 +577,11 @@ def _warp(maps: np.ndarray, affine: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _scale_matrices() -> np.ndarray:
-    """(5, 32, 32) what scales a column about its centre."""
-    centre = (_SHIFTED_SIDE - 1) / 2
-    places = (
-        np.add.outer(np.zeros(len(_SCALES)), np.arange(_SHIFTED_SIDE) - centre) * np.array(_SCALES)[:, None] + centre
-    )
-    distances = np.abs(places.clip(0, _SHIFTED_SIDE - 1)[:, :, None] - np.arange(_SHIFTED_SIDE))
+def _scale_matrices(side: int, scales: tuple[float, ...]) -> np.ndarray:
+    """(k, side, side) what scales a column about its centre."""
+    centre = (side - 1) / 2
+    places = np.outer(scales, np.arange(side) - centre) + centre
+    distances = np.abs(places.clip(0, side - 1)[:, :, None] - np.arange(side))
     return np.maximum(1 - distances, 0).astype(np.float32)
 
 
@@ -576,7 +590,7 @@ def _search_shifts(targets: np.ndarray, details: np.ndarray) -> Iterator[tuple[f
     hanning = np.hanning(_SHIFTED_SIDE + 2)[1:-1]
     window = np.outer(hanning, hanning).astype(np.float32)
     first, second = (_halve(_blur(maps, 1.0)) for maps in (targets, details))
-    matrices = _scale_matrices()
+    matrices = _scale_matrices(_SHIFTED_SIDE, _SCALES)
     shape = (len(first), -1, _SHIFTED_SIDE, _SHIFTED_SIDE)
     scaled = (matrices @ second[:, None] @ matrices.transpose(0, 2, 1)) * window
     spectra = [
