@@ -12,7 +12,6 @@ import numpy as np
 from task2vec.audit.analysis import Changes, Finding
 from task2vec.errors import DataError, UsageError
 from task2vec.library import Library
-from task2vec.select.decide import CONFIDENCE, SPREAD_FACTOR, find_spread
 from task2vec.tasks import Task
 
 LAST = "last"
@@ -72,6 +71,8 @@ def find_changes(now: Mapping[str, Any], before: Mapping[str, Any], groups: Mapp
 
     `groups` are numbers of the images by their digests, the same for those that belong in one fold.
     """
+    from task2vec.select.decide import CONFIDENCE, SPREAD_FACTOR, find_spread
+
     findings, earlier = list_findings(now), list_findings(before)
     known = {row["digest"]: row["loss"] for row in before["table"] if row.get("loss") is not None}
     rows = [row for row in now["table"] if row.get("loss") is not None and row["digest"] in known]

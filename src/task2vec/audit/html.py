@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,9 +22,11 @@ from PIL.Image import Image
 from task2vec.audit.analysis import Analysis, LabelIssue
 from task2vec.audit.corrections import find_path, format_line, format_relative, list_lines
 from task2vec.errors import DataError
-from task2vec.select.learning_curve import LearningCurve
 from task2vec.select.recommendation import format_curve
 from task2vec.text import format_percent, hide_paths, pluralize, printable
+
+if TYPE_CHECKING:
+    from task2vec.select.learning_curve import LearningCurve
 
 # The bytes of a page with its pictures; it is longer only if its text alone is.
 MAX_BYTES = 1_900_000
@@ -236,7 +238,7 @@ def _draw_confusion(report: Analysis) -> dict[str, Any]:
     }
 
 
-def _draw_curve(curve: LearningCurve) -> dict[str, Any]:
+def _draw_curve(curve: "LearningCurve") -> dict[str, Any]:
     """Where the points of the learning curve lie, with their intervals, and the marks of the axis."""
     top = max(0.02, 1.1 * max(curve.high))
     x = [70 + 360 * rank / max(1, len(curve.images) - 1) for rank in range(len(curve.images))]

@@ -10,7 +10,6 @@ from typer import Argument, Option
 
 import task2vec
 from task2vec.cli import app, inputs, options
-from task2vec.cli.library import open_for_run
 from task2vec.errors import UsageError
 from task2vec.storage import write_file
 from task2vec.text import format_percent, pluralize, printable
@@ -48,9 +47,10 @@ def report(
     page is self-contained; it is also kept in the library, and `task2vec serve` shows it. Nothing is changed: with
     --corrections a table of decisions is written, and `task2vec apply` makes a corrected table of it.
     """
+    app.say(f"reading {printable(path)} ...")  # before what takes seconds to import
     from task2vec.audit.html import MAX_BYTES
+    from task2vec.cli.library import open_for_run
 
-    app.say(f"reading {printable(path)} ...")
     checks = [name.strip() for name in (fail_on or "").split(",") if name.strip()]
     if unknown := [name for name in checks if name not in CHECKS]:
         raise UsageError(f"--fail-on {unknown[0]} is not a check, so it would never fail. Use {', '.join(CHECKS)}.")
