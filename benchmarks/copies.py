@@ -10,8 +10,8 @@ fewer are found than wanted, whether `unseen` names it.
 
 Precision is that of the pairs that are reported as copies in the sets as they are, with features of the default probe:
 looked at one by one, and judged in `copies_judged.csv`. `--sheets` draws them. PYTHON is an interpreter with
-cleanvision, which gets the same files; its near and exact duplicates count as found. `--cache` keeps features, `--known`
-sets that earlier runs measured.
+cleanvision, which gets the same files; its near and exact duplicates count as found. `--cache` keeps features,
+`--known` sets that earlier runs measured.
 """
 
 import argparse
@@ -32,6 +32,7 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps  # noqa: E402
+from safetensors.numpy import load_file, save_file  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import describe_machine, make_parser, show_table, write_json  # noqa: E402
@@ -126,11 +127,14 @@ def study(folder: Path, probe: Probe, options: argparse.Namespace) -> dict:
     images = [Image.open(path).convert("RGB") for path in files]
     different = sorted({digest_pixels(image): number for number, image in reversed([*enumerate(images)])}.values())
     images, names = [images[n] for n in different], [files[n].relative_to(folder).as_posix() for n in different]
-    cached = None if options.cache is None else options.cache / f"{folder.name}.npy"
+    cached = None if options.cache is None else options.cache / f"{folder.name}.safetensors"
     if cached is not None and cached.exists():
-        vectors = np.load(cached)[different]
+        vectors = load_file(cached)["features"][different]
     else:
-        vectors = compute_features(probe, images)
+        vectors = compute_features(probe, [Image.open(path).convert("RGB") for path in files])
+        if cached is not None:
+            save_file({"features": vectors}, cached)
+        vectors = vectors[different]
     start = time.process_time()
     compute_features(probe, images[:TIMED])
     pass_seconds = (time.process_time() - start) / TIMED
@@ -192,6 +196,27 @@ def count_verdicts(results: dict[str, dict], judged: dict[tuple[str, str, str], 
     return counts
 
 
+def summarise(results: dict[str, dict]) -> dict:
+    """By kind: the mean recall, the sets that reach what is wanted, and those that fall short, and of these said."""
+    summary = {}
+    for kind, (_, _, wanted) in KINDS.items():
+        recalls = [values["recall"][kind] for values in results.values()]
+        others = [values["cleanvision recall"] for values in results.values() if "cleanvision recall" in values]
+        said = [values["short"][kind] for values in results.values() if kind in values["short"]]
+        summary[kind] = {
+            "wanted": wanted,
+            "mean recall": round(float(np.mean(recalls)), 3),
+            "sets": len(recalls),
+            "sets that reach it": len(recalls) - len(said),
+            "sets that fall short": len(said),
+            "of these said": sum(said),
+        }
+        if others:
+            recall = round(float(np.mean([values[kind] for values in others])), 3)
+            summary[kind] |= {"cleanvision mean recall": recall, "cleanvision sets": len(others)}
+    return summary
+
+
 def main() -> None:
     """Studies every set and writes what was measured."""
     parser = make_parser(__doc__)
@@ -218,12 +243,16 @@ def main() -> None:
     report = {
         "machine": describe_machine(),
         "settings": {"images": IMAGES, "copies": COPIES},
+        "summary": summarise(results),
         "verdicts": count_verdicts(results, read_judged()),
         "sets": dict(sorted(results.items())),
     }
-    columns = ["set", *KINDS]
     rows = [[name, *(f"{values['recall'][kind]:.2f}" for kind in KINDS)] for name, values in results.items()]
-    show_table(columns, rows)
+    show_table(["set", *KINDS], rows)
+    show_table(
+        ["kind", *next(iter(report["summary"].values()))], [[k, *v.values()] for k, v in report["summary"].items()]
+    )
+    print(report["verdicts"])
     if options.json:
         write_json(options.json, report)
 
