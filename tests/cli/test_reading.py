@@ -19,10 +19,10 @@ def data(tmp_path, monkeypatch):
 
 
 def test_what_was_found_in_a_table_is_printed():
-    how = "no header, separated by spaces, paths in column 1, labels in column 2"
-    assert f"reading labels.txt: {how}\n" in call("tasks", "labels.txt").stderr
-    how = "labels of the table '../flat.csv', separated by semicolons, paths in column 'id', labels in column 'kind'"
-    assert f"reading flat: {how}\n" in call("tasks", "flat").stderr
+    words = "no header, separated by spaces, paths in column 1, labels in column 2"
+    assert f"reading labels.txt: {words}\n" in call("tasks", "labels.txt").stderr
+    words = "labels of the table '../flat.csv', separated by semicolons, paths in column 'id', labels in column 'kind'"
+    assert f"reading flat: {words}\n" in call("tasks", "flat").stderr
     assert "reading" not in call("tasks", "pets").stderr
     assert read("tasks", "labels.txt")["tasks"][0]["images"] == {"all": 6}
 

@@ -270,16 +270,22 @@ def test_d6_a_table_that_is_found_beside_images_cannot_reach_out_of_their_folder
 
 @needs_links
 def test_d6_the_users_own_table_names_any_regular_file_but_no_link_out_of_its_folder(root, monkeypatch):
-    other = root.parent / "outside" / "more"
-    make_folder(other, x=20)
-    links = {"x/leak.png": root / "cats" / "000.png", "x/inner.png": other / "x" / "000.png", "x/zero.png": "/dev/zero"}
-    for place, target in links.items():
-        (other / place).symlink_to(target)
-    (root / "cats" / "leak.png").symlink_to(other / "x" / "000.png")
-    os.mkfifo(other / "x" / "pipe.png")
-    good = [f"{other}/x/{number:03}.png" for number in range(20)] + [f"../outside/more/x/{n:03}.png" for n in range(20)]
-    good += [f"{other}/x/inner.png", "cats/000.png", f"{root}/cats/001.png"]
-    bad = [f"{other}/x/leak.png", f"{other}/x/zero.png", f"{other}/x/pipe.png", "cats/leak.png", "../\0/x.png"]
+    outside = root.parent / "outside" / "more"
+    make_folder(outside, x=20)
+    links = {
+        "x/leak.png": root / "cats" / "000.png",
+        "x/inner.png": outside / "x" / "000.png",
+        "x/zero.png": "/dev/zero",
+    }
+    for link, target in links.items():
+        (outside / link).symlink_to(target)
+    (root / "cats" / "leak.png").symlink_to(outside / "x" / "000.png")
+    os.mkfifo(outside / "x" / "pipe.png")
+    good = [f"{outside}/x/{number:03}.png" for number in range(20)] + [
+        f"../outside/more/x/{n:03}.png" for n in range(20)
+    ]
+    good += [f"{outside}/x/inner.png", "cats/000.png", f"{root}/cats/001.png"]
+    bad = [f"{outside}/x/leak.png", f"{outside}/x/zero.png", f"{outside}/x/pipe.png", "cats/leak.png", "../\0/x.png"]
     rows = [(path, "ab"[number % 2]) for number, path in enumerate(good + bad)]
     (root / "t.csv").write_text("\n".join(["path,kind", *map(",".join, rows)]))
     monkeypatch.chdir(root)
@@ -288,7 +294,7 @@ def test_d6_the_users_own_table_names_any_regular_file_but_no_link_out_of_its_fo
         assert (len(task), [item.path for item in task.bad]) == (len(good), bad)
         reasons = [item.reason for item in task.bad]
         assert ["out of the root" in reason for reason in reasons] == [True, True, False, True, False]
-        assert "not a regular file" in reasons[2] and "NUL" in reasons[4]
+        assert "not a regular file" in reasons[2] and "null byte" in reasons[4]
 
 
 # --- D7: odd images, one folder with all of them ---------------------------------------------------------------------

@@ -50,9 +50,9 @@ def material(tmp_path, monkeypatch):
         f"pets/{label}/{patient}_{shade}.png" for label, patient, shade in zip(LABELS, PATIENTS, SHADES, strict=True)
     ]
     for number, (shade, label, path) in enumerate(zip(SHADES, LABELS, paths, strict=True)):
-        for place in (path, f"splits/train/{label}/{shade}.png", f"sites/site_{number % 2}/{label}/{shade}.png",
+        for copy in (path, f"splits/train/{label}/{shade}.png", f"sites/site_{number % 2}/{label}/{shade}.png",
                       f"named/{label}_{shade}.png", f"flat/{shade}.png"):  # fmt: skip
-            paint(tmp_path / place, shade)
+            paint(tmp_path / copy, shade)
     for kind in ("cat", "dog"):
         paint(tmp_path / "splits" / "test" / kind / "1.png", 250 + len(kind))
     pairs = [*zip(paths, LABELS, strict=True)]

@@ -28,10 +28,10 @@ def group_slowly(first, second) -> list[int]:
     """The smallest number of any image that can be reached from each."""
     reached = list(range(len(first)))
     for _ in first:
-        for one in range(len(first)):
-            for other in range(len(first)):
-                if first[one] == first[other] or second[one] == second[other]:
-                    reached[one] = reached[other] = min(reached[one], reached[other])
+        for row in range(len(first)):
+            for near in range(len(first)):
+                if first[row] == first[near] or second[row] == second[near]:
+                    reached[row] = reached[near] = min(reached[row], reached[near])
     return reached
 
 
@@ -111,7 +111,7 @@ def test_an_embedding_holds_groups_out_and_is_stored_by_them(hard, tmp_path):
     with t2v.Library.open(tmp_path / "library") as library:
         tasks = (plain, hard, replace(hard, groups=number_groups(np.arange(len(hard)) // 2)))
         results = sorted(
-            t2v.embed_many(tasks, probe, settings=settings, library=library), key=lambda found: found.number
+            t2v.embed_many(tasks, probe, settings=settings, library=library), key=lambda result: result.number
         )
         errors = [result.embedding.provenance["head"]["cv_error"] for result in results]
         assert errors[1] > errors[0] + 0.15

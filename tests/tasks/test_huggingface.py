@@ -220,9 +220,9 @@ def test_integers_and_text_are_labels_if_they_are_called_so(tmp_path):
         assert (task.classes, task.name) == (classes, "unnamed")
     several = make_dataset({"label": hf.Value("int64")}, label=[0, 1, 0, 1], target=[0, 1, 1, 0])
     refuse(UsageError, "'label'; or 'target'", from_huggingface, several)
-    one = make_dataset(patient=["p", "q", "p", "q"], label=[0, 0, 1, 1])
-    assert len(set(from_huggingface(one, group="patient").groups.tolist())) == 2
-    refuse(UsageError, "no column 'site'", from_huggingface, one, group="site")
+    patients = make_dataset(patient=["p", "q", "p", "q"], label=[0, 0, 1, 1])
+    assert len(set(from_huggingface(patients, group="patient").groups.tolist())) == 2
+    refuse(UsageError, "no column 'site'", from_huggingface, patients, group="site")
 
 
 def test_columns_are_found_by_type_and_splits_by_name_or_refused_with_the_candidates():

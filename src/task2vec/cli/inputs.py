@@ -108,9 +108,12 @@ def read_paths(layouts: dict[Path, str], reading: Reading) -> Tasks:
     """The tasks of all paths; one of several that cannot be read is reported, and the others are read."""
     tasks = Tasks()
     read: list[tuple[Path, str, task2vec.Task]] = []
+    is_of_tables = TABLE in layouts.values()
     for path, layout in layouts.items():
+        # Of a folder, the label columns are those of a table beside it, unless other paths are tables.
+        given = replace(reading, label_columns=None) if is_of_tables and layout == FOLDER else reading
         try:
-            read += [(path, layout, task) for task in read_path(path, layout, reading, tasks)]
+            read += [(path, layout, task) for task in read_path(path, layout, given, tasks)]
         except (DataError, ResourceError) as error:
             if is_single(layouts, reading):
                 raise

@@ -123,16 +123,16 @@ def read_folder(
     options: dict[str, Any] = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
     listing = _list_root(root)
     is_asked = label_level is not None or label_pattern is not None
-    found = _find_table(root, listing.paths) if listing.is_flat and not is_asked else None
-    if found is not None:
-        file, columns, column = found
+    beside = _find_table(root, listing.paths) if listing.is_flat and not is_asked else None
+    if beside is not None:
+        file, columns, column = beside
         about: dict[str, Any] = {"path_column": column, "label_columns": label_columns, "group": group}
         task = read_table(columns, root=root, name=name, **about, **options)
         left_out = len(set(listing.paths).difference(columns[column]))
-        how, *notes = task.notes
+        reading, *notes = task.notes
         notes += [f"images that the table does not name, left out: {left_out}"] if left_out else []
         return replace(
-            task, source=source, notes=(f"labels of the table {os.path.relpath(file, root)!r}, {how}", *notes)
+            task, source=source, notes=(f"labels of the table {os.path.relpath(file, root)!r}, {reading}", *notes)
         )
     if label_columns is not None:
         raise UsageError(

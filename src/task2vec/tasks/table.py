@@ -98,11 +98,11 @@ def read_table(
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
     path_column, label_columns, notes = _choose_columns(columns, path_column, label_columns, group)
     separated = next(f"separated by {name}s" for name, mark in SEPARATORS.items() if mark == columns.delimiter)
-    how = [*([] if columns.has_header else ["no header"]), *([] if columns.delimiter == "," else [separated])]
-    if how or not (is_told or path_column == PATH):
+    remarks = [*([] if columns.has_header else ["no header"]), *([] if columns.delimiter == "," else [separated])]
+    if remarks or not (is_told or path_column == PATH):
         shown = quote if columns.has_header else ", ".join
-        how += [f"paths in column {shown([path_column])}", f"labels in column {shown(label_columns)}"]
-        notes.insert(0, ", ".join(how))
+        remarks += [f"paths in column {shown([path_column])}", f"labels in column {shown(label_columns)}"]
+        notes.insert(0, ", ".join(remarks))
 
     def locate(column: str, row: int) -> str:
         return f"{columns.locate(row)}, column {column!r}"
