@@ -215,12 +215,14 @@ def report(
         seen += [_look_at(probe, split, device, show) for split in tests.values()]
         if len(digests) <= MAX_IMAGES_FOR_ONE_THREAD:  # more threads would only wait for each other
             stack.enter_context(use_threads(1))
+        step = show("copies and labels", 1)
         rows = np.concatenate([features.float().cpu().numpy() for features, _ in seen])
         pictures = np.concatenate([pictures for _, pictures in seen if pictures is not None])
         found = find_copies(pictures, digests=digests, features=rows)
         copies = findings.list_copies(splits, images, found)
         own, about = rows[: len(task)], {"classes": len(task.classes), "groups": measured.groups}
         judgement = judge_labels(own, canonical.targets.astype(np.int64), **about)
+        step(1)
         known = merge_measurements(library, canonical, measured, model, others)
         predictions = findings.predict(canonical, measured, known, model.name)
         is_suspected = np.isin(np.arange(len(task)), judgement.suspects)
