@@ -101,7 +101,7 @@ def is_single(layouts: dict[Path, str], reading: Reading) -> bool:
 def list_given(options: dict[str, Any]) -> str:
     """Those of the options that were given, as they are spelled on the command line; empty if none was."""
     given = {key: value for key, value in options.items() if value or value is False}
-    return ", ".join(f"{'--no-' if value is False else '--'}{spell(key)}" for key, value in given.items())
+    return ", ".join(f"--{'no-' if value is False else ''}{spell(key)}" for key, value in given.items())
 
 
 def read_paths(layouts: dict[Path, str], reading: Reading) -> Tasks:

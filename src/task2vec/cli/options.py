@@ -155,9 +155,9 @@ def format_options(*groups: Any) -> str:
         for name, default in vars(type(group)()).items():
             value = getattr(group, name)
             for item in (value if isinstance(value, list) else [value]) if value != default else ():
-                option = f"--{spell(name)}"
+                option = f"--{'no-' if item is False else ''}{spell(name)}"
                 if isinstance(item, bool):
-                    words.append(option if item else option.replace("--", "--no-"))
+                    words.append(option)
                 else:
                     words.append(f"{option}{'=' if str(item).startswith('-') else ' '}{shlex.quote(str(item))}")
     return " ".join(words)
