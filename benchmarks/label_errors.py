@@ -43,7 +43,7 @@ FIRST = 10
 SIGN_FLIPS = 100_000
 FACTOR = 1.5
 SCORES = ("normalized_margin", "confidence_weighted_entropy", "adjusted_self_confidence")
-# Reads a line of probabilities and labels for every dataset, and writes one of cleanlab's scores, its default first.
+# Reads a line of probabilities and labels for every dataset, and writes one of cleanlab's scores.
 CLEANLAB = """
 import json, sys
 import numpy as np
