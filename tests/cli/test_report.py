@@ -31,7 +31,7 @@ def test_a_page_is_written_and_kept_and_what_to_do_is_printed(things, opened):
     for words in (
         "63 images, 3 classes",
         "1 suspect, about 1 of these 1",
-        "1 group of one picture",
+        "2 groups of one picture",
         "1. Review",
         "written: ",
     ):
