@@ -17,6 +17,7 @@ from task2vec.version import __version__ as __version__
 if TYPE_CHECKING:  # `as` makes a name public for type checkers (PEP 484)
     from task2vec import distance as distance
     from task2vec import errors as errors
+    from task2vec.audit.corrections import apply_corrections as apply_corrections
     from task2vec.audit.report import TaskReport as TaskReport
     from task2vec.audit.report import report as report
     from task2vec.embedding import DomainEmbedding as DomainEmbedding

@@ -3,8 +3,9 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from threading import Event, Thread
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,7 +25,7 @@ def silent(_: str, __: int) -> Callable[[int], None]:
 def show_progress(show: bool | Report, *, pause: float = PAUSE) -> Iterator[Report]:
     """A function that opens a bar for a stage of so many steps and returns what advances it; a given one as it is.
 
-    Where there is no terminal, a line shows how far it is, `pause` seconds after the last one.
+    Where there is no terminal, a line shows every `pause` seconds how far it is, also while a stage makes no step.
     """
     if callable(show) or not show:
         yield show if callable(show) else silent
@@ -32,22 +33,18 @@ def show_progress(show: bool | Report, *, pause: float = PAUSE) -> Iterator[Repo
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-    console, begin = Console(stderr=True), time.monotonic()
-    is_drawn, printed = console.is_terminal or console.is_jupyter, begin
+    console, begin, is_over = Console(stderr=True), time.monotonic(), Event()
+    is_drawn = console.is_terminal or console.is_jupyter
     description = TextColumn("{task.description:>9}", markup=False)
     columns = (description, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bars = Progress(*columns, console=console, transient=True, disable=not is_drawn)
     known: dict[str, TaskID] = {}
 
-    def advance(stage: str, done: int) -> None:
-        nonlocal printed
-        bars.advance(known[stage], done)
-        now = time.monotonic()
-        if not is_drawn and now - printed >= pause:
-            printed = now
+    def print_lines() -> None:
+        while not is_over.wait(pause):
             stages = ", ".join(f"{bar.description} {bar.completed:.0f} of {bar.total:.0f}" for bar in bars.tasks)
-            with suppress(BrokenPipeError):  # a closed pipe is no reason to stop working
-                sys.stderr.write(f"{now - begin:.0f} s: {stages}\n")
+            with suppress(OSError, ValueError):  # a closed pipe is no reason to stop working
+                sys.stderr.write(f"{time.monotonic() - begin:.0f} s: {stages or 'working'}\n")
                 sys.stderr.flush()
 
     def report(stage: str, total: int) -> Callable[[int], None]:
@@ -55,9 +52,14 @@ def show_progress(show: bool | Report, *, pause: float = PAUSE) -> Iterator[Repo
             known[stage] = bars.add_task(stage, total=0)
         before = bars.tasks[known[stage]].total or 0  # of another group of tasks: the same bar goes on
         bars.update(known[stage], total=before + total)
-        return partial(advance, stage)
+        return partial(bars.advance, known[stage])
 
-    with bars if is_drawn else nullcontext():
+    with ExitStack() as stack:
+        if is_drawn:
+            stack.enter_context(bars)
+        else:
+            Thread(target=print_lines, daemon=True).start()
+            stack.callback(is_over.set)
         yield report
 
 

@@ -1,34 +1,34 @@
-"""The report on a task: what was planted is found, and the page shows it safely."""
+"""The report on a task: what was planted is found, there is one error, and every suggestion can be run."""
 
-import csv
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import ImageDraw
+from jsonschema import Draft202012Validator
 
 import task2vec as t2v
-from task2vec.audit import report as module
-from task2vec.errors import DataChangedError
-from task2vec.tasks.images import ChosenImages
-from tests.audit.material import COLOURS, make_folder, paint, plant, save
-from tests.failures import fail
-from tests.plots.browser import NO_BROWSER, Browser, Page, find_browser
+from task2vec.audit.corrections import apply_corrections
+from task2vec.audit.findings import list_issues
+from task2vec.audit.labels import LabelJudgement
+from task2vec.errors import DataError, UsageError
+from tests.audit.material import COLOURS, make_folder, paint, plant
+from tests.cli.material import read
+from tests.documents import ROOT
+from tests.plots.browser import Page
 from tests.tiny_probe import make_tiny
+from tests.web.serving import ask, serving
 
-SETTINGS = t2v.EmbedSettings(max_samples=12)
-SECTIONS = ["At a glance", "What to do next", "Labels", "Copies", "Similar tasks", "Start from"]
+VALIDATOR = Draft202012Validator(json.loads((ROOT / "docs/reference/report.schema.json").read_text()))
 
 
 def make_report(what, **options):
-    return t2v.report(what, make_tiny(), settings=SETTINGS, device="cpu", **options)
+    return t2v.report(what, make_tiny(), device="cpu", **options)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return plant(make_folder(tmp_path_factory.mktemp("photos") / "things"))
+    return plant(make_folder(tmp_path_factory.mktemp("photos") / "things", images=20))
 
 
 @pytest.fixture(scope="module")
@@ -36,212 +36,137 @@ def found(folder):
     return make_report(folder)
 
 
+def check_schema(document):
+    """The document is what the documentation says, as it would be read from a file."""
+    VALIDATOR.validate(json.loads(json.dumps(document, allow_nan=False)))
+
+
 def test_what_was_planted_is_found_and_suggestions_have_evidence_and_a_command(found, folder):
     assert [(issue.image, issue.label, issue.suggested) for issue in found.label_issues] == [
         ("green/wrong.jpg", "green", "red")
     ]
-    groups = {frozenset(group.images): group for group in found.copies}
-    exact, near = ({"red/00.jpg", "red/same.jpg"}, {"blue/03.jpg", "blue/mirrored.jpg"})
-    assert set(groups) == {frozenset(exact), frozenset(near)} and found.n_copies == 2
-    assert groups[frozenset(exact)].is_exact and not groups[frozenset(near)].is_exact
+    assert found.format_precision() == "about 1 of these 1 are probably wrong"
+    exact = next(group for group in found.copies if group.kind == "exact")
+    assert set(exact.images) == {"red/00.jpg", "red/same.jpg"} and "Keep one" in exact.advice
     assert [bad.path for bad in found.bad] == ["blue/broken.jpg"]
     assert found.formats == {"jpg": len(found.task)} and set(map(tuple, found.sizes.tolist())) == {(64, 48)}
-    assert found.error.low <= found.error.error <= found.error.high < 0.2
-    assert found.classes[0].name == "green" and found.classes[0].error == pytest.approx(1 / 15, abs=0.02)
+    assert found.model.low <= found.model.error <= found.model.high < 0.2
+    assert found.classes[0].name == "green" and found.classes[0].error == pytest.approx(1 / 21)
+    assert [(cell.label, cell.predicted, cell.images) for cell in found.confused] == [("green", "red", 1.0)]
     assert all(found.task.targets[number] == found.task.classes.index("green") for number in found.classes[0].typical)
-    texts = [one.text for one in found.suggestions]
-    for words in ("1 suspected label error", "2 groups of copies", "1 unreadable file"):
+    assert not {issue.number for issue in found.label_issues} & {*found.classes[0].typical}
+    texts = [suggestion.text for suggestion in found.suggestions]
+    for words in ("1 suspected label error", "of copies", "1 unreadable file"):
         assert any(words in text for text in texts), texts
-    assert 3 <= len(texts) <= 5 and all(one.evidence and str(folder) in one.command for one in found.suggestions)
+    assert 3 <= len(texts) <= 5
+    assert all(suggestion.evidence and str(folder) in suggestion.command for suggestion in found.suggestions)
 
 
-def test_the_numbers_are_those_of_the_embedding(found, folder):
-    alone = t2v.embed(folder, make_tiny(), settings=SETTINGS, device="cpu")
-    assert found.embedding.fisher.tolist() == alone.fisher.tolist()
-    assert found.embedding.stages() == alone.stages()
-    assert found.recommendation.choice is None and len(found.recommendation) > 10  # nothing was measured
-    assert "All known tasks count alike" in found.recommendation.notes[0]  # by another probe
-    assert found.neighbours == () and found.rank("error") is None
-
-
-def test_near_copies_with_different_labels_are_not_to_be_removed_and_hide_no_error():
-    """As from a camera that stands still: on each of ten scenes the classes differ by a small thing."""
-    rows = []
-    for number in range(40):
-        image, label = paint("red", number % 10).resize((96, 72)), number // 10 % 2
-        draw = ImageDraw.Draw(image)
-        draw.point([(number, 2)], (255, 255, 255))  # no two images have the same pixels
-        if label:
-            draw.rectangle((8, 8, 9, 9), (90, 220, 60))
-        rows.append((image, label))
-    found = make_report(t2v.from_dataset(rows, name="trap"))
-    assert [(group.has_conflict, len(group.images)) for group in found.copies] == 10 * [(True, 4)]
-    texts = [one.text for one in found.suggestions]
-    assert any("10 groups of copies with different labels" in text for text in texts)
-    assert not any("Keep one" in text for text in texts) and found.error is not None
+def test_errors_of_classes_are_those_of_the_measurement(found):
+    """The mean over the images of a class is its error, so that the mean over classes by images is the error."""
+    sizes = np.array([facts.images for facts in found.classes])
+    errors = np.array([facts.error for facts in found.classes])
+    assert (sizes * errors).sum() / sizes.sum() == pytest.approx(found.model.error)
+    for facts in found.classes:
+        missed = sum(cell.share for cell in found.confused if cell.label == facts.name)
+        assert missed == pytest.approx(facts.error, abs=1e-6)
 
 
 def test_an_error_that_cannot_be_measured_is_not_shown():
     """Each class is one image, many times over."""
-    images = [paint("red", 1), paint("blue", 2)]
-    rows = [(images[number % 2].resize((64 + number, 48)), number % 2) for number in range(12)]
+    rows = [(paint(("red", "blue")[number % 2], 1), number % 2) for number in range(12)]
     found = make_report(t2v.from_dataset(rows, name="video"))
-    assert found.error is None and found.rank("error") is None and found.beats_chance is None
-    assert "cannot be measured" in found.suggestions[0].text and found.to_dict()["error"] is None
-    page = Page(found.to_html()).text
-    assert "cannot be measured" in page and "Difficulty: error" not in page
+    assert found.model.error is None and found.beats_chance is None and found.judged == 0
+    assert any("no error can be measured" in suggestion.text for suggestion in found.suggestions)
+    check_schema(found.to_dict())
+    assert "cannot be measured" in Page(found.to_html()).text
 
 
 def test_labels_by_chance_are_called_so():
-    """Frames of 20 clips, whose labels are random: an embedding keeps exact copies together alone, and is deceived."""
-    labels = np.random.default_rng(0).integers(0, 2, 20)
-    rows = [
-        (paint("red", clip).resize((64 + frame, 48)), int(labels[clip])) for clip in range(20) for frame in range(4)
-    ]
-    found = make_report(t2v.from_dataset(rows, name="clips"))
-    assert found.embedding.provenance["head"]["cv_error"] < 0.3 < found.error.error and not found.beats_chance
-    assert any("how the labels were assigned" in one.text for one in found.suggestions)
+    labels = np.random.default_rng(0).integers(0, 2, 60)
+    found = make_report(t2v.from_dataset([(paint("red", n), int(label)) for n, label in enumerate(labels)], name="x"))
+    assert found.model.error > 0.3 and not found.beats_chance
+    assert any("how the labels were assigned" in suggestion.text for suggestion in found.suggestions)
 
 
 def test_images_of_a_test_split_that_are_in_the_training_split_are_a_leak(tmp_path):
     make_folder(tmp_path / "train", images=8)
     make_folder(tmp_path / "test", images=4, start=50)
-    save(paint("green", 2).resize((96, 72)), tmp_path / "test" / "green" / "leak.jpg")
+    (tmp_path / "test" / "green" / "leak.jpg").write_bytes((tmp_path / "train" / "green" / "02.jpg").read_bytes())
     splits = t2v.read_splits(tmp_path)
     found = make_report(splits["train"], test=splits["test"])
-    (group,) = found.copies
+    group = found.copies[0]
     assert group.is_leak and set(group.images) == {"green/02.jpg", "test: green/leak.jpg"}
-    assert set(group.splits) == {"", "test"} and "1 group" in found.suggestions[0].text and found.n_copies == 0
+    assert set(group.splits) == {"", "test"} and "Separate the splits" in found.suggestions[0].text
     assert len(found.task) == 24 and "leak between splits" in found.to_html()
-    rows = list(csv.DictReader(found.to_csv(tmp_path / "images.csv").read_text().splitlines()))
-    assert len(rows) == 25 and (rows[-1]["image"], rows[-1]["copies"]) == ("test: green/leak.jpg", "green/02.jpg")
     again = make_report(str(tmp_path))
-    assert again.copies == found.copies and again.task.name.endswith("(train)")
+    assert again.copies == found.copies and again.task.name.endswith("(train)") and again.splits == ("test",)
+    check_schema(again.to_dict())
+    assert [row["image"] for row in again.to_dict()["table"]][-1] == "test: green/leak.jpg"
+    found.to_corrections(tmp_path / "fix.csv")
+    lines = [line for line in (tmp_path / "fix.csv").read_text().splitlines() if ",exact," in line]
+    assert lines == ["train/green/02.jpg,green,remove,exact,,1,", "test/green/leak.jpg,green,keep,exact,,1,test"]
+    (tmp_path / "fix.csv").write_text((tmp_path / "fix.csv").read_text().replace("keep,exact,,", "keep,exact,remove,"))
+    with pytest.raises(DataError, match="--split test"):
+        apply_corrections(tmp_path / "fix.csv", tmp_path / "fixed.csv")
 
 
-def test_the_table_and_the_plain_values_have_all_of_it(found, tmp_path):
-    rows = list(csv.DictReader(found.to_csv(tmp_path / "images.csv").read_text().splitlines()))
-    assert len(rows) == len(found.task) and rows[0]["image"] == "green/wrong.jpg"
-    assert (rows[0]["predicted"], rows[0]["is_suspected"]) == ("red", "True")
-    assert {row["copies"] for row in rows if row["image"] == "red/00.jpg"} == {"red/same.jpg"}
-    values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert values["label_issues"][0]["suggested"] == "red" and values["classes"][0]["images"] == 15
-    assert len(values["copies"]) == 2 and values["classes"][0]["typical"][0].startswith("green/")
-
-
-def test_the_library_keeps_embedding_and_page(folder, tmp_path, monkeypatch):
-    with t2v.Library.open(tmp_path) as library:
-        first = make_report(folder, library=library)
-        path = first.keep(library)
-        assert path == library.report_file(first.task.fingerprint) and first.to_html() == path.read_text()
-        monkeypatch.setattr("task2vec.embedding.single.Job.embed", lambda *_: pytest.fail("computed again"))
-        assert make_report(folder, library=library).embedding.norm() == first.embedding.norm()
-        library.remove("things")
-        assert not path.exists()
-
-
-def test_attributes_and_images_in_memory(tmp_path):
-    """An attribute that is wrong for one image; classes are attributes, and there are no files."""
+def test_attributes_and_images_in_memory():
+    """Classes are attributes, and there are no files; a suspect is named by the attribute in question and its value."""
     kinds = [*COLOURS] * 10
-    rows = [(paint(kind, number), [kind == "red", kind != "blue"]) for number, kind in enumerate(kinds)]
-    rows[3] = (rows[3][0], [False, True])  # it is red
-    found = make_report(t2v.from_dataset([(image, np.array(row, dtype=int)) for image, row in rows], name="pairs"))
+    rows = [(paint(kind, n), np.array([kind == "red", kind != "blue"], dtype=int)) for n, kind in enumerate(kinds)]
+    found = make_report(t2v.from_dataset(rows, name="pairs"))
     assert found.task.is_multilabel and found.confused == () and found.formats == {}
-    (issue,) = found.label_issues
-    assert (issue.image, issue.label, issue.suggested) == ("item 3", "0: no", "0: yes")
-    assert 'report.to_csv("images.csv")' in {one.command for one in found.suggestions}
-    assert "item 3" in Page(found.to_html()).text
+    number = next(number for number in range(30) if found.images.name(number) == "item 4")  # green
+    doubts, nothing = np.zeros(30), np.zeros(30, dtype=bool)
+    asked = np.full(30, found.task.classes.index("0"))
+    (issue,) = list_issues(found.task, LabelJudgement(asked, doubts, doubts, (number,), 1.0, nothing))
+    assert (issue.image, issue.label, issue.suggested) == ("item 4", "0: no", "0: yes")
+    assert np.mean([facts.error for facts in found.classes]) == pytest.approx(found.model.error)
+    check_schema(found.to_dict())
+    assert "item 4" in Page(replace(found, label_issues=(issue,)).to_html()).text
+    with pytest.raises(UsageError, match="attributes instead of classes"):
+        found.to_corrections("fix.csv")
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# --- one source of every number ---------------------------------------------------------------------------------------
 
 
-def test_the_page_is_self_contained_and_does_not_say_where_the_images_are(found, folder):
-    text = found.to_html()
-    assert str(folder) in found.suggestions[0].command and str(folder.parent) not in text
-    page = Page(text)
-    assert re.findall("|".join(SECTIONS), page.text)[:6] == SECTIONS
-    tags = {tag for tag, _ in page.tags}
-    assert not tags & {"script", "iframe", "object", "embed", "form", "base"}
-    images = [attrs["src"] for tag, attrs in page.tags if tag == "img"]
-    assert images and all(url.startswith("data:image/jpeg;base64,") for url in images)
-    links = [value for _, attrs in page.tags for name, value in attrs.items() if name == "href"]
-    assert all(link == "data:," or link.startswith("#") for link in links)
-    for words in ("green/wrong.jpg", "red?", "task2vec report things --out images.csv"):
-        assert words in page.text
-    ((tag, attrs),) = Page(found._repr_html_()).tags  # in a notebook
-    assert tag == "iframe" and attrs["sandbox"] is None and attrs["srcdoc"] == text
+def test_report_recommend_the_library_and_its_page_have_the_same_numbers(folder, tmp_path, monkeypatch):
+    """Of one model: measured by the report, and found by all others, which measure nothing again."""
+    probe = t2v.load_probe(size=32)
+    with t2v.Library.open(tmp_path) as library:
+        found = t2v.report(folder, probe, library=library, device="cpu")
+        model, document = found.model, found.to_dict()
+        assert document["recommendation"]["rows"][0] == document["model"]
+        page = Page(found.to_html()).text
+        assert f"{100 * model.error:.1f}%" in page and f"{model.params / 1e6:.1f} M" in page
+        library.add(t2v.embed(folder, probe, settings=t2v.EmbedSettings(max_samples=8), device="cpu"))
+        found.keep(library)
+        monkeypatch.setattr("task2vec.select.measure.compute_features", lambda *_, **__: pytest.fail("measured again"))
+        (row,) = t2v.recommend(str(folder), models=[probe], library=library).rows
+        numbers = ("error", "low", "high", "images", "params", "gmacs", "size", "license")
+        assert [getattr(row, name) for name in numbers] == [getattr(model, name) for name in numbers]
+        (stored,) = library.errors()
+        assert (stored.error, stored.low, stored.high) == (model.error, model.low, model.high)
+        (expert,) = library.experts()
+        assert expert.parameters == model.params
+    shown = read("library", "show", "things", "--library", tmp_path)
+    assert [(error["error"], error["low"], error["high"]) for error in shown["errors"]] == [
+        (model.error, model.low, model.high)
+    ]
+    assert shown["images"] == document["images"] and len(shown["classes"]) == len(document["classes"])
+    with serving(tmp_path) as client:
+        task = ask(client, f"/tasks/{ask(client, '/tasks')['tasks'][0]['id']}")
+        assert task["best_error"] == model.error and task["has_report"]
 
 
-def test_images_are_limited_left_out_or_gone(found, monkeypatch):
-    few, none = (Page(found.to_html(max_thumbnails=most)) for most in (5, 0))
-    assert len({attrs["src"] for tag, attrs in few.tags if tag == "img"}) == 5
-    monkeypatch.setattr("task2vec.tasks.images.ChosenImages.load", fail(DataChangedError("gone")))
-    for page in (none, Page(found.to_html())):
-        assert not [tag for tag, _ in page.tags if tag == "img"] and "green/wrong.jpg" in page.text
-
-
-HOSTILE = "<img src=x onerror=document.title='taken'>\"'&\u202e</style><script>document.title='taken'</script>"
-
-
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory):
-    kinds, rows = [HOSTILE, "plain & simple"], []
-    for number in range(12):
-        rows.append((paint(("red", "blue")[number % 2], number), number % 2))
-    rows.append((paint("red", 99), 1))
-    found = make_report(t2v.from_dataset(rows, classes=kinds, name=HOSTILE))
-    images = ChosenImages((found.images,), [(0, number) for number in range(13)], (HOSTILE,))
-    path = tmp_path_factory.mktemp("hostile") / "report.html"
-    replace(found, images=images, notes=(HOSTILE,)).to_html(path)
-    return path
-
-
-def test_hostile_names_are_text(hostile):
-    page = Page(hostile.read_text())
-    assert not {tag for tag, _ in page.tags} & {"script"} and page.text.count("document.title") > 5
-    assert not [attrs for _, attrs in page.tags if "onerror" in attrs] and "\u202e" not in page.text
-
-
-@pytest.mark.skipif(find_browser() is None, reason=NO_BROWSER)
-def test_a_browser_opens_it_asks_for_nothing_and_runs_nothing(hostile):
-    browser = Browser()
-    try:
-        for width in (360, 1200):
-            browser.resize(width, 800)
-            browser.forget()
-            browser.visit(hostile.as_uri())
-            browser.wait_until("document.readyState === 'complete'")
-            assert browser.run("[...document.querySelectorAll('h2')].map(one => one.innerText)")[:6] == SECTIONS
-            assert browser.run("document.documentElement.scrollWidth") <= width
-            assert "taken" not in browser.run("document.title").split("'")[0]
-            assert {url for url in browser.requests if not url.startswith("data:")} == {hostile.as_uri()}
-            assert browser.run("[...document.images].every(one => one.naturalWidth > 0)")
-    finally:
-        browser.close()
-
-
-def test_a_map_and_ranks_where_known_tasks_can_be_compared(found, monkeypatch):
-    """The bundled tasks are by another probe: tasks of the same one stand in for them."""
-    noise, others = np.random.default_rng(0).lognormal(size=(9, len(found.embedding))), []
-    for number, factors in enumerate(noise):
-        about = found.embedding.provenance | {"task_fingerprint": f"task {number}"}
-        others.append(replace(found.embedding, fisher=found.embedding.fisher * factors, provenance=about))
-    monkeypatch.setattr(module, "list_bundled", lambda _: [found.embedding, *others])
-    known, place = module._draw_map(found.embedding)
-    near = module._find_neighbours(found.embedding, None)
-    assert len(known) == 9 and len(place) == 2 and len(near) == module.MAX_NEIGHBOURS
-    distances = [t2v.distance.symmetric(found.embedding, one) for one in others]
-    assert near[0].distance == pytest.approx(min(distances)) and near[0].floor > 0
-    blank = [replace(one, stderr=np.full(len(one), np.nan), halves=None) for one in others]
-    monkeypatch.setattr(module, "list_bundled", lambda _: [found.embedding, *blank])
-    near[1:] = module._find_neighbours(found.embedding, None)[1:]  # as bundled tasks are: of unknown noise
-    assert near[1].floor is near[1].corrected is None and near[1].distance > near[0].distance
-    report = replace(found, known=known, place=place, neighbours=tuple(near))
-    assert json.loads(json.dumps(report.to_dict(), allow_nan=False))["neighbours"][1]["floor"] is None
-    page = Page(report.to_html())
-    assert page.text.count("unknown") >= 2 * (len(near) - 1) and "nan" not in page.text.split()
-    assert len([tag for tag, attrs in page.tags if tag == "circle" and attrs["class"] == "own"]) == 3
-    assert f"of {len(known)} known tasks" in page.text
-    easier = tuple(one | {"norm": found.embedding.norm() * (0.5 if at < 3 else 2)} for at, one in enumerate(known))
-    assert replace(found, known=easier).rank("norm") == pytest.approx(3 / 9)
+def test_what_the_library_had_measured_counts(folder, tmp_path):
+    """A report after a recommendation shows the error of that one, and all models that it measured."""
+    small, large = t2v.load_probe(size=32), t2v.load_probe(size=48)
+    with t2v.Library.open(tmp_path) as library:
+        advice = t2v.recommend(str(folder), models=[small, large], library=library)
+        found = t2v.report(folder, small, library=library, device="cpu")
+        before = next(row for row in advice.rows if row.size == 32)
+        assert (found.model.error, found.model.low, found.model.high) == (before.error, before.low, before.high)
+        assert len(library.errors()) == 2

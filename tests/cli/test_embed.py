@@ -108,16 +108,16 @@ def test_a_table_with_its_columns_and_two_halves(photos, opened):
 
 def test_mistakes_have_their_exit_codes_and_create_nothing(photos, tmp_path):
     shutil.copytree(photos / "dark", tmp_path / "lonely" / "dark")
-    (tmp_path / "note.txt").write_text("hello")
+    (tmp_path / "note.md").write_text("hello")
     refuse("'missing' does not exist", "embed", "missing")
     refuse("class", "embed", "lonely", code=3)
-    refuse("neither a folder nor a table", "embed", "note.txt")
-    refuse("--label-columns only applies to a table", "embed", "lonely", "--label-columns", "x")
+    refuse("neither a folder nor a table", "embed", "note.md")
+    refuse("--separator only applies to a table", "embed", "lonely", "--separator", "tab")
     refuse("--method variational", "embed", "lonely", "--epochs", "3")
     refuse("--out DIR", "embed", "lonely", "--no-library")
-    refuse("is a file", "embed", "lonely", "--out", "note.txt")
+    refuse("is a file", "embed", "lonely", "--out", "note.md")
     refuse("PATH", "embed")
-    assert sorted(os.listdir(tmp_path)) == ["lonely", "note.txt"]
+    assert sorted(os.listdir(tmp_path)) == ["lonely", "note.md"]
 
 
 @pytest.mark.parametrize(("error", "code"), [(ResourceError("the disk is full"), 0), (ConflictError("differs"), 3)])

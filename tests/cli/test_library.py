@@ -40,7 +40,19 @@ def test_a_library_that_does_not_exist_is_refused_and_a_file_is_none(own_library
 
 def test_ls_lists_tasks_by_tag_and_probe(library):
     lines = call("library", "ls").stdout.splitlines()
-    assert lines[0].split() == ["task", "images", "classes", "error", "norm", "probe", "added", "tags", "task", "id"]
+    assert lines[0].split() == [
+        "task",
+        "images",
+        "classes",
+        "head",
+        "error",
+        "norm",
+        "probe",
+        "added",
+        "tags",
+        "task",
+        "id",
+    ]
     assert len(lines) == 10 and lines[8].startswith("6 embeddings, 0 experts, 0 errors;")
     assert lines[3].split()[:5] == ["task", "2", "102", "2", "25.0%"]
     library.add(make("task 1", 1, probe="other", weights="cd"))

@@ -243,12 +243,58 @@ def test_d6_a_folder_that_becomes_a_link_out_of_the_root_is_not_read(root, outsi
 
 
 def test_d6_a_table_cannot_reach_out_of_its_root(root):
+    """If it has one: paths of the user's own table may lead anywhere."""
     escapes = ["../outside/secret/000.png", f"{root.parent}/outside/secret/001.png", "cats/\0.png", "x" * 5000]
     rows = [f"{path},b" for path in escapes] + ["cats/000.png,a", f"{root}/cats/001.png,b"]
     (root / "t.csv").write_text("\n".join(["path,kind", *rows]) + "\n")
-    task = read_table(root / "t.csv", allow_bad=True)
-    assert [item.path for item in task.bad] == escapes and len(task) == 2
-    assert ["out of the root" in item.reason for item in task.bad] == [True, True, False, False]
+    for made in (root / "t.csv", {"path": [row.split(",")[0] for row in rows], "kind": [row[-1] for row in rows]}):
+        task = read_table(made, root=root, allow_bad=True)
+        assert [item.path for item in task.bad] == escapes and len(task) == 2
+        assert ["out of the root" in item.reason for item in task.bad] == [True, True, False, False]
+
+
+def test_d6_a_table_that_is_found_beside_images_cannot_reach_out_of_their_folder(root):
+    shutil.copytree(root / "cats", root / "flat")
+    rows = [f"{name},{'ab'[number % 2]}" for number, name in enumerate(sorted(os.listdir(root / "flat")))]
+    escapes = ["../../outside/secret/000.png", f"{root.parent}/outside/secret/001.png"]
+    (root / "flat" / "labels.csv").write_text("\n".join(["file,kind", *rows, *(f"{path},a" for path in escapes)]))
+    task = read_folder(root / "flat", allow_bad=True)
+    assert (len(task), [item.path for item in task.bad]) == (30, escapes)
+    assert all("out of the root" in item.reason for item in task.bad)
+    secret = root.parent / "outside" / "labels.csv"
+    secret.write_text("\n".join(["file,kind", *rows]))
+    (root / "flat" / "labels.csv").unlink()
+    (root / "flat" / "labels.csv").symlink_to(secret)
+    refuse(DataError, "no table in it or beside it", read_folder, root / "flat")
+
+
+@needs_links
+def test_d6_the_users_own_table_names_any_regular_file_but_no_link_out_of_its_folder(root, monkeypatch):
+    outside = root.parent / "outside" / "more"
+    make_folder(outside, x=20)
+    links = {
+        "x/leak.png": root / "cats" / "000.png",
+        "x/inner.png": outside / "x" / "000.png",
+        "x/zero.png": "/dev/zero",
+    }
+    for link, target in links.items():
+        (outside / link).symlink_to(target)
+    (root / "cats" / "leak.png").symlink_to(outside / "x" / "000.png")
+    os.mkfifo(outside / "x" / "pipe.png")
+    good = [f"{outside}/x/{number:03}.png" for number in range(20)] + [
+        f"../outside/more/x/{n:03}.png" for n in range(20)
+    ]
+    good += [f"{outside}/x/inner.png", "cats/000.png", f"{root}/cats/001.png"]
+    bad = [f"{outside}/x/leak.png", f"{outside}/x/zero.png", f"{outside}/x/pipe.png", "cats/leak.png", "../\0/x.png"]
+    rows = [(path, "ab"[number % 2]) for number, path in enumerate(good + bad)]
+    (root / "t.csv").write_text("\n".join(["path,kind", *map(",".join, rows)]))
+    monkeypatch.chdir(root)
+    for made in (root / "t.csv", {"path": good + bad, "kind": [kind for _, kind in rows]}):
+        task = read_table(made, allow_bad=True)
+        assert (len(task), [item.path for item in task.bad]) == (len(good), bad)
+        reasons = [item.reason for item in task.bad]
+        assert ["out of the root" in reason for reason in reasons] == [True, True, False, True, False]
+        assert "not a regular file" in reasons[2] and "null" in reasons[4]
 
 
 # --- D7: odd images, one folder with all of them ---------------------------------------------------------------------

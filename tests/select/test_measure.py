@@ -17,6 +17,7 @@ from task2vec.probe import Preprocess
 from task2vec.select import measure
 from task2vec.select.measure import PENALTY, DecodedImages, Folds, measure_models, weigh_attributes
 from task2vec.tasks import from_dataset
+from task2vec.tasks.copies import Copies
 from tests.tiny_probe import make_tiny
 
 
@@ -135,7 +136,7 @@ def test_copies_are_in_one_fold(monkeypatch):
     copied = draw_task(30, copies=1)
     measured = measure_models(copied, name_models("a"), load=load_tiny)
     assert len(np.unique(measured.groups)) == 30 and measured.errors["a"] > 0.3  # nothing can be learned
-    monkeypatch.setattr(measure, "find_near_copies", lambda signatures, digests: [])
+    monkeypatch.setattr(measure, "find_copies", lambda pictures, digests: Copies(()))
     assert len(np.unique(measure_models(copied, name_models("a"), load=load_tiny).groups)) == 60
 
 

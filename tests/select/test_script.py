@@ -142,6 +142,13 @@ def test_attributes_of_a_table_have_answers_each(folder, weights, tmp_path):
         assert read_error(run(program, "--weights", weights, cwd=tmp_path)) < 100
 
 
+def test_a_table_without_a_header_is_refused(folder, tmp_path):
+    rows = "".join(f"{file},{file.parent.name}\n" for file in sorted(folder.rglob("*.png")))
+    (tmp_path / "plain.csv").write_text(rows)
+    with pytest.raises(UsageError, match="with a header"):
+        advise(t2v.to_task(tmp_path / "plain.csv"), SMALL).script(tmp_path / "train.py")
+
+
 def test_an_expert_is_loaded_from_its_file(folder, weights, tmp_path):
     task = t2v.to_task(folder)
     base = t2v.load_probe("test_resnet.r160_in1k", weights=weights, size=64)

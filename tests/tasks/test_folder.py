@@ -47,18 +47,69 @@ def test_folders_inside_class_folders_have_the_label_of_the_first_level(tmp_path
     (told,) = task.warnings
     assert told.startswith("2 folders inside class folders, such as 'cats/from phone': the label is the first folder")
     assert "cats/from phone/old/000.png" in dict(facts(task))
-    # No image lies in a class directly, but the folders inside have the same names: they are no classes.
-    alike = {f"{kind}/{source}": 2 for kind in ("cats", "dogs") for source in ("camera", "phone")}
-    assert read_folder(make_folder(tmp_path / "alike", **alike)).counts.tolist() == [4, 4]
+    # No image lies in a class directly, but all folders inside have one name, which makes no classes.
+    alike = {f"{kind}/images": 2 for kind in ("cats", "dogs")}
+    assert read_folder(make_folder(tmp_path / "alike", **alike)).counts.tolist() == [2, 2]
     (root / "cats" / "from phone" / "round").symlink_to(root)
     assert len(read_folder(root)) == 8
 
 
-def test_nested_classes_are_refused_with_the_folder_to_pass(tmp_path):
+def test_classes_in_a_single_folder_are_found_and_told(tmp_path):
     make_folder(tmp_path / "apes", cats=2, dogs=2)
-    refuse(DataError, r"apes contains the folder 'cats'.*Pass .*apes itself", read_folder, tmp_path)
+    task = read_folder(tmp_path)
+    assert task.classes == ("cats", "dogs") and "the label is the second folder" in task.notes[0]
     (likely,) = read_folder(make_folder(tmp_path / "x", train=2, val=2)).warnings
     assert likely == "the classes are named like splits: 'train', 'val'; are the class folders inside them?"
+
+
+def test_folders_above_the_classes_are_asked_about_with_both_candidates(tmp_path):
+    root = make_folder(tmp_path / "scans", **{f"{site}/{kind}": 4 for site in ("oslo", "rome") for kind in "xyz"})
+    words = r"2 classes, 'oslo' \(12 images\), 'rome' \(12 images\): .*--label-level 1\).*3 classes, 'x' \(8 images\).*"
+    refuse(DataError, rf"{words}--label-level 2.*--group-level 1", read_folder, root)
+    paint(root / "oslo" / "map.png", 9)
+    refuse(DataError, words, read_folder, root)
+    refuse(UsageError, r"label_level=2 .* matches 24 of 25 paths.*: 'oslo/map.png'", read_folder, root, label_level=2)
+    (root / "oslo" / "map.png").unlink()
+    task = read_folder(root, label_level=2, group_level=1)
+    assert task.classes == ("x", "y", "z") and len(set(task.groups.tolist())) == 2 and task.notes == ()
+    assert read_folder(root, label_level=1).classes == ("oslo", "rome")
+    named = read_folder(root, label_pattern=r"^(?P<site>\w+)/(?P<label>\w)/", group="[0-9]+")
+    assert named.fingerprint == task.fingerprint and len(set(named.groups.tolist())) == 4
+    for options, message in (
+        ({"label_level": 3}, "matches 0 of 24 paths"),
+        ({"label_level": 0}, r"label_level=0 \(--label-level\) matches 0"),
+        ({"label_pattern": "rome/(.)"}, r"matches 12 of 24 paths.*without a match: 'oslo/x/000.png'"),
+        ({"label_pattern": "("}, "is no regular expression"),
+        ({"label_pattern": "(.)", "label_level": 1}, "both say the label"),
+        ({"label_level": 2, "group": "(.)", "group_level": 1}, "both say the groups"),
+        ({"label_level": 2, "label_columns": "x"}, "are those of a table"),
+    ):
+        refuse(UsageError, message, read_folder, root, **options)
+
+
+def test_a_table_beside_images_has_their_labels_and_is_named(tmp_path):
+    root = make_folder(tmp_path / "pets" / "train", **{".": 6})
+    names = [f"{number:03}" for number in range(6)]
+    labelled = [*zip(names, "abab", strict=False)]
+    rows = "".join(f"{name}.png {kind}\n" for name, kind in labelled)
+    (root / "notes.csv").write_text("about,label\nnothing,a\n")
+    refuse(DataError, "6 images lie in it directly.*no table", read_folder, root)
+    (tmp_path / "pets" / "train.txt").write_text(rows)
+    task = read_folder(root)
+    assert (task.name, task.source, task.targets.tolist()) == ("train", str(root), [0, 1, 0, 1])
+    assert task.notes == (
+        "labels of the table '../train.txt', no header, separated by spaces, paths in column 1, labels in column 2",
+        "images that the table does not name, left out: 2",
+    )
+    assert read_folder(tmp_path / "pets", split="train").fingerprint == task.fingerprint
+    # Names without an ending, and no header: the first of them is not lost. Tables in the folder come first.
+    (root / "labels.csv").write_text("".join(f"{name},{kind}\n" for name, kind in labelled))
+    assert read_folder(root).fingerprint == task.fingerprint and "'labels.csv', no header" in read_folder(root).notes[0]
+    (root / "more.csv").write_text("id,kind,size,patient\n" + "".join(f"{n},{k},1,p{n}\n" for n, k in labelled))
+    refuse(DataError, r"labels.csv', .*more.csv' all name the images.*--root", read_folder, root)
+    (root / "labels.csv").unlink()
+    refuse(DataError, "name one: label_columns=", read_folder, root)
+    assert len(set(read_folder(root, label_columns="kind", group="patient").groups.tolist())) == 4
 
 
 def test_a_hugging_face_dataset_is_called_what_it_is(tmp_path):

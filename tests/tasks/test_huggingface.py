@@ -203,11 +203,26 @@ def test_one_column_may_be_named_whatever_its_type_if_its_cells_name_classes():
     for feature, values, message in (
         (hf.ClassLabel(names=["a", "b"]), [0, 1, -1, 0], r"row 2: (None|-1) is not a class.*test splits"),
         (hf.Value("float32"), [0.5, 1.5, 2.5, 0.1], "row 0 holds decimal numbers.*regression is not supported"),
-        (hf.Sequence(hf.Value("int64")), [[0], [1], [0], [1]], "is not a class"),
         (hf.Value("binary"), [b"a", b"b", b"a", b"b"], "is not a class"),
         (LISTS, [[0, 1], [1], None, [0]], "row 2: None is not a class"),
     ):
         refuse(DataError, message, from_huggingface, make_dataset({"kind": feature}, kind=values), label_columns="kind")
+
+
+def test_integers_and_text_are_labels_if_they_are_called_so(tmp_path):
+    for feature, values, classes in (
+        (hf.Value("int64"), [10, 7, 7, 10], ("7", "10")),
+        (hf.Value("string"), [*"baab"], ("a", "b")),
+        (hf.Sequence(hf.Value("string")), [["b"], ["a", "b"], ["a"], []], ("a", "b")),
+        (hf.Sequence(hf.Value("int64")), [[3], [3, 7], [7], []], ("3", "7")),
+    ):
+        task = from_huggingface(make_dataset({"label": feature}, label=values, other=[1, 2, 3, 4]))
+        assert (task.classes, task.name) == (classes, "unnamed")
+    several = make_dataset({"label": hf.Value("int64")}, label=[0, 1, 0, 1], target=[0, 1, 1, 0])
+    refuse(UsageError, "'label'; or 'target'", from_huggingface, several)
+    patients = make_dataset(patient=["p", "q", "p", "q"], label=[0, 0, 1, 1])
+    assert len(set(from_huggingface(patients, group="patient").groups.tolist())) == 2
+    refuse(UsageError, "no column 'site'", from_huggingface, patients, group="site")
 
 
 def test_columns_are_found_by_type_and_splits_by_name_or_refused_with_the_candidates():
@@ -221,7 +236,7 @@ def test_columns_are_found_by_type_and_splits_by_name_or_refused_with_the_candid
     for unclear, options, message in (
         (dataset, {}, r"'fine'; or 'coarse'.*label_columns="),
         (mixed, {}, r"'kind'; or 'red', 'round'"),
-        (make_dataset(caption=[*"abcd"]), {}, r"no column is of the type ClassLabel.*'caption'.*label_columns="),
+        (make_dataset(caption=[*"abcd"]), {}, r"no column is of the type ClassLabel, or.*'caption'.*label_columns="),
         (pairs, {}, r"several columns hold images \('image', 'mask'\).*image_column="),
         (make_dataset().remove_columns("image"), {}, "no column is of the type Image"),
         (make_dataset(), {"label_columns": "lable"}, r"there is no column 'lable'.*'label'"),

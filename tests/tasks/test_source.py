@@ -1,5 +1,7 @@
 """Whatever labelled images come in becomes a task, in every public function that takes one."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -36,8 +38,8 @@ def test_every_form_is_the_same_task_and_says_what_it_was_read_as(folder, tmp_pa
     made = made.cast_column("label", datasets.ClassLabel(names=["cats", "dogs"]))
     made.save_to_disk(tmp_path / "saved")
     for source, words in (
-        (str(folder), "a folder with one folder per class"),
-        (folder, "a folder with one folder per class"),
+        (str(folder), "a folder"),
+        (folder, "a folder"),
         (tmp_path / "pets.csv", "a table"),
         (pandas.DataFrame({"file_name": paths, "Klasse": pandas.Categorical(labels)}), "a table (DataFrame)"),
         ({"path": paths, "label": labels}, "a table (dict)"),
@@ -85,7 +87,7 @@ def test_every_public_function_that_takes_a_task_takes_a_folder(folder, tmp_path
     vector = t2v.embed(task, probe, settings=SMALL).vector
     made = t2v.embed(place, probe, settings=SMALL)
     assert np.array_equal(made.vector, vector) and made.task == "pets"
-    assert made.provenance["warnings"][0] == "read as a folder with one folder per class"
+    assert made.provenance["warnings"][0] == "read as a folder"
     for tasks in (place, [list_files(folder)], iter([folder])):
         (result,) = t2v.embed_many(tasks, probe, settings=SMALL)
         assert np.allclose(result.embedding.vector, vector)
@@ -101,3 +103,51 @@ def test_every_public_function_that_takes_a_task_takes_a_folder(folder, tmp_path
     (expert,) = t2v.train_experts([place], probe, brief, folder=tmp_path / "experts")
     assert expert.error is None
     assert t2v.join_tasks([place, task], merge_classes=True).fingerprint == task.fingerprint
+
+
+@pytest.mark.parametrize("labels", ["names", "numbers", "tensors", "one-hot", "float one-hot", "indices in tensors"])
+def test_targets_of_a_torch_dataset_are_classes_in_any_form(folder, labels):
+    torch = pytest.importorskip("torch")
+    paths, names = list_files(folder)
+    numbers = [2 * (name == "dogs") for name in names]
+    forms = {"names": names, "numbers": numbers, "tensors": torch.tensor(numbers)}
+    forms |= {"one-hot": torch.eye(3)[numbers].int(), "float one-hot": torch.eye(3)[numbers]}
+    forms |= {"indices in tensors": torch.tensor(numbers)[:, None]}
+    images = [np.asarray(Image.open(path)) for path in paths]
+    task = to_task(Pets(zip(images, forms[labels], strict=True)))
+    assert task.fingerprint == read_folder(folder).fingerprint and task.name == "unnamed"
+    assert task.classes == (("cats", "dogs") if labels == "names" else ("0", "2"))
+    named = t2v.from_dataset(Pets(zip(images, names, strict=True)), classes=["dogs", "cats", "owls"])
+    assert named.classes == ("dogs", "cats") and "'owls'" in named.notes[0]
+    refuse(
+        DataError,
+        "none of the classes: 'dogs'",
+        t2v.from_dataset,
+        Pets(zip(images, names, strict=True)),
+        classes=["cats"],
+    )
+
+
+class Pets(list):
+    """A dataset of pairs, as torch has them."""
+
+
+def test_rows_in_memory_are_a_table(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    paths, labels = list_files(folder)
+    rows = [{"image": np.asarray(Image.open(path)), "label": label} for path, label in zip(paths, labels, strict=True)]
+    assert to_task(rows).fingerprint == to_task({"cats": paths[:3], "dogs": paths[3:]}).fingerprint
+    assert to_task((paths, labels)).name == to_task({"path": paths, "label": labels}).name == "pets"
+    data = [{"bytes": Path(path).read_bytes(), "path": None} for path in paths]
+    task = to_task({"image": data, "label": labels}, name="mine")
+    assert (task.fingerprint, task.name) == (read_folder(folder).fingerprint, "mine")
+    data[1] = {"bytes": b"no image"}
+    assert [bad.path for bad in to_task({"image": data, "label": labels}).bad] == ["item 1"]
+    refuse(
+        DataError, "'https://a/b.png' is a URL, as 2 of 2", to_task, {"path": ["https://a/b.png"] * 2, "label": [1, 2]}
+    )
+    refuse(
+        DataError, r"the table, row 3, column 'label': 'b' is not a list", to_task, (paths, [["a"], ["b"], *"bbbbb"])
+    )
+    refuse(DataError, "only one class .'cat'", to_task, {"cat": paths})
+    refuse(UsageError, "2 groups for 7 items", t2v.from_dataset, [(row["image"], 0) for row in rows], groups=[1, 2])

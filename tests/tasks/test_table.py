@@ -50,14 +50,18 @@ def test_several_label_columns_make_attributes(tmp_path):
         ("image path,target,\n0.png,a,t\n1.png,b,v\n", {}, "not used as labels: ''"),
         ("split,Image,category\nt,0.png,a\nv,1.png,b\n", {}, "not used as labels: 'split'"),
         # `image` is named like paths, and has numbers; then no column is; then one has a number for every row.
-        ("which,image,target\n0.png,17,a\n1.png,18,b\n", {"label_columns": "target"}, "column 'which', labels of 'ta"),
-        ("which,label\n0.png,a\n1.png,b\n", {}, "paths are those of column 'which', labels of 'label'"),
+        (
+            "which,image,target\n0.png,17,a\n1.png,18,b\n",
+            {"label_columns": "target"},
+            "column 'which', labels in column 'ta",
+        ),
+        ("which,label\n0.png,a\n1.png,b\n", {}, "paths in column 'which', labels in column 'label'"),
         ("id,xyz,abc\n7,0.png,a\n8,1.png,b\n9,2.png,b\n", {}, "not used as labels: 'id'"),
     ],
 )
 def test_columns_are_found_by_their_names_or_content(tmp_path, text, options, note):
     task = read_table(make_table(tmp_path, text), **options)
-    assert task.classes == ("a", "b") and task.images.name(1) == "1.png" and note in task.notes[0]
+    assert task.classes == ("a", "b") and task.images.name(1) == "1.png" and note in "; ".join(task.notes)
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -69,8 +73,26 @@ def test_any_delimiter_and_mark_are_found_and_told(tmp_path, delimiter, encoding
     table.write_text(text, encoding=encoding)
     task = read_table(table)
     assert (task.classes, task.targets.tolist()) == (("Biene; groß", "Käfer, rot"), [1, 0, 0])
-    (told,) = [note for note in task.notes if "'file_name', labels of 'Klasse'" in note]
-    assert (f"separated by {delimiter!r}" in told) == (delimiter != ",")
+    separated = {",": "", ";": "separated by semicolons, ", "\t": "separated by tabs, ", "|": "separated by pipes, "}
+    assert f"{separated[delimiter]}paths in column 'file_name', labels in column 'Klasse'" in task.notes
+
+
+@pytest.mark.parametrize("space", [" ", "   "])
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_without_a_header_columns_are_numbered_and_no_row_is_lost(tmp_path, space, ending):
+    table = make_images(tmp_path) / "list.txt"
+    rows = [("0.png", '"tabby cat"'), ("1.png", "dog"), ("2.png", "dog")]
+    table.write_text("".join(f"{path}{space}{label} {ending}" for path, label in rows), newline="")
+    task = read_table(table)
+    assert (task.classes, task.targets.tolist()) == (("dog", "tabby cat"), [1, 0, 0])
+    assert task.notes == ("no header, separated by spaces, paths in column 1, labels in column 2",)
+    (tmp_path / "three.csv").write_text("7,0.png,a\n8,1.png,b\n9,2.png,b\n")
+    refuse(DataError, r"column '1': '7' is not 0 or 1.*'1', '3'.*name one", read_table, tmp_path / "three.csv")
+    assert read_table(tmp_path / "three.csv", label_columns="3").targets.tolist() == [0, 1, 1]
+    for number, name in enumerate(("my 0.png", "my 1.png", "my 2.png")):  # a space in a name separates nothing
+        paint(tmp_path / name, number)
+    (tmp_path / "names.csv").write_text("cat,my 0.png\ndog,my 1.png\ndog,my 2.png\n")
+    assert read_table(tmp_path / "names.csv").images.name(2) == "my 2.png"
 
 
 @pytest.mark.parametrize("header", ['path;"day, dusk"', 'path;"day|dusk|night"'])
@@ -86,13 +108,13 @@ def test_frames_and_dicts_of_columns(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = [read_table(columns), read_table({**columns, "path": ["0.png", "1.png", "2.png"]}, root=tmp_path)]
     assert made[0].fingerprint == made[1].fingerprint
-    assert made[0].name == "dict" and made[0].images.name(0) == "0.png"
+    assert made[0].name == tmp_path.name and made[0].images.name(0) == "0.png"
     task = read_table(pytest.importorskip("pandas").DataFrame(columns))
-    assert (task.name, task.fingerprint) == ("DataFrame", made[0].fingerprint)
+    assert (task.name, task.fingerprint) == (tmp_path.name, made[0].fingerprint)
     outside, inside = {"path": ["../0.png", "../1.png"], "label": ["a", "b"]}, make_images(tmp_path / "in")
     refuse((DataError, UsageError), "of the root", read_table, outside, root=inside)
     refuse(UsageError, "have '2', '3' cells", read_table, {**columns, "label": ["a", "b"]})
-    refuse(DataError, r"the dict has no column 'path'.*'x', 'y'", read_table, {"x": [1], "y": [2]})
+    refuse(DataError, r"the table has no column 'path'.*'x', 'y'", read_table, {"x": [1], "y": [2]})
 
 
 def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
@@ -112,7 +134,7 @@ NAMED = "path,x,y\n0.png,0,1\n"
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("path,kind\n0.png,a\n1.png\n", {}, "line 3: 1 cells where the header has 2"),
+        ("path,kind\n0.png,a\n1.png\n", {}, "line 3: 1 cells where the first line has 2"),
         ("path\n0.png\n", {}, "needs one column of labels or more"),
         ("path,kind,kind\n0.png,a,b\n", {}, "two columns with the same name .'kind'"),
         ("path,kind\n0.png,a\n1.png,\n", {}, "line 3, column 'kind': '' is missing"),
@@ -120,7 +142,18 @@ NAMED = "path,x,y\n0.png,0,1\n"
         ('path,kind\n0.png,"a\n', {}, "cannot be read as CSV"),
         ("path,kind\n0.png,\udce9\n", {}, "UTF-8"),
         ("path,kind\n", {}, "no images"),
-        ("0.png,a\n1.png,b\n2.png,b\n", {}, "no line with the names of its columns: it begins with '0.png'"),
+        ("0.png,a\n1.png,b\n2.png,b\n", {"header": True}, "no line with the names of its columns: it begins with '0."),
+        ("0.png;x.png,a\n1.png;y.png,b\n", {}, r"by comma \('1.png;y.png', 'b'\)|by semicolon \('1.png', 'y.png,b'\)"),
+        ("0.png;x,a.png\n1.png;y,b.png\n", {}, r"by comma \('1.png;y', 'b.png'\) or by semicolon .*--separator comma"),
+        ("image.png,label\n0.png,a\n1.png,b\n", {}, "may be the names of the columns, as 'label' is.*--no-header"),
+        ("path,kind\n0.png,a\nhttp://x.org/1.png,b\n", {}, "line 3.*is a URL, as 1 of 2 paths are.*Download"),
+        (NAMED, {"separator": "dot"}, "separates no cells.*comma, semicolon"),
+        (NAMED, {"group": "z(.)"}, "matches 0 of 1 paths"),
+        (
+            "path,x,g\n0.png,a,1\n1.png,b,\n",
+            {"group": "g", "label_columns": "x"},
+            "line 3, column 'g'.*no path, class or group",
+        ),
         ("path,age\n0.png,31\n1.png,40.5\n", {}, r"'age' holds decimal numbers \(such as 40\.5\).*Bin it"),
         ("path,label,class\n0.png,a,x\n1.png,b,y\n", {}, "'label', 'class'.*--label-column"),
         ("file,image,label\n0.png,1.png,a\n1.png,0.png,b\n", {}, r"may be paths \('file', 'image'\).*--path-col"),

@@ -44,7 +44,7 @@ def test_every_kind_of_image_gives_the_same_task_whose_images_are_copies():
         assert task.fingerprint == plain.fingerprint
         task.images.load(2).thumbnail((2, 2))  # in place, as a report makes its small images
         assert np.array_equal(np.asarray(task.images.load(2)), array(2))
-    assert (task.name, task.source, task.images.is_threadsafe) == ("Pairs", "Pairs", False)
+    assert (task.name, task.source, task.images.is_threadsafe) == ("unnamed", "Pairs", False)
     assert task.images.name(2) == "item 2"
 
 

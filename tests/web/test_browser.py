@@ -353,7 +353,8 @@ def test_keys_alone_are_enough(reader):
 # --- the report on a task ---------------------------------------------------------------------------------------------
 
 
-SECTIONS = ["At a glance", "What to do next", "Labels", "Copies", "Similar tasks", "Start from"]
+SECTIONS = ["At a glance", "What to do next", "Copies", "Labels"]
+SECTIONS += ["Classes", "More images", "Start from", "Similar tasks"]
 
 
 def find_task(reader, name):
@@ -369,7 +370,8 @@ def is_selected(window):
 def test_a_report_is_a_tab_with_an_address_of_its_own(reader, tmp_path):
     folder = paint(tmp_path / "reported", {SCRIPT: 60, "green": 120}, seed=1)
     with Library.open(reader.library) as library:
-        task2vec.report(folder, make_tiny(), library=library, settings=EmbedSettings(l2=0.1)).keep(library)
+        library.add(task2vec.embed(folder, make_tiny(), settings=EmbedSettings(l2=0.1)))
+        task2vec.report(folder, make_tiny(), library=library).keep(library)
     reader.read(f"#task={find_task(reader, 'reported')}")
     reader.wait_until("document.querySelector('#tab-overview')")
     assert is_selected(reader) == ["true", "false"] and reader.count("iframe") == 0

@@ -1,19 +1,32 @@
-"""What is known about a task after its images, labels and neighbours were analysed: the values of a report."""
+"""The values of a report: what was measured, what was found among images and labels, and what changed since."""
 
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from task2vec.audit.labels import ConfusedPair
 from task2vec.embedding import Embedding
-from task2vec.experts.protocol import Score
-from task2vec.select.recommendation import Recommendation
-from task2vec.tasks import BadImage, Images, Task
+from task2vec.select.recommendation import Recommendation, Row
+from task2vec.tasks import BadImage, Task
+from task2vec.tasks.images import ChosenImages
 from task2vec.text import format_percent
+
+if TYPE_CHECKING:
+    from task2vec.select.learning_curve import LearningCurve
+
+# What the images of a group have in common; the first two kinds are one picture.
+EXACT, COPY, SCENE, ALIKE = "exact", "copy", "scene", "alike"
+ADVICE = {
+    EXACT: "The same pixels. Keep one.",
+    COPY: "One picture, saved differently. Keep one.",
+    SCENE: "Different pictures of one scene. Keep them in one split; delete nothing.",
+    ALIKE: "Different pictures that look alike. Worth a look; nothing follows from it.",
+}
+# The check of `--fail-on` that finds each kind of finding.
+COPIES, LEAKS, LABELS = CHECKS = ("copies", "leaks", "labels")
 
 
 @dataclass(frozen=True)
@@ -23,8 +36,9 @@ class LabelIssue:
     Attributes:
         image: its name.
         label: its label; for attributes, which one is in question, and its value.
-        suggested: the prediction of heads that were fitted without the image.
-        score: quality of the label, from 0 (surely wrong) to 1.
+        suggested: the label that models fitted without the image suggest.
+        score: how far the suggestion is ahead of the label; the largest come first.
+        is_lookalike: whether the two classes are hard to tell apart here, so that the label may well be right.
         number: of the image, see `TaskReport.images`.
     """
 
@@ -32,6 +46,7 @@ class LabelIssue:
     label: str
     suggested: str
     score: float
+    is_lookalike: bool
     number: int
 
 
@@ -40,28 +55,42 @@ class CopyGroup:
     """Images that show the same thing.
 
     Attributes:
+        kind: "exact", "copy", "scene" or "alike"; see `ADVICE`.
         images: their names.
         labels: of each.
         splits: of each; empty for the task itself.
-        is_exact: whether all of them have the same pixels.
         numbers: of the images, see `TaskReport.images`.
     """
 
+    kind: str
     images: tuple[str, ...]
     labels: tuple[str, ...]
     splits: tuple[str, ...]
-    is_exact: bool
     numbers: tuple[int, ...]
 
     @property
+    def is_copy(self) -> bool:
+        """Whether the images are one picture."""
+        return self.kind in (EXACT, COPY)
+
+    @property
     def is_leak(self) -> bool:
-        """Whether the images are in different splits, so that a test image was trained on."""
-        return len(set(self.splits)) > 1
+        """Whether images of different splits show the same thing, so that a test image was trained on."""
+        return len(set(self.splits)) > 1 and self.kind != ALIKE
 
     @property
     def has_conflict(self) -> bool:
-        """Whether the images have different labels."""
-        return len(set(self.labels)) > 1
+        """Whether one picture has different labels."""
+        return len(set(self.labels)) > 1 and self.is_copy
+
+    @property
+    def advice(self) -> str:
+        """What to do with the images."""
+        if self.is_leak and self.is_copy:
+            return "One picture in two splits. Remove it from one of them."
+        if self.has_conflict:
+            return "One picture with different labels. Decide which is right, then keep one."
+        return ADVICE[self.kind]
 
 
 @dataclass(frozen=True)
@@ -84,6 +113,16 @@ class ClassFacts:
 
 
 @dataclass(frozen=True)
+class Confusion:
+    """How many images of a class are taken for another one, on average over repetitions, and the share of them."""
+
+    label: str
+    predicted: str
+    images: float
+    share: float
+
+
+@dataclass(frozen=True)
 class NearTask:
     """A known task, its origin, and its distance: as measured, the part due to noise, and without that part.
 
@@ -97,53 +136,113 @@ class NearTask:
     corrected: float | None
 
 
+@dataclass(frozen=True)
+class Finding:
+    """A finding of this report or of an earlier one, to be named: its kind, the images, and their labels."""
+
+    kind: str
+    images: tuple[str, ...]
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed since an earlier report.
+
+    Attributes:
+        since: when that report was made.
+        new: findings that it did not have.
+        solved: findings that only it has.
+        images: judged images that both reports have.
+        error: how much higher the error on these images is now, and earlier than that; None if other models measured.
+        low: lower end of the 95% interval of that difference.
+        high: upper end.
+    """
+
+    since: str
+    new: tuple[Finding, ...]
+    solved: tuple[Finding, ...]
+    images: int
+    error: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Something to do next, the evidence for it, and the command that does it."""
+
+    text: str
+    evidence: str
+    command: str
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Analysis:
     """The values of a report.
 
     Attributes:
         task: the task, in its canonical order.
-        embedding: of the task.
-        error: class-balanced error of heads on images that they were not fitted on, with its 95% interval; None if no
-            image can be judged, because every class has one image, or copies of one.
+        splits: names of the splits that its images were compared with.
+        model: the model that measured it, with its error and interval; the error is None if no image can be judged,
+            because every class has one image, or copies of one.
+        judged: how many images the error is measured on.
+        size: side of the images in pixels, as the model sees them.
+        learning_curve: errors with fewer training images; None for few images.
         label_issues: suspected label errors, the worst first.
+        expected: the share of them that are probably wrong; None without any.
         copies: groups of images that show the same thing, leaks between splits first.
-        confused: pairs of classes, the most confused first.
+        unseen: which copies cannot be seen in this set, a sentence each.
+        confused: which classes are taken for which, the most images first.
         classes: the hardest first.
         outliers: numbers of images that are unlike all others, the most unusual first.
-        neighbours: nearest known tasks.
-        known: the tasks that are compared with: name, dataset, error and norm, and where they lie on the map.
-        place: where this task lies on the map.
-        recommendation: which model to start from, if that was measured; else which to measure first.
-        notes: remarks on the report itself.
-        images: all images that numbers refer to: those of the task, then those of the test splits.
+        embedding: of the task, if the library has one.
+        neighbours: nearest known tasks, if the task was embedded.
+        recommendation: models that were measured on the task, by this report or before, then those to measure next.
+        notes: remarks on the task and on the report itself.
+        images: all images that numbers refer to: those of the task, then those of the other splits.
         sizes: (n, 2) width and height of the images of the task.
-        table: one row of `COLUMNS` for every image.
+        table: image, label, prediction, doubt, loss and digest of every image.
         bad: images that could not be read, of all splits.
+        made: when, in UTC.
+        version: of task2vec.
+        embed_command: what adds the embedding of the task to the library.
+        changes: what changed since an earlier report, if one was named.
+        suggestions: what to do next.
     """
 
     task: Task
-    embedding: Embedding
-    error: Score | None
+    splits: tuple[str, ...]
+    model: Row
+    judged: int
+    size: int
+    learning_curve: "LearningCurve | None"
     label_issues: tuple[LabelIssue, ...]
+    expected: float | None
     copies: tuple[CopyGroup, ...]
-    confused: tuple[ConfusedPair, ...]
+    unseen: tuple[str, ...]
+    confused: tuple[Confusion, ...]
     classes: tuple[ClassFacts, ...]
     outliers: tuple[int, ...]
+    embedding: Embedding | None
     neighbours: tuple[NearTask, ...]
-    known: tuple[dict[str, Any], ...]
-    place: tuple[float, float] | None
     recommendation: Recommendation
     notes: tuple[str, ...]
-    images: Images
+    images: ChosenImages
     sizes: np.ndarray
     table: tuple[dict[str, Any], ...]
     bad: tuple[BadImage, ...]
+    made: str
+    version: str
+    embed_command: str
+    changes: Changes | None = None
+    suggestions: tuple[Suggestion, ...] = ()
 
     @property
-    def n_copies(self) -> int:
-        """The number of images of the task that are copies of another one."""
-        return sum(max(0, group.splits.count("") - 1) for group in self.copies)
+    def checks(self) -> dict[str, int]:
+        """How many groups of copies, leaks between splits, and suspected labels there are."""
+        copies = sum(group.is_copy and not group.is_leak for group in self.copies)
+        return {COPIES: copies, LEAKS: sum(group.is_leak for group in self.copies), LABELS: len(self.label_issues)}
 
     @cached_property
     def formats(self) -> dict[str, int]:
@@ -151,26 +250,25 @@ class Analysis:
         suffixes = (Path(self.images.name(number)).suffix.lower() for number in range(len(self.task)))
         return dict(Counter(suffix[1:] for suffix in suffixes if suffix).most_common())
 
-    def compare(self, key: str) -> tuple[list[float], float | None]:
-        """The "error" or "norm" of the known tasks, as far as it is known, and that of this task."""
-        value = (self.error and self.error.error) if key == "error" else self.embedding.norm()
-        return [task[key] for task in self.known if task[key] is not None], value
-
-    def rank(self, key: str) -> float | None:
-        """The fraction of the known tasks whose "error" or "norm" is below that of this task; None without any."""
-        known, value = self.compare(key)
-        return float(np.mean(np.array(known) < value)) if known and value is not None else None
+    @property
+    def beats_chance(self) -> bool | None:
+        """Whether the interval of the error is below the error of guessing the largest class; None if not known."""
+        if self.model.high is None:
+            return None
+        chance = 0.5 if self.task.is_multilabel else 1 - self.task.counts.max() / len(self.task)
+        return bool(self.model.high < chance)
 
     def format_interval(self) -> str:
         """The interval of the error in words, or why there is none."""
-        if self.error is None:
+        if self.model.low is None or self.model.high is None:
             return "cannot be measured: every class has only one image, or copies of one"
-        return f"95% interval {100 * self.error.low:.1f} to {format_percent(self.error.high)}"
+        if self.model.error == 0:
+            return f"none of {self.judged} images; 95% interval: up to {format_percent(self.model.high)}"
+        return f"95% interval {100 * self.model.low:.1f} to {format_percent(self.model.high)}"
 
-    @property
-    def beats_chance(self) -> bool | None:
-        """Whether the error is more than a standard error below that of guessing; None if it is not known."""
-        if self.error is None:
-            return None
-        chance = 0.5 if self.task.is_multilabel else 1 - 1 / len(self.task.classes)
-        return self.error.error < chance - (self.error.high - self.error.low) / (2 * 1.96)
+    def format_precision(self) -> str:
+        """How many of the suspected labels are probably wrong, in words."""
+        count = len(self.label_issues)
+        if self.expected is None or not count:
+            return "none is suspected"
+        return f"about {max(1, round(self.expected * count))} of these {count} are probably wrong"

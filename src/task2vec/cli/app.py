@@ -6,7 +6,8 @@ Results go to standard output, everything else to standard error. Names of files
 are printed as text and nothing else, without escape sequences, markup or right-to-left overrides.
 
 Exit codes: 0 success, 1 a bug in task2vec, 2 bad usage, 3 bad data, 4 a damaged or incompatible library or file, 5 the
-environment, 130 interrupted. Codes 2 to 5 come with a message and without a traceback, unless `--debug` is given.
+environment, 6 `report --fail-on` found something, 130 interrupted. Codes 2 to 6 come with a message and without a
+traceback, unless `--debug` is given.
 """
 
 import contextlib
@@ -43,13 +44,13 @@ _WIDTH = min(shutil.get_terminal_size().columns, 80) - 2
 # Each command: its module, its function (a group has none), and its line in the list of commands.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("doctor", "demo", "Embed eight small tasks offline and compare them."),
-    "report": ("report", "report", "Write a report on a dataset: labels, copies, difficulty, models."),
+    "report": ("report", "report", "Write a report on a dataset: copies, labels, errors, models."),
+    "apply": ("report", "apply", "Make a corrected table from the decisions on a report."),
     "recommend": ("recommend", "recommend", "Measure pretrained models on your images, and recommend one."),
     "embed": ("embed", "embed", "Embed folders of images, tables or published datasets."),
     "distance": ("compare", "distance", "Compute the distance between two tasks."),
     "nearest": ("compare", "nearest", "Find the most similar tasks in the library."),
     "map": ("compare", "draw_map", "Draw a map of the embedded tasks."),
-    "diversity": ("compare", "diversity", "Measure how diverse a dataset is."),
     "serve": ("serve", "serve", "Open the library in the browser."),
     "library": ("", "", "Manage the library: list, edit, verify, share."),
     "doctor": ("doctor", "doctor", "Check the installation, devices, folders and library."),
@@ -73,14 +74,15 @@ LIBRARY_COMMANDS: dict[str, tuple[str, str, str]] = {
     "errors": ("library", "errors", "List the measured errors."),
 }
 METATASK_COMMANDS: dict[str, tuple[str, str, str]] = {
+    "diversity": ("compare", "diversity", "Measure how diverse a dataset is."),
     "train": ("experts", "train_expert", "Fine-tune a pretrained model on each task."),
     "measure": ("experts", "error_matrix", "Measure the test error of every expert on every task."),
     "evaluate": ("recommend", "evaluate", "Compare model selection strategies."),
 }
 SUBCOMMANDS = {"library": LIBRARY_COMMANDS, "metatask": METATASK_COMMANDS}
 SECTIONS = {
-    "Your data": "demo report recommend embed",
-    "Compare": "distance nearest map diversity serve",
+    "Your data": "demo report apply recommend embed",
+    "Compare": "distance nearest map serve",
     "Library": "library doctor",
     "Research": "metatask tasks models",
 }
@@ -90,6 +92,7 @@ FORMER_NAMES = {
     "train-expert": "metatask train",
     "error-matrix": "metatask measure",
     "evaluate": "metatask evaluate",
+    "diversity": "metatask diversity",
 }
 _CONTEXT = {"help_option_names": ["-h", "--help"], "terminal_width": _WIDTH}
 # Plain help texts: with rich they would take twice as long as everything else together.
@@ -209,7 +212,7 @@ def start_metatask() -> None:
     """Train experts, measure the test error of every expert on every task, and evaluate strategies on these errors."""
 
 
-BUG, ENVIRONMENT, INTERRUPTED = 1, 5, 130
+BUG, ENVIRONMENT, FOUND, INTERRUPTED = 1, 5, 6, 130
 # Digits of a fingerprint or key that are printed; they are enough to refer to an entry.
 DIGITS = 8
 # Lines of one kind (unreadable images, failures) that are printed; `--json` has all of them.
@@ -435,7 +438,7 @@ def _count(value: Any) -> str:
 
 # How values that are not text yet are printed, by the headings of their columns.
 FORMATS: dict[str, Callable[[Any], str]] = {
-    **dict.fromkeys(("error", "train error", "median", "share of norm", "ImageNet"), format_percent),
+    **dict.fromkeys(("error", "head error", "train error", "median", "share of norm", "ImageNet"), format_percent),
     **dict.fromkeys(("images", "classes", "positive"), _count),
     **dict.fromkeys(("distance", "noise", "loss"), "{:.3f}".format),
     "embeddings": lambda entries: str(len(entries)) if len(entries) > 1 else "-",

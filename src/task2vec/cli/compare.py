@@ -35,7 +35,7 @@ Grouped = tuple["task2vec.Embedding", str]
 
 
 def load_query(
-    query: str, library: Path | None, *, embeds: bool = True, allow_bad: bool = False
+    query: str, library: Path | None, *, embeds: bool = True, reading: options.Reading | None = None
 ) -> "tuple[task2vec.Embedding, dict[str, str]]":
     """The embedding that a word stands for, and its task, probe and origin as plain values.
 
@@ -55,7 +55,7 @@ def load_query(
         probe, details = find_probe(options.ProbeOptions(), library)
         with open_for_run(library, "embed", details | {"paths": [query]}) as opened:
             saving = Saving(probe, task2vec.EmbedSettings(), opened)
-            task = inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
+            task = inputs.read_own(Path(query), reading or options.Reading())
             (result,) = embed_tasks([task], saving)
             embedding = result.embedding
             if embedding is None:
@@ -98,10 +98,10 @@ def _print_embedding(facts: dict[str, Any]) -> None:
 
 def nearest(
     query: options.Query,
+    reading: Annotated[options.Reading, options.OWN],
     k: options.K = 10,
     kind: options.Distance = "symmetric",
     library: options.LibraryFolder = None,
-    allow_bad: options.AllowBad = False,
 ) -> None:
     """Find the tasks most similar to one: those of the library, and the bundled ones.
 
@@ -113,7 +113,7 @@ def nearest(
     from task2vec.metatask import list_bundled, measure_all
 
     measure, is_symmetric = find_kind(kind), kind == "symmetric"
-    embedding, about = load_query(query, library, allow_bad=allow_bad)
+    embedding, about = load_query(query, library, reading=reading)
     rows, spaces, is_alone = [], [], True
     fingerprint = embedding.provenance.get("task_fingerprint")
     known = list_bundled(embedding)
@@ -179,9 +179,9 @@ def _print_neighbours(report: dict[str, Any]) -> None:
 def distance(
     first: options.Query,
     second: options.Query,
+    reading: Annotated[options.Reading, options.OWN],
     kind: options.Distance = "symmetric",
     library: options.LibraryFolder = None,
-    allow_bad: options.AllowBad = False,
 ) -> None:
     """Compute the distance between two tasks, with its noise floor and the value corrected for noise.
 
@@ -191,7 +191,7 @@ def distance(
     from task2vec.distance.noise import EMBED_AGAIN
 
     measure = find_kind(kind)
-    (a, first_facts), (b, second_facts) = (load_query(word, library, allow_bad=allow_bad) for word in (first, second))
+    (a, first_facts), (b, second_facts) = (load_query(word, library, reading=reading) for word in (first, second))
     report: dict[str, Any] = {
         "first": first_facts,
         "second": second_facts,
@@ -223,7 +223,7 @@ def diversity(
     path: options.Folder,
     probe: options.ProbeOptions,
     numbers: Annotated[options.SettingsOptions, "method max_samples l2 seed"],
-    reading: Annotated[options.Reading, "allow_bad num_workers"],
+    reading: Annotated[options.Reading, options.OWN],
     compute: Annotated[options.Compute, "device"],
     second: Annotated[Path | None, Argument(metavar="[OTHER]", help="A second dataset to compare with.")] = None,
     classes: Annotated[int, Option(help="Classes in each batch; 0 for all.")] = 5,

@@ -357,7 +357,7 @@ def format_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 def tasks(
     dataset: options.Folder,
-    reading: Annotated[options.Reading, "kind split layout labels path_column label_columns root allow_bad"],
+    reading: Annotated[options.Reading, f"kind layout labels {options.OWN}"],
 ) -> None:
     """List the tasks of a dataset.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import task2vec
 from task2vec import errors
 from task2vec.cli.app import is_watched, say, say_all
-from task2vec.cli.options import Compute, ProbeOptions, Reading, SettingsOptions
+from task2vec.cli.options import Compute, ProbeOptions, Reading, SettingsOptions, spell
 from task2vec.errors import DataError, ResourceError, UsageError
 from task2vec.text import printable
 
@@ -70,8 +70,12 @@ def recognize_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
             raise UsageError(f"'{path}' is given twice, so its tasks would be the same. Give it once.")
     known = set(layouts.values())
     published = known - {TABLE, FOLDER}
+    has_huggingface = any(layout == FOLDER and find_huggingface(path) for path, layout in layouts.items())
     for names, applies, target in (
-        ("path_column label_columns root", TABLE in known, "a table (.csv, .tsv, .parquet)"),
+        ("root separator header", TABLE in known, "a table (.csv, .tsv, .txt, .parquet)"),
+        ("path_column", TABLE in known or has_huggingface, "a table or a Hugging Face dataset"),
+        ("label_level label_pattern group_level", FOLDER in known, "a folder"),
+        ("label_columns group", known & {TABLE, FOLDER}, "a folder or a table"),
         ("task_names kind max_images", published, "a published dataset (see task2vec tasks)"),
         ("layout", published or reading.layout == FOLDER, "a published dataset (see task2vec tasks)"),
         ("labels", "imaterialist" in published, "an iMaterialist dataset"),
@@ -96,17 +100,20 @@ def is_single(layouts: dict[Path, str], reading: Reading) -> bool:
 
 def list_given(options: dict[str, Any]) -> str:
     """Those of the options that were given, as they are spelled on the command line; empty if none was."""
-    spelled = {"layout": "as", "task_names": "task"}
-    return ", ".join(f"--{spelled.get(key, key.replace('_', '-'))}" for key, value in options.items() if value)
+    given = {key: value for key, value in options.items() if value or value is False}
+    return ", ".join(f"--{'no-' if value is False else ''}{spell(key)}" for key, value in given.items())
 
 
 def read_paths(layouts: dict[Path, str], reading: Reading) -> Tasks:
     """The tasks of all paths; one of several that cannot be read is reported, and the others are read."""
     tasks = Tasks()
     read: list[tuple[Path, str, task2vec.Task]] = []
+    is_of_tables = TABLE in layouts.values()
     for path, layout in layouts.items():
+        # Of a folder, the label columns are those of a table beside it, unless other paths are tables.
+        given = replace(reading, label_columns=None) if is_of_tables and layout == FOLDER else reading
         try:
-            read += [(path, layout, task) for task in read_path(path, layout, reading, tasks)]
+            read += [(path, layout, task) for task in read_path(path, layout, given, tasks)]
         except (DataError, ResourceError) as error:
             if is_single(layouts, reading):
                 raise
@@ -130,16 +137,21 @@ def read_path(path: Path, layout: str, reading: Reading, tasks: Tasks) -> "list[
 
     options: dict[str, Any] = {"allow_bad": reading.allow_bad, "num_workers": reading.num_workers}
     options["progress"] = is_watched()
-    columns = {"path_column": reading.path_column, "label_columns": reading.label_columns or None, "root": reading.root}
+    about: dict[str, Any] = {"name": reading.name, "group": reading.group}
+    about["label_columns"] = reading.label_columns or None
     try:
         if layout == FOLDER:
-            read = [task2vec.read_folder(path, split=reading.split, name=reading.name, **options)]
+            levels = {name: getattr(reading, name) for name in ("label_level", "label_pattern", "group_level", "split")}
+            read = [task2vec.read_folder(path, **levels, **about, **options)]
         elif layout == TABLE:
-            read = [task2vec.read_table(path, name=reading.name, **columns, **options)]
+            text = {name: getattr(reading, name) for name in ("path_column", "root", "separator", "header")}
+            read = [task2vec.read_table(path, **text, **about, **options)]
         else:
             read = _read_published(path, layout, reading, tasks, options)
     except HuggingFaceFilesError:
-        read = [task2vec.from_huggingface(path, reading.split, name=reading.name, **options)]
+        about["image_column"] = reading.path_column
+        read = [task2vec.from_huggingface(path, reading.split, **about, **options)]
+    say_all(f"reading {printable(path)}", (note for task in read for note in task.notes if "in column" in note))
     tests = [tasks.tests[task.fingerprint].test for task in read if task.fingerprint in tasks.tests]
     say_bad({image.path: image for task in [*read, *tests] for image in task.bad}.values(), path, layout, reading)
     return read
@@ -206,7 +218,7 @@ def _read_defined(
 
 def read_own(path: Path, reading: Reading) -> "task2vec.Task":
     """The task of a table or of a folder of class folders; a published dataset, which has many tasks, is refused."""
-    layout = recognize_path(path, reading)
+    ((_, layout),) = recognize_paths([path], reading).items()
     if layout not in (TABLE, FOLDER):
         raise UsageError(
             f"'{path}' is {layout}, a dataset of many tasks, so it is unclear which to use. List them: task2vec tasks "

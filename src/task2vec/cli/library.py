@@ -27,7 +27,7 @@ from task2vec.library import check_tags, find_library, has_library
 from task2vec.progress import show_progress
 from task2vec.text import format_percent, pluralize, printable
 
-MOST_CLASSES = 20
+MOST_CLASSES, MOST_ERRORS = 20, 12
 FIX_EMBEDDING = "Replace a damaged embedding: task2vec embed FOLDER, or add an intact copy: task2vec library add FILE"
 FIX_LIBRARY = "Rebuild the library from what can be read: task2vec library repair"
 FIX_EXPERT = (
@@ -172,9 +172,9 @@ def ls(tag: options.Tag = None, probe: options.AnyProbe = None, library: options
         for task in tasks:
             embeddings = [entry for entry in task.embeddings if probe in (None, entry.probe)]
             rows.append(vars(task) | {"newest": embeddings[-1] if embeddings else None})
-        columns = "task=name, images, classes, error=newest.cv_error, norm=newest.norm, embeddings, probe=newest.probe"
-        drop = "probe, added, norm, classes, tags, error, embeddings, images"
-        app.print_table(rows, f"{columns}, added, tags, task id=fingerprint", drop=drop)
+        columns = "task=name, images, classes, head error=newest.cv_error, norm=newest.norm, embeddings"
+        drop = "probe, added, norm, classes, tags, head error, embeddings, images"
+        app.print_table(rows, f"{columns}, probe=newest.probe, added, tags, task id=fingerprint", drop=drop)
         if several := sum(len(task.embeddings) > 1 for task in tasks):
             app.print_text(f"{pluralize(several, 'task')} with several embeddings: task2vec library show NAME")
         if not (tag or probe):
@@ -201,15 +201,20 @@ def _print_task(task: dict[str, Any]) -> None:
         "source": task["source"] or "unknown",
         "taxon": task["taxon"],
         "added": task["added"],
-        "errors": f"{len(task['errors'])} measured" if task["errors"] else None,
+        "errors": ", ".join(map(_format_error, task["errors"][:MOST_ERRORS])),
         "task id": task["fingerprint"],
     }
     app.print_facts((name, value) for name, value in facts.items() if value)
     print()
-    columns = "embedding=key, probe, method=settings.method, norm, error=cv_error, added, size=bytes"
-    app.print_table(task["embeddings"], columns, drop="size, added, method, error")
+    columns = "embedding=key, probe, method=settings.method, norm, head error=cv_error, added, size=bytes"
+    app.print_table(task["embeddings"], columns, drop="size, added, method, head error")
     if not task["embeddings"]:
         app.print_text("no embedding yet: task2vec embed FOLDER")
+
+
+def _format_error(error: "task2vec.MeasuredError") -> str:
+    interval = "" if error.low is None or error.high is None else f" ({100 * error.low:.1f} to {100 * error.high:.1f}%)"
+    return f"{error.expert} {format_percent(error.error)}{interval}"
 
 
 def _print_stats(stats: dict[str, Any]) -> None:

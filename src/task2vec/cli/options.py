@@ -1,6 +1,7 @@
 """Options that several commands share, each defined once; groups of them; and the layout of help texts."""
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,11 +11,14 @@ from typer.core import TyperCommand
 
 DEFAULT_PROBE = "tf_efficientnet_lite0"
 Datasets = Literal["folder", "cub200", "cub200-paper", "inaturalist", "imaterialist", "deepfashion"]
+Separators = Literal["comma", "semicolon", "tab", "pipe", "space"]
 MAX_IMAGES = "Published dataset: use at most N random images per task."
 BACKEND = "Run in this process, or on Ray: all cores and GPUs, or the cluster of RAY_ADDRESS."
 LIBRARY = "Library folder. Default: TASK2VEC_LIBRARY, or your user data folder."
 SHOTS = "Train on half of the images, or N per class."
 LICENSE = "Only weights with these licences, e.g. permissive or mit,apache-2.0."
+PATTERN = "Folder: regular expression on the path; its first group is the label."
+GROUP = "Column, or regular expression on the path: images to keep in one fold, e.g. of a patient."
 EVIDENCE = "Measured errors to use. Default: the bundled ones and your library."
 
 # Arguments.
@@ -106,7 +110,13 @@ class Reading:
 
     path_column: Annotated[str | None, Option(help="Table: column with the image paths. Default: detected.")] = None
     label_columns: Annotated[list[str] | None, Option(help="Table: label column; repeat it for multi-label.")] = None
-    root: Annotated[Path | None, Option(help="Table: folder that paths are relative to. Default: the table's.")] = None
+    root: Annotated[Path | None, Option(help="Table: folder that paths must not leave. Default: the table's.")] = None
+    separator: Annotated[Separators | None, Option(help="Table: what separates cells. Default: detected.")] = None
+    header: Annotated[bool | None, Option(help="Table: whether it has one. Default: detected.")] = None
+    label_level: Annotated[int | None, Option(help="Folder: level of the folders that are the labels.")] = None
+    label_pattern: Annotated[str | None, Option(metavar="REGEX", help=PATTERN)] = None
+    group: Annotated[str | None, Option(metavar="COLUMN|REGEX", help=GROUP)] = None
+    group_level: Annotated[int | None, Option(help="Folder: level of the folders to keep in one fold.")] = None
     task_names: Annotated[list[str] | None, Option("--task", help="Published dataset: task. Can be repeated.")] = None
     kind: Annotated[str | None, Option(help="Published dataset: all tasks of this kind, e.g. order.")] = None
     layout: Annotated[Datasets | None, Option("--as", help="Dataset format. Default: detected from its files.")] = None
@@ -121,16 +131,51 @@ class Reading:
     test_split: str | None = None
 
 
+# The options of a command that reads one task of the user's own.
+OWN = (
+    "path_column label_columns root separator header label_level label_pattern group group_level split allow_bad "
+    "num_workers"
+)
+
+
+def spell(name: str) -> str:
+    """The option of a field, without its dashes."""
+    return _SPELLED.get(name, name.replace("_", "-"))
+
+
+def format_options(*groups: Any) -> str:
+    """The options of groups that are not the default, as words of a shell command.
+
+    Example:
+        >>> format_options(Reading(label_columns=["is red", "round"], header=False, group="-x", allow_bad=True))
+        "--label-columns 'is red' --label-columns round --no-header --group=-x --allow-bad"
+    """
+    words = []
+    for group in groups:
+        for name, default in vars(type(group)()).items():
+            value = getattr(group, name)
+            for item in (value if isinstance(value, list) else [value]) if value != default else ():
+                option = f"--{'no-' if item is False else ''}{spell(name)}"
+                if isinstance(item, bool):
+                    words.append(option)
+                else:
+                    words.append(f"{option}{'=' if str(item).startswith('-') else ' '}{shlex.quote(str(item))}")
+    return " ".join(words)
+
+
 # Commands with more options than this print them in groups: first those that everyone needs, then these.
 MOST_UNGROUPED = 20
 GROUPS = {
-    "Tables": "path_column label_columns root",
+    "Tables": "path_column label_columns root separator header",
+    "Labels and groups": "label_level label_pattern group group_level",
     "Published datasets": "task_names kind layout max_images labels one_vs_rest test_split",
     "Probe": "probe weights size download",
     "Settings that affect the results": "method epochs max_samples split_half l2 seed dtype recipe shots seeds",
     "Speed and memory": "device num_workers batch_size backend jobs",
     "Library": "library no_library tags",
 }
+# Options that are not spelled like their field.
+_SPELLED = {"layout": "as", "task_names": "task"}
 _TYPES = {"str": "TEXT", "int": "N", "float": "NUMBER", "path": "PATH"}
 _TYPE = re.compile(r"<(?:list\[)?(str|int|float|path)\]?>", re.IGNORECASE)
 _CHOICE = re.compile(r"<([^<> ]+)>")

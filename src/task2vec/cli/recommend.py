@@ -48,7 +48,7 @@ def recommend(
     library: options.LibraryFolder = None,
     no_library: options.NoLibrary = False,
     *,
-    reading: Annotated[options.Reading, "path_column label_columns root split allow_bad"],
+    reading: Annotated[options.Reading, options.OWN],
 ) -> None:
     """Measure pretrained models on your images, and recommend the cheapest of the best.
 

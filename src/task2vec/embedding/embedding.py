@@ -238,7 +238,7 @@ class Embedding:
         return self.provenance.get("probe_fingerprint", "unknown")
 
     def norm(self) -> float:
-        """L1 norm of the Fisher: a measure of the task's difficulty for this probe."""
+        """L1 norm of the Fisher: how much the weights of the probe matter for the task."""
         return float(self.fisher.sum())
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
@@ -506,7 +506,9 @@ def find_saved(folder: Path, task: "Task", probe: "Probe", *, settings: EmbedSet
         "settings": json.loads(json.dumps(settings.as_dict())),
         "recipe": RECIPE,
     }
-    identity_hash = hashlib.sha256(json.dumps(list(identity.values()), sort_keys=True).encode()).hexdigest()[:16]
+    values = [*identity.values(), *([task.groups_key] if task.groups_key else [])]
+    identity_hash = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+    identity["groups"] = task.groups_key or None
     first = folder / name
     second = folder / f"{name.removesuffix(SUFFIX)}-{identity_hash}{SUFFIX}"
     for path in (first, second):

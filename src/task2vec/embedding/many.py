@@ -186,7 +186,7 @@ def _find_and_embed(
 ) -> Iterator[TaskResult]:
     """What was found, then what is computed, group by group."""
     probe, settings = work.probe, work.settings
-    added: set[str] = set()  # a task that is given twice may differ from itself by rounding
+    added: set[tuple[str, str]] = set()  # a task that is given twice may differ from itself by rounding
 
     def save(
         number: int, embedding: Embedding, *, is_found: bool = False, is_saved: bool = False, is_stored: bool = False
@@ -195,11 +195,11 @@ def _find_and_embed(
         task, error = tasks[number], None
         if folder is not None and not is_saved:
             embedding.save(find_saved(folder, task, probe, settings=settings)[0])
-        is_stored = is_stored or task.fingerprint in added
+        is_stored = is_stored or (task.fingerprint, task.groups_key) in added
         if library is not None and not library.is_read_only and not is_stored:
             try:
                 library.add(embedding, source=task.source)
-                added.add(task.fingerprint)
+                added.add((task.fingerprint, task.groups_key))
             except Task2VecError as refusal:
                 error = refusal
         return TaskResult(number, task.name, embedding, error, is_found)
@@ -425,7 +425,8 @@ class GroupWork:
         held: Counter[int] = Counter()  # images of small tasks so far, by the number of classes
         for position, job in enumerate(jobs):
             common, classes, is_multilabel = find_kind(job)
-            if features.device.type in _WAITS and not is_multilabel and is_small(len(job.task), classes):
+            is_plain = not is_multilabel and not job.task.groups_key
+            if features.device.type in _WAITS and is_plain and is_small(len(job.task), classes):
                 held[classes] += len(job.task)
                 common = held[classes] // _BUSY  # each task reads the images of all
             alike[common, classes, is_multilabel].append(position)
@@ -464,8 +465,8 @@ class GroupWork:
 
 
 def find_kind(job: Job) -> tuple[Any, int, bool]:
-    """Equal for jobs on the very same images with as many classes."""
-    return job.places.numpy().tobytes(), len(job.task.classes), job.task.is_multilabel
+    """Equal for jobs on the very same images, in the same groups, with as many classes."""
+    return (job.places.numpy().tobytes(), job.task.groups_key), len(job.task.classes), job.task.is_multilabel
 
 
 def fit_apart(features: Tensor, jobs: Sequence[Job], **options: Any) -> list[Head]:

@@ -145,8 +145,8 @@ class Job:
 
     @cached_property
     def groups(self) -> Tensor:
-        """(n,) a number for each image, the same for copies: they belong into one fold."""
-        return torch.from_numpy(np.unique(self.task.digests, return_inverse=True)[1]).to(self.device)
+        """(n,) a number for each image, the same for copies and within a group: they belong into one fold."""
+        return torch.from_numpy(self.task.fold_groups).to(self.device)
 
     @cached_property
     def weights(self) -> Tensor:
@@ -269,6 +269,7 @@ class Job:
                 "backpropagated": estimate.terms,
             },
             "head": {name: value for name, value in vars(head).items() if name not in ("weight", "bias")},
+            **({"groups": given.groups_key} if given.groups_key else {}),
             "effective_images": estimate.effective_images,
             "relative_error": estimate.relative_error,
             "warnings": [

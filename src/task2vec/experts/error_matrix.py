@@ -310,8 +310,8 @@ class _Run:
 
     def list_keys(self, row: int) -> list[str]:
         """The keys of the protocols for a task, with its own test images if it has any."""
-        more = "" if self.tests is None else f", {self.tests[row].key}"
-        return [protocol.key + more for protocol in self.protocols]
+        test = None if self.tests is None else self.tests[row]
+        return [protocol.key + describe_images(self.tasks[row], test) for protocol in self.protocols]
 
     def find_seen(self, trained_on: Mapping[str, Any]) -> None:
         """Finds which models were trained on images of which tasks."""
@@ -425,7 +425,10 @@ class _Run:
             )
             for model in self.models
         ]
-        errors = [replace(error, protocol=hide_test(error.protocol)) for error in self.known.values()]
+        keys = {
+            key: hide_test(key.partition(", groups ")[0]) for key in {error.protocol for error in self.known.values()}
+        }
+        errors = [replace(error, protocol=keys[error.protocol]) for error in self.known.values()]
         protocols = [protocol.key for protocol in self.protocols]
         info: dict[str, Any] = {}
         if self.tests is not None:
@@ -531,8 +534,8 @@ class CellPlan:
         return self.test.test.images.name(row - len(self.task))
 
     def key(self, protocol: ErrorProtocol) -> str:
-        """The key of errors by the protocol, which includes the task's own test images, if any."""
-        return protocol.key if self.test is None else f"{protocol.key}, {self.test.key}"
+        """The key of errors by the protocol, which includes the task's own test images or groups, if any."""
+        return protocol.key + describe_images(self.task, self.test)
 
     def to(self, device: torch.device | str) -> "CellPlan":
         """The same, on the device of the features."""
@@ -546,6 +549,13 @@ class CellPlan:
         targets = self.targets[mask]
         draws = [draw_epoch(targets, draws=DRAWS, seed=seed, epoch=epoch).images for epoch in range(EPOCHS)]
         return rows[torch.stack(draws)]
+
+
+def describe_images(task: Task, test: MatchedTest | None) -> str:
+    """What the key of a protocol ends with if a task is not split into halves image by image."""
+    if test is not None:
+        return f", {test.key}"
+    return f", groups {task.groups_key}" if task.groups_key else ""
 
 
 def plan_cells(
@@ -580,7 +590,10 @@ def plan_cells(
     train = np.zeros((len(pairs), len(order)), dtype=bool)
     for mask, (shots, seed) in zip(train, pairs, strict=True):
         mask[: len(task)] = choose_training(task_in_order, by_seed[seed][: len(task)], shots=shots, seed=seed)
-    parts = make_training_splits(torch.from_numpy(targets.astype(np.int64)), train, classes=len(task.classes))
+    groups = task_in_order.fold_groups if test is None and task.groups_key else None
+    parts = make_training_splits(
+        torch.from_numpy(targets.astype(np.int64)), train, classes=len(task.classes), groups=groups
+    )
     return CellPlan(task, order, targets, tuple(protocols), tuple(seeds), tests, pairs, parts, matched)
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import Task
 from task2vec.tasks.images import ChosenImages
+from task2vec.tasks.task import concatenate_groups
 from task2vec.text import pluralize, quote
 
 CLASSIFIERS = ("logistic", "achille2019")
@@ -110,8 +111,8 @@ def check_protocols(protocols: Iterable[ErrorProtocol], *, has_tests: bool) -> t
 def choose_test_half(task: Task, seed: int) -> np.ndarray:
     """A mask of the test images: half of those of each class, one less than the training images if they are odd.
 
-    Identical copies are all on one side. A class with a single image is trained on and not tested, and so are identical
-    images under different labels. Attributes keep both values on both sides.
+    Identical copies are all on one side, and so are the images of a group. A class with a single image is trained on
+    and not tested, and so are identical images under different labels. Attributes keep both values on both sides.
 
     Example:
         >>> from task2vec import sample_tasks
@@ -181,7 +182,8 @@ class MatchedTest:
         places = [(0, row) for row in range(len(self.task))] + [(1, row) for row in range(len(self.test))]
         images = ChosenImages((self.task.images, self.test.images), places, prefixes)
         targets = np.concatenate([self.task.targets, self.targets])
-        return replace(self.task, images=images, targets=targets, digests=self.task.digests + self.test.digests)
+        digests, groups = self.task.digests + self.test.digests, concatenate_groups([self.task, self.test])
+        return replace(self.task, images=images, targets=targets, digests=digests, groups=groups)
 
     def describe(self) -> dict[str, Any]:
         """The test images as plain values."""

@@ -446,8 +446,12 @@ class TrainingSplits:
         return replace(self, **{name: getattr(self, name)[list(numbers)] for name in ("weights", "folds", "is_judged")})
 
 
-def make_training_splits(targets: Tensor, train: np.ndarray, *, classes: int, balance: bool = True) -> TrainingSplits:
+def make_training_splits(
+    targets: Tensor, train: np.ndarray, *, classes: int, balance: bool = True, groups: np.ndarray | None = None
+) -> TrainingSplits:
     """The splits of a task with (n,) class indices or (n, c) zeros and ones, one for each row of `train` (m, n).
+
+    Images with the same number in `groups` (n,) are in the same fold of a split.
 
     Example:
         >>> splits = make_training_splits(torch.tensor([0, 0, 1, 1]), np.array([[True, True, True, False]]), classes=2)
@@ -458,7 +462,8 @@ def make_training_splits(targets: Tensor, train: np.ndarray, *, classes: int, ba
     onehot = to_onehot(targets, classes, **kind)
     rows = [torch.from_numpy(np.flatnonzero(mask)) for mask in train]
     common = onehot.expand(len(train), -1, -1)
-    folds, is_judged = assign_part_folds(common, rows, groups=torch.arange(len(onehot)), **kind)
+    numbers = torch.arange(len(onehot)) if groups is None else torch.from_numpy(groups)
+    folds, is_judged = assign_part_folds(common, rows, groups=numbers, **kind)
     return TrainingSplits(onehot, weigh_parts(common, rows, balance=balance, **kind), folds[:, 0], is_judged, **kind)
 
 

@@ -354,7 +354,8 @@ def identify_with_task(embedding: Embedding) -> tuple[TaskEntry, EmbeddingEntry]
         )
         to_json(settings, "settings")
         check_text(embedding.probe, "probe")
-        key = hash_values([task.fingerprint, probe, settings, recipe])
+        groups = [str(provenance["groups"])] if provenance.get("groups") else []
+        key = hash_values([task.fingerprint, probe, settings, recipe, *groups])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(
             f"the provenance of the embedding of '{embedding.task}' is incomplete ({type(error).__name__}: {error}), "
@@ -394,7 +395,9 @@ def describe_space(embedding: Embedding) -> tuple[str, str]:
 
 def key_of(task: "Task", probe: "Probe", settings: "EmbedSettings") -> str:
     """The key of the embedding that `embed` would give for these today."""
-    return hash_values([task.fingerprint, probe.fingerprint, json.loads(json.dumps(settings.as_dict())), RECIPE])
+    groups = [task.groups_key] if task.groups_key else []
+    values = json.loads(json.dumps(settings.as_dict()))
+    return hash_values([task.fingerprint, probe.fingerprint, values, RECIPE, *groups])
 
 
 def describe_task(task: "Task") -> TaskEntry:

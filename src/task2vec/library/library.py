@@ -148,7 +148,8 @@ class Library(AbstractContextManager["Library"]):
             if task is not None:
                 _remove_with_errors(connection, "task", task.id, task.name, with_errors)
         if task is not None:
-            self.report_file(task.fingerprint).unlink(missing_ok=True)  # it shows images of the task
+            for suffix in (".html", ".json"):  # they show images of the task, and name them
+                self.report_file(task.fingerprint).with_suffix(suffix).unlink(missing_ok=True)
         return removed
 
     def report_file(self, fingerprint: str) -> Path:

@@ -31,6 +31,7 @@ RUN, SEEN = "error-matrix", "trivial"
 OWN_TEST = "own test set"
 MAX_BYTES = 1 << 28
 _TEST = re.compile(r", test [0-9a-f]{16}$")
+_GROUPS = re.compile(r", groups [0-9a-f]{16}$")
 # Provenance of embeddings in the file: what those of a space share, and what each task has.
 _OF_SPACE = ("settings", "recipe", "probe_fingerprint", "image_size")
 _OF_TASK = ("task_fingerprint", "counts", "head")
@@ -358,7 +359,7 @@ def find_shots(key: str) -> str:
 
 
 def hide_test(key: str) -> str:
-    """The key of a protocol as all tasks with test images of their own share it: without which images these are.
+    """The key of a protocol as all tasks with test images or groups of their own share it: without which these are.
 
     Example:
         >>> hide_test("linear-2, train all, logistic, usual, test 0123456789abcdef")
@@ -366,4 +367,4 @@ def hide_test(key: str) -> str:
         >>> hide_test("linear-2, train half, logistic, usual")
         'linear-2, train half, logistic, usual'
     """
-    return _TEST.sub(f", {OWN_TEST}", key)
+    return _GROUPS.sub(", own groups", _TEST.sub(f", {OWN_TEST}", key))

@@ -293,9 +293,11 @@ def _describe_probe(model: "Probe | nn.Module") -> Candidate:
     location = name_architecture(probe) if probe.source.startswith(("hub", "offline", "torch", "download")) else None
     known = (find_model(location) if location else None) or Candidate(probe.name)
     size = None if location is None or probe.size[0] == known.own_size else probe.size[0]
-    params, gmacs = count_parameters(probe.network), count_gmacs(probe.network, probe.size)
+    if location is not None and known.location is not None and size is None:  # the very network of the table
+        return replace(known, name=probe.name, is_here=True, model=probe)
+    costs = {"params": count_parameters(probe.network), "gmacs": count_gmacs(probe.network, probe.size)}
     return replace(
-        known, name=probe.name, location=location, params=params, gmacs=gmacs, size=size, is_here=True, model=probe
+        known, name=probe.name, location=known.location or location, size=size, is_here=True, model=probe, **costs
     )
 
 

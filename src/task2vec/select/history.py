@@ -26,10 +26,15 @@ if TYPE_CHECKING:
     from task2vec.tasks import Task
 
 # Errors by cross-validation on all images of a task; the number rises when the same images give other errors.
-PROTOCOL = "heads-1, train folds, logistic, usual"
+PROTOCOL = "heads-2, train folds, logistic, usual"
 RUN, CURVE = "recommend", "learning curve"
 # Characters of the texts of one record: the log takes some more.
 MAX_CHARACTERS = 60_000
+
+
+def find_protocol(task: "Task | None") -> str:
+    """The protocol of errors on a task: other groups give other folds."""
+    return PROTOCOL if task is None or not task.groups_key else f"{PROTOCOL}, groups {task.groups_key}"
 
 
 def find_entry(library: Library, candidate: "Candidate") -> Expert | None:
@@ -74,11 +79,11 @@ def keep_measurements(
         expert, judgement = make_entry(library, by_name[name]), judgements[name]
         if expert is None:
             continue
-        details = {"task": task.fingerprint, "expert": expert.name, "protocol": PROTOCOL}
+        details = {"task": task.fingerprint, "expert": expert.name, "protocol": find_protocol(task)}
         details |= {"groups": pack(measurements.groups, "<i4"), "losses": pack(losses, "<f4")}
         details |= {} if measurements.answer == 1 else {"answer": repr(measurements.answer)}
         key = (task.fingerprint, expert.name)
-        error = MeasuredError(*key, judgement.error, PROTOCOL, 0, judgement.low, judgement.high)
+        error = MeasuredError(*key, judgement.error, find_protocol(task), 0, judgement.low, judgement.high)
         with suppress(ConflictError):  # another run has measured it meanwhile
             library.add(expert, error)
             if sum(map(len, details.values())) < MAX_CHARACTERS:
@@ -87,14 +92,19 @@ def keep_measurements(
 
 
 def find_measurements(
-    library: Library | None, fingerprint: str | None, candidates: Sequence["Candidate"], *, images: int | None = None
+    library: Library | None,
+    fingerprint: str | None,
+    candidates: Sequence["Candidate"],
+    *,
+    images: int | None = None,
+    protocol: str = PROTOCOL,
 ) -> "Measurements | None":
     """What a library has of candidates on a task; None if it has nothing.
 
     Records of another number of `images` are not of this task, whatever they say, and are left out.
     """
     stored: dict[str, tuple[np.ndarray, np.ndarray, float]] = {}
-    for details in _read_records(library, RUN, fingerprint):
+    for details in _read_records(library, RUN, fingerprint, protocol):
         with suppress(LookupError, ValueError, TypeError, zlib.error):  # written by something else
             groups, losses = unpack(details["groups"], "<i4"), unpack(details["losses"], "<f4")
             answer = float(details.get("answer", 1))  # earlier versions have none
@@ -117,22 +127,49 @@ def find_measurements(
     return Measurements(np.arange(count), latest, tuple(columns), losses, count, answer=answer, seconds=seconds)
 
 
-def keep_curve(library: Library, fingerprint: str, candidate: "Candidate", curve: "LearningCurve") -> None:
+def merge_measurements(
+    library: Library | None,
+    task: "Task",
+    measured: "Measurements",
+    candidate: "Candidate",
+    others: Sequence["Candidate"],
+) -> "Measurements":
+    """What is known of all models on a task, one of which was measured now, on all images.
+
+    What the library has of that model counts, so that there is one error; if it has nothing, it has the new one now.
+    Others that were measured in other folds cannot be compared, and are left out.
+    """
+    from task2vec.select.decide import decide
+
+    about = {"images": len(task), "protocol": find_protocol(task)}
+    stored = find_measurements(library, task.fingerprint, [candidate, *others], **about)
+    if stored is not None and not np.array_equal(stored.groups, measured.groups):
+        stored = None
+    if stored is not None and candidate.name in stored.models:
+        return stored
+    if library is not None and measured.models:
+        keep_measurements(library, task, [candidate], measured, decide(measured, {}))
+    return measured.add(stored)
+
+
+def keep_curve(library: Library, task: "Task", candidate: "Candidate", curve: "LearningCurve") -> None:
     """Stores the learning curve of a model on all images of a task."""
     expert = find_entry(library, candidate)
     if expert is not None and not library.is_read_only:
-        details = {"task": fingerprint, "expert": expert.name, "protocol": PROTOCOL} | asdict(curve)
+        details = {"task": task.fingerprint, "expert": expert.name, "protocol": find_protocol(task)} | asdict(curve)
         with library.record(CURVE, details):
             pass
 
 
-def find_curve(library: Library, fingerprint: str | None, candidate: "Candidate") -> "LearningCurve | None":
+def find_curve(
+    library: Library, fingerprint: str | None, candidate: "Candidate", *, protocol: str = PROTOCOL
+) -> "LearningCurve | None":
     """The learning curve of a model on a task that was stored last."""
     from task2vec.select.learning_curve import LearningCurve
 
     expert = find_entry(library, candidate)
     curve = None
-    for details in _read_records(library, CURVE, fingerprint):
+    for details in _read_records(library, CURVE, fingerprint, protocol):
         if expert is not None and details.get("expert") == expert.name:
             with suppress(LookupError, TypeError):  # written by something else
                 columns = [tuple(details[name]) for name in ("images", "errors", "low", "high")]
@@ -140,10 +177,12 @@ def find_curve(library: Library, fingerprint: str | None, candidate: "Candidate"
     return curve
 
 
-def _read_records(library: Library | None, kind: str, fingerprint: str | None) -> Iterator[Mapping[str, Any]]:
+def _read_records(
+    library: Library | None, kind: str, fingerprint: str | None, protocol: str
+) -> Iterator[Mapping[str, Any]]:
     """The details of the records of one kind on a task, the oldest first."""
     for run in [] if library is None or fingerprint is None else library.runs():
-        if (run.what, run.details.get("task"), run.details.get("protocol")) == (kind, fingerprint, PROTOCOL):
+        if (run.what, run.details.get("task"), run.details.get("protocol")) == (kind, fingerprint, protocol):
             yield run.details
 
 

@@ -1,8 +1,8 @@
 """Pretrained models on the images of a task: which images each one's linear head gets wrong, held out.
 
 Every model sees the same images once, its head is a linear classifier on its frozen features, and all models are
-judged on the same folds, with near copies of an image in one fold. What an image contributes to the error of a model is
-its loss:
+judged on the same folds, with copies, images of one scene, and images of one group in one fold. What an image
+contributes to the error of a model is its loss:
 
 - With one label per image, whether the predicted class is wrong, as a share of the repetitions of cross-validation
   (small tasks are repeated with other folds). The error is the plain share of wrong images, not one balanced over
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from PIL.Image import Image
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from task2vec.embedding import EmbedSettings
@@ -46,7 +47,9 @@ from task2vec.head.fit import assign_folds
 from task2vec.probe import Probe
 from task2vec.progress import Report, show_progress
 from task2vec.tasks import Images, Task
-from task2vec.tasks.images import choose_images, find_near_copies, make_signature
+from task2vec.tasks.copies import find_copies, make_picture
+from task2vec.tasks.images import choose_images
+from task2vec.tasks.sampling import join_groups
 
 if TYPE_CHECKING:
     from task2vec.select.candidates import Candidate
@@ -62,7 +65,7 @@ LARGE_POOL = 16
 MAX_LOADING_AHEAD = 4
 # Decoded images are kept for the next model up to this many bytes; a pixel of Pillow's takes four.
 MAX_DECODED_BYTES = 1 << 30
-# Near copies are sought among so many images at most, which takes seconds; among more, identical ones.
+# Copies are sought among so many images at most; among more, identical ones.
 MAX_COMPARED_IMAGES = 10_000
 # Heads of more images than this are worth all threads.
 MAX_IMAGES_FOR_ONE_THREAD = 2000
@@ -99,7 +102,7 @@ class Measurements:
 
     Attributes:
         images: (n,) the numbers of the images in the canonical order of the task.
-        groups: (n,) a number for each, the same for near copies.
+        groups: (n,) a number for each, the same for copies and images of one scene.
         models: names, in the order in which they were measured.
         losses: (n, m) what an image contributes to the error of a model, which is their mean; see the module. NaN, for
             all models alike, if an image cannot be judged.
@@ -107,6 +110,7 @@ class Measurements:
         answer: what a wrong answer adds to a loss: 1, or the root mean square over the attributes of images.
         seconds: what each model took in all, loading, its passes and heads; NaN if it was measured in an earlier run.
         features: (n, d) of each model, if they were computed now.
+        pictures: small pictures of the images, see `make_picture`, if they were read now.
         failures: the candidates that were not measured, with the reason.
         is_interrupted: whether Ctrl-C ended it; what was measured until then is here.
         earlier: the same on the fewer images of the round before, with the models that did not go on.
@@ -120,6 +124,7 @@ class Measurements:
     answer: float = 1.0
     seconds: tuple[float, ...] = ()
     features: tuple[Tensor, ...] = field(default=(), repr=False)
+    pictures: np.ndarray | None = field(default=None, repr=False)
     failures: tuple[Failure, ...] = ()
     is_interrupted: bool = False
     earlier: "Measurements | None" = None
@@ -236,7 +241,8 @@ class _Run:
 
     def __post_init__(self):
         """Starts the clock."""
-        self.images = DecodedImages(self.task.images)
+        room = MAX_DECODED_BYTES if len(self.candidates) > 1 else 0  # a single model sees each image once
+        self.images = DecodedImages(self.task.images, room=room)
         self.start = clock()
         self.deadline = self.start + self.budget
 
@@ -244,7 +250,7 @@ class _Run:
 
     def measure(self) -> Measurements:
         """The rounds, as the module describes them."""
-        self.make_folds(np.arange(len(self.task)), np.unique(self.task.digests, return_inverse=True)[1])
+        self.make_folds(np.arange(len(self.task)), self.task.fold_groups)
         sample_size = min(len(self.task), max(MIN_IMAGES, MIN_PER_CLASS * len(self.task.classes)))
         images = self.sample(len(self.task) if math.isinf(self.budget) else sample_size)
         share = 0.5 if len(self.candidates) > LARGE_POOL and len(images) < len(self.task) else 1.0
@@ -308,7 +314,8 @@ class _Run:
                         self.run_model(name, probe, images, deadline, step)
                 pass_end = clock()
                 if folds is None:
-                    folds = self.make_folds(images, self.images.group(images, self.task.digests))
+                    near = self.images.group(images, self.task.digests)
+                    folds = self.make_folds(images, join_groups(near, self.task.fold_groups[images]))
                 with use_threads(self.workers if len(images) > MAX_IMAGES_FOR_ONE_THREAD else 1):
                     losses[name] = folds.judge(self.pick_features(name, images))
                 self.overheads[-1] += clock() - pass_end
@@ -319,7 +326,7 @@ class _Run:
                     failure = Failure(left_out.name, "It was interrupted.", was_tried=False)
                     self.failures.setdefault(left_out.name, failure)
                 break
-            except (DataChangedError, _HopelessError):
+            except (DataChangedError, HopelessError):
                 raise
             except Exception as error:  # whatever a model does wrong ends its own measurement only
                 self.failures[name] = explain(name, error, left=deadline - start)
@@ -335,6 +342,7 @@ class _Run:
             answer=1.0 if folds is None else folds.answer,
             seconds=tuple(self.seconds[name] for name in losses),
             features=tuple(self.pick_features(name, images) for name in losses),
+            pictures=None if folds is None else self.images.stack(images),
             failures=tuple(self.failures[model.name] for model in self.candidates if model.name in self.failures),
             is_interrupted=is_interrupted,
         )
@@ -421,14 +429,14 @@ def explain(name: str, error: Exception, *, left: float) -> Failure:
 
 
 class DecodedImages:
-    """The images of a task, which stay decoded for the next model up to so many bytes, and their signatures."""
+    """The images of a task, which stay decoded for the next model up to so many bytes, and a small picture of each."""
 
     is_threadsafe = True
 
     def __init__(self, images: Images, *, room: int = MAX_DECODED_BYTES):
         self.images, self.room = images, room
         self.kept: dict[int, Image] = {}
-        self.signatures: dict[int, np.ndarray] = {}
+        self.pictures: dict[int, np.ndarray] = {}
         self.lock, self.reading = RLock(), nullcontext() if images.is_threadsafe else RLock()
 
     def __len__(self) -> int:
@@ -445,8 +453,8 @@ class DecodedImages:
         if image is None:
             with self.reading:
                 image = self.images.load(index)
-            if index not in self.signatures:
-                self.signatures[index] = make_signature(image)
+            if index not in self.pictures:
+                self.pictures[index] = make_picture(image)
             size = 4 * image.width * image.height
             with self.lock:
                 if size <= self.room and index not in self.kept:
@@ -455,17 +463,18 @@ class DecodedImages:
         return image
 
     def group(self, numbers: np.ndarray, digests: Sequence[str]) -> np.ndarray:
-        """(n,) a number for each of these images, from 0 on, the same for near copies and identical ones."""
+        """(n,) numbers from 0 on, the same for images that are copies or show one scene, whatever the models."""
         names = [digests[int(number)] for number in numbers]
-        groups = np.unique(names, return_inverse=True)[1]
-        if len(numbers) <= MAX_COMPARED_IMAGES:
-            for number in numbers.tolist():
-                if number not in self.signatures:
-                    self.load(number)
-            signatures = np.stack([self.signatures[number] for number in numbers.tolist()])
-            for first, *others in find_near_copies(signatures, digests=names):
-                groups[others] = groups[first]
-        return np.unique(groups, return_inverse=True)[1]
+        if len(numbers) > MAX_COMPARED_IMAGES:
+            return np.unique(names, return_inverse=True)[1]
+        for number in numbers.tolist():
+            if number not in self.pictures:
+                self.load(number)
+        return find_copies(self.stack(numbers), digests=names).fold_groups(len(numbers))
+
+    def stack(self, numbers: np.ndarray) -> np.ndarray:
+        """The small pictures of these images, which were loaded before; see `make_picture`."""
+        return np.stack([self.pictures[number] for number in numbers.tolist()])
 
 
 def compute_features(
@@ -502,7 +511,7 @@ def compute_features(
 
 @contextmanager
 def use_threads(count: int) -> Iterator[int]:
-    """Lets torch compute with so many threads in the block, and in threads that begin in it; hands in the usual number.
+    """Lets torch and BLAS use so many threads in the block, and in threads that begin in it; hands in the usual number.
 
     Workers and batches are many: a second thread of torch's own gains little on small networks and heads, and where the
     machine is busy it spends all of its time waiting.
@@ -510,7 +519,8 @@ def use_threads(count: int) -> Iterator[int]:
     usual = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        yield usual
+        with threadpool_limits(count, user_api="blas"):
+            yield usual
     finally:
         torch.set_num_threads(usual)
 
@@ -518,7 +528,7 @@ def use_threads(count: int) -> Iterator[int]:
 # --- heads -----------------------------------------------------------------------------------------------------------
 
 
-class _HopelessError(DataError):
+class HopelessError(DataError):
     """No image of a task can be judged, whatever the model."""
 
 
@@ -543,8 +553,8 @@ class Folds:
             onehot = to_onehot(torch.from_numpy(targets), classes, is_multilabel=False)
             is_hopeful = assign_folds(onehot[None], is_multilabel=False, groups=torch.from_numpy(groups))[1].any()
         if not is_hopeful:
-            raise _HopelessError(
-                f"no model can be measured on '{name}': {lacking}, near copies aside, so no head could be tested on an "
+            raise HopelessError(
+                f"no model can be measured on '{name}': {lacking}, copies aside, so no head could be tested on an "
                 "image that it was not fitted to. Add images, or look for copies: task2vec report"
             )
 
@@ -557,11 +567,15 @@ class Folds:
 
     def judge(self, features: Tensor) -> np.ndarray:
         """(n,) losses of heads on (n, d) features; NaN if not judged."""
+        return self.find_losses(*self.predict(features)[1:])
+
+    def predict(self, features: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(n, c) probabilities by heads on (n, d) features, (n, c) shares of repetitions, and (n,) what is judged."""
         targets = torch.from_numpy(self.targets.astype(np.int64)).to(features.device)
         groups = torch.from_numpy(self.groups.astype(np.int64)).to(features.device)
         options = {"classes": self.classes, "penalty": PENALTY, "balance": False, "groups": groups}
-        _, votes, is_judged = predict_held_out(features, targets, **options)
-        return self.find_losses(votes.cpu().numpy(), is_judged.cpu().numpy())
+        probabilities, votes, is_judged = predict_held_out(features, targets, **options)
+        return probabilities.cpu().numpy(), votes.cpu().numpy(), is_judged.cpu().numpy()
 
     def find_losses(self, votes: np.ndarray, is_judged: np.ndarray) -> np.ndarray:
         """(n,) losses for (n, c) shares of the repetitions that predict a class or attribute; NaN if not judged."""
@@ -569,7 +583,8 @@ class Folds:
             losses = 1.0 - votes[np.arange(len(votes)), self.targets].astype(np.float64)
         else:
             losses = (self.weights * np.abs(votes - self.targets)).sum(1)
-        return np.where(is_judged, losses.round(6), np.nan)
+        stored = losses.round(6).astype(np.float32).astype(np.float64)  # exactly what a library keeps
+        return np.where(is_judged, stored, np.nan)
 
 
 def weigh_attributes(targets: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ import shlex
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from task2vec.library import Library
 from task2vec.progress import show_progress
 from task2vec.select.candidates import TIMM, Candidate, count_download, list_candidates, load_candidate, read_seconds
 from task2vec.select.evidence import PROPOSALS, Evidence, KnownTask, find_seen, find_task, gather_evidence
-from task2vec.select.history import find_curve, find_measurements, keep_curve, keep_measurements
+from task2vec.select.history import find_curve, find_measurements, find_protocol, keep_curve, keep_measurements
 from task2vec.select.recommendation import Recommendation, list_names, list_rows, write_verdict
 from task2vec.tasks import Task
 from task2vec.text import pluralize
@@ -94,7 +95,8 @@ def recommend(
         candidates = list_candidates(models, library=library, max_params=max_params, license=license)
         subject = find_task(task, library, measures=strategy is None, progress=progress)
         candidates, notes = leave_out_seen(candidates, subject, library)
-        stored = find_measurements(library, subject.fingerprint, candidates, images=subject.images)
+        about = {"images": subject.images, "protocol": find_protocol(subject.data)}
+        stored = find_measurements(library, subject.fingerprint, candidates, **about)
         if strategy is not None or (subject.data is None and stored is None):
             evidence = gather_evidence(subject, candidates, library, strategy=strategy or PROPOSALS, **options)
             return recommend_unmeasured(subject, candidates, evidence, strategy=strategy or PROPOSALS, notes=notes)
@@ -210,6 +212,50 @@ def recommend_unmeasured(
     return Recommendation(task.name, rows, None, verdict=verdict, notes=notes, strategy=strategy, **about)
 
 
+def recommend_known(
+    task: KnownTask,
+    model: Candidate,
+    others: Sequence[Candidate],
+    measured: "Measurements",
+    library: Library | None,
+    *,
+    command: str,
+) -> Recommendation:
+    """The models that were measured on a task, then the others in the order in which they would be.
+
+    Nothing is measured here. `command` measures more models; a single one that was measured is not recommended.
+    """
+    from task2vec.select.decide import decide
+
+    seen = find_seen(task, [model, *others], library)
+    known = [candidate for candidate in (model, *others) if candidate.name in measured.models]
+    waiting = [candidate for candidate in others if candidate not in known and candidate.name not in seen]
+    proposals = gather_evidence(task, waiting, library, embeds=False).order(waiting) if waiting else ()
+    decision = decide(measured, {candidate.name: candidate.cost for candidate in known})
+    rows = [*list_rows(known or [model], (), measured, decision), *list_rows(waiting, proposals)]
+    verdict = write_verdict(rows, prefer=PREFERENCES[0], images=task.images, images_needed=decision.images_needed)
+    if len(known) < 2:
+        decision, rows = replace(decision, choice=None), [replace(row, is_choice=False) for row in rows]
+        first = list_names([proposal.name for proposal in proposals[:3]])
+        verdict = f"No models were compared on this task. Measure these first: {first}."
+    notes = [f"To measure more models on the images: {command}"]
+    if model.name in seen:
+        notes.append(f"{model.name} was trained on images of this task, so its error is too low.")
+    return Recommendation(
+        task.name,
+        tuple(replace(row, rank=rank) for rank, row in enumerate(rows, 1)),
+        decision.choice,
+        tie=decision.tie,
+        verdict=verdict,
+        notes=tuple(notes),
+        images=task.images,
+        classes=task.classes,
+        measured_images=task.images if known else None,
+        images_needed=decision.images_needed,
+        data=task.data,
+    )
+
+
 # --- measuring -------------------------------------------------------------------------------------------------------
 
 
@@ -231,13 +277,15 @@ def find_or_measure_curve(
 ) -> "LearningCurve | None":
     """The errors of a model with fewer training images: of its features, or as an earlier run found them."""
     if new is None or task.data is None or model.name not in new.models:
-        return None if library is None else find_curve(library, task.fingerprint, model)
+        return (
+            None if library is None else find_curve(library, task.fingerprint, model, protocol=find_protocol(task.data))
+        )
     from task2vec.select.learning_curve import measure_learning_curve
 
     features, data = new.features[new.models.index(model.name)], task.data.canonical()
     curve = measure_learning_curve(features, data.targets[new.images], classes=len(data.classes), groups=new.groups)
     if library is not None and curve is not None and new.is_of_all_images:
-        keep_curve(library, data.fingerprint, model, curve)
+        keep_curve(library, task.data, model, curve)
     return curve
 
 

@@ -111,10 +111,10 @@ def _describe_table(task: Task) -> dict[str, Any]:
     table = Path(task.source).resolve()
     columns = read_columns(table) if table.suffix.lower() in (".csv", ".tsv") else None
     path = next((head for head in columns if set(names) <= {*columns[head]}), None) if columns else None
-    if columns is None or path is None:
+    if columns is None or path is None or not columns.has_header or columns.delimiter == " ":
         raise UsageError(
-            f"'{table}' is not a CSV table with a column of the images' paths, so a script (--script) could not read "
-            "it. Save it as CSV."
+            f"'{table}' is not a CSV table with a header and a column of the images' paths, so a script (--script) "
+            "could not read it. Save it as CSV."
         )
     labels = [] if task.is_multilabel else [task.classes[target] for target in task.targets]
     known = dict(zip(names, labels, strict=False))

@@ -1,28 +1,37 @@
 """A folder of class folders becomes a task, and a folder of splits becomes one task per split.
 
-Classes lie directly below the root; images lie in their class, or in folders inside it, which a note reports. Links to
-folders are not followed, so the reader can neither loop nor leave the root. Anything that is ignored is reported in a
-warning.
+Classes lie directly below the root; images lie in their class, or in folders inside it, which a note reports. If all
+lie in folders inside folders, the caller says which are the classes. If there are no class folders, a table in or
+beside the folder that names its images has the labels; no path of it leaves the folder. Links to folders are not
+followed, so the reader can neither loop nor leave the root. Anything that is ignored is reported in a warning.
 """
 
 import os
+import shlex
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from task2vec.errors import DataError, UsageError
-from task2vec.tasks.columns import read_start, refuse_huggingface
+from task2vec.errors import DataError, Task2VecError, UsageError
+from task2vec.tasks.columns import (
+    SUFFIXES,
+    Columns,
+    is_image_name,
+    match_paths,
+    read_columns,
+    read_start,
+    refuse_huggingface,
+)
 from task2vec.tasks.images import BadImage, StrPath, open_files
+from task2vec.tasks.table import read_table
 from task2vec.tasks.task import Task, make_task
 from task2vec.text import pluralize, quote
 
-# Names of image files. Those of a format that cannot be read here are listed as bad, not ignored.
-SUPPORTED = "jpg jpeg jpe jfif mpo png apng gif bmp dib tif tiff webp ppm pgm pbm pnm pfm avif"
-UNSUPPORTED = "heic heif jp2 j2k jxl tga psd ico svg"
-IMAGE_SUFFIXES = frozenset(f".{ending}" for ending in f"{SUPPORTED} {UNSUPPORTED}".split())
 # First bytes that no text begins with, for files without an image suffix.
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 # zip, gzip, bzip2, xz, zstd, 7z and rar; a tar has its mark at byte 257.
@@ -35,6 +44,8 @@ IGNORED = {
 }
 # Folders that systems and programs leave behind, in lower case; hidden ones (.git) are ignored in any case.
 JUNK = ("__macosx", "__pycache__", "@eadir", "$recycle.bin", "system volume information", "lost+found")
+# A larger file beside a folder is not looked into for labels.
+MAX_TABLE_BYTES = 1 << 28
 # Usual names of splits, in the usual order.
 SPLIT_NAMES = ("train", "training", "trainval", "val", "valid", "validation", "dev", "eval", "test", "testing")
 
@@ -43,12 +54,17 @@ def read_folder(
     folder: StrPath,
     *,
     split: str | None = None,
+    label_level: int | None = None,
+    label_pattern: str | None = None,
+    label_columns: str | Sequence[str] | None = None,
+    group: str | None = None,
+    group_level: int | None = None,
     name: str | None = None,
     allow_bad: bool = False,
     num_workers: int | None = None,
     progress: bool = False,
 ) -> Task:
-    """The task of a folder that holds one folder of images per class.
+    """The task of a folder that holds one folder of images per class, or images and a table of their labels.
 
     Every file is read, hashed and decoded. Unreadable ones are listed in `Task.bad` and left out, never replaced.
 
@@ -56,6 +72,14 @@ def read_folder(
         folder: The root; its folders are the classes, and their names the class names. Folders inside them are read,
             too.
         split: Read the class folders of this folder below the root, such as "train"; `read_splits` reads them all.
+        label_level: Which folder of a path is the label: 1 for those in the root, 2 for those in them. If not given, it
+            is the first, unless that is unclear.
+        label_pattern: A regular expression on the path below the root whose group called "label", or else first group,
+            is the label.
+        label_columns: The columns of labels, if they are in a table in or beside the folder.
+        group: As `label_pattern`, for what images of one patient, scene or object share (see `Task.groups`); or the
+            column of the table.
+        group_level: As `label_level`, for the same.
         name: The name of the task; the name of the folder if not given.
         allow_bad: Continue if more than 5% of the images cannot be read.
         num_workers: Threads that decode; by default chosen from the number of CPU cores. The task is the same.
@@ -64,8 +88,8 @@ def read_folder(
     Raises:
         BadImagesError: More than 5% of the images cannot be read, and `allow_bad` is false.
         DataError: The folder is not a task: missing, fewer than two classes, a class without images, or unclear labels:
-            every image lies in a folder inside a class folder, and these have names of their own.
-        UsageError: There is no such split.
+            the images lie in folders inside folders, or several tables name them.
+        UsageError: There is no such split or level, or a pattern does not match every path.
 
     Example:
         >>> import tempfile
@@ -78,6 +102,12 @@ def read_folder(
         ...     read_folder(folder, name="skies")
         Task(skies, 2 images, 2 classes)
     """
+    if label_level is not None and label_pattern is not None:
+        raise UsageError(
+            "label_level (--label-level) and label_pattern (--label-pattern) both say the label. Pass one."
+        )
+    if group is not None and group_level is not None:
+        raise UsageError("group (--group) and group_level (--group-level) both say the groups. Pass one.")
     root = Path(folder).resolve()
     if not root.is_dir():
         refuse_archive(root)
@@ -89,11 +119,33 @@ def read_folder(
         name = (root.name or str(root)) + (f" ({split})" if split is not None else "")
     if split is not None:
         root = find_split(root, split)
-    classes, paths, labels, refused, notes = _list_root(root)
     source = str(folder) if split is None else os.path.join(folder, split)
     options: dict[str, Any] = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
-    targets = np.array(labels, dtype=np.int64)
-    return make_task(open_files(root, paths), targets, classes, name, source, notes, refused=refused, **options)
+    listing = _list_root(root)
+    is_asked = label_level is not None or label_pattern is not None
+    beside = _find_table(root, listing.paths) if listing.is_flat and not is_asked else None
+    if beside is not None:
+        file, columns, column = beside
+        about: dict[str, Any] = {"path_column": column, "label_columns": label_columns, "group": group}
+        task = read_table(columns, root=root, name=name, **about, **options)
+        left_out = len(set(listing.paths).difference(columns[column]))
+        reading, *notes = task.notes
+        notes += [f"images that the table does not name, left out: {left_out}"] if left_out else []
+        return replace(
+            task, source=source, notes=(f"labels of the table {os.path.relpath(file, root)!r}, {reading}", *notes)
+        )
+    if label_columns is not None:
+        raise UsageError(
+            f"label_columns (--label-columns) are those of a table, and none names the images of {root}. Leave it out, "
+            "or pass the table itself."
+        )
+    paths, labels, classes, notes = _label_files(root, listing, label_level, label_pattern)
+    groups = None if group is None else match_paths("group", group, paths)
+    if group_level is not None:
+        groups = match_paths("group_level", group_level, paths)
+    targets, images = np.array(labels, dtype=np.int64), open_files(root, paths)
+    options |= {"refused": listing.refused, "groups": groups}
+    return make_task(images, targets, classes, name, source, notes, **options)
 
 
 def read_splits(
@@ -172,6 +224,7 @@ def find_split(root: Path, split: str) -> Path:
     """The folder of a split, which must lie directly below the root."""
     folders = list_folders(root)
     if split not in folders:
+        _refuse_if_huggingface(root)
         raise UsageError(
             f"{root} has no split {split!r}: its folders are {quote(folders, 20) or 'none'}. Name one of them."
         )
@@ -199,14 +252,30 @@ def find_huggingface(root: Path) -> Path | None:
     return next((file for pattern in patterns for file in root.glob(pattern)), None)
 
 
-def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadImage], list[str]]:
-    """Classes, paths, labels, refused images and notes of a root, in the order of the names."""
-    classes: list[str] = []
-    paths: list[str] = []
-    labels: list[int] = []
-    refused: list[BadImage] = []
-    nested: list[str] = []  # folders inside class folders
-    ignored: dict[str, list[str]] = {kind: [] for kind in IGNORED}
+def _refuse_if_huggingface(root: Path) -> None:
+    if (sign := find_huggingface(root)) is not None:
+        refuse_huggingface(root, f"it has {sign.relative_to(root)}")
+
+
+@dataclass
+class _Listing:
+    """What lies in a root: its folders, the paths of images, links that are refused, and what is ignored, by kind."""
+
+    folders: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    refused: list[BadImage] = field(default_factory=list)
+    ignored: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in IGNORED})
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether folders say nothing of classes: none has images, or one, or all are named like splits."""
+        names = {path.rpartition("/")[0].lower() for path in self.paths if "/" in path}
+        return bool(self.paths) and (len(names) < 2 or names <= set(SPLIT_NAMES))
+
+
+def _list_root(root: Path) -> _Listing:
+    """What lies in a root, in the order of the names."""
+    listing = _Listing()
     for entry in _sorted_entries(root):
         kind = _find_kind(entry, root)
         if kind == "link out":
@@ -214,53 +283,139 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
                 f"the class folder {entry.path} is a link that leads out of {root}, to {os.path.realpath(entry.path)}. "
                 "Such links are not followed, so that no private file is read. Copy or move the class folder there."
             )
+        if kind == "image":
+            listing.paths.append(entry.name)
         if kind != "folder":
-            ignored[kind].append(entry.name)
+            listing.ignored[kind].append(entry.name)
             continue
+        listing.folders.append(entry.name)
         folders = [entry.name]
         for folder in folders:  # grows by the folders inside
             for inner in _sorted_entries(root / folder):
                 path = f"{folder}/{inner.name}"
                 kind = _find_kind(inner, root)
                 if kind == "image":
-                    paths.append(path)
-                    labels.append(len(classes))
+                    listing.paths.append(path)
                 elif kind == "link out":
-                    refused.append(BadImage(path, "a link to a folder outside of the root"))
+                    listing.refused.append(BadImage(path, "a link to a folder outside of the root"))
                 elif kind == "folder" and _holds_images(inner):
                     folders.append(path)
                 else:
-                    ignored["link" if kind == "link" else "other"].append(path)
-        nested += folders[1:]
-        if len(folders) > 1 and _is_split(root / entry.name):
-            _refuse_nested(root, folders[1])
-        classes.append(entry.name)
-    inside = [path.split("/")[1] for path in nested if path.count("/") == 1]
-    if nested and len(set(inside)) == len(inside) and not any(path.count("/") == 1 for path in paths):
-        _refuse_nested(root, nested[0])
-    if not paths and not refused:
-        sign = find_huggingface(root)
-        if sign is not None:
-            refuse_huggingface(root, f"it has {sign.relative_to(root)}")
-    if not classes:
-        content = f"{len(ignored['image'])} images lie in it directly" if ignored["image"] else "it has no folder"
+                    listing.ignored["link" if kind == "link" else "other"].append(path)
+    return listing
+
+
+def _label_files(
+    root: Path, listing: _Listing, level: int | None, pattern: str | None
+) -> tuple[list[str], list[int], list[str], list[str]]:
+    """Paths, labels, classes and notes of the images of a root, by the folder at a level or a pattern of the path."""
+    if not listing.paths and not listing.refused:
+        _refuse_if_huggingface(root)
+    paths = listing.paths if pattern is not None else [path for path in listing.paths if "/" in path]
+    if pattern is None and not listing.folders:
+        content = f"{len(listing.paths)} images lie in it directly" if listing.paths else "it has no folder"
         raise DataError(
-            f"{root} has no class folders ({content}), so no image has a label. Put each class into a folder of its "
-            "own."
+            f"{root} has no class folders ({content}), and no table in it or beside it has their names in a column, so "
+            "no image has a label. Put each class into a folder of its own, or pass a table of paths and labels "
+            "(read_table), or a pattern of the file names (label_pattern=, --label-pattern)."
         )
+    nested = list(dict.fromkeys(path.rpartition("/")[0] for path in paths if path.count("/") > 1))
+    is_asked = level is not None or pattern is not None
+    if pattern is not None:
+        names = match_paths("label_pattern", pattern, paths)
+    else:
+        level = _find_level(root, paths) if level is None else level
+        names = match_paths("label_level", level, paths)
+    # A class folder without images is refused later, by name.
+    classes = listing.folders if level == 1 else sorted(set(names))
+    number = {name: index for index, name in enumerate(classes)}
     notes = [
-        f"entries that are {IGNORED[kind]}: {len(names)}, such as {names[0]!r}"
-        for kind, names in ignored.items()
-        if names
+        f"entries that are {IGNORED[kind]}: {len(entries)}, such as {entries[0]!r}"
+        for kind, entries in listing.ignored.items()
+        if entries and (kind != "image" or pattern is None)
     ]
-    if nested:
-        count = pluralize(len(nested), "folder")
+    if nested and not is_asked:
+        count, label = pluralize(len(nested), "folder"), "first" if level == 1 else "second"
         notes.append(
-            f"{count} inside class folders, such as {nested[0]!r}: the label is the first folder below the root"
+            f"{count} inside class folders, such as {nested[0]!r}: the label is the {label} folder below the root"
         )
-    if {name.lower() for name in classes} <= set(SPLIT_NAMES):
+    if not is_asked and {name.lower() for name in classes} <= set(SPLIT_NAMES):
         notes.append(f"the classes are named like splits: {quote(classes)}; are the class folders inside them?")
-    return classes, paths, labels, refused, notes
+    return paths, [number[name] for name in names], classes, notes
+
+
+def _find_level(root: Path, paths: Sequence[str]) -> int:
+    """The level of the folders that are the labels: 1, or 2 if all lie in one folder; refused if it is unclear."""
+    deep = [path.split("/")[:2] for path in paths if path.count("/") > 1]
+    splits = [name for name in dict.fromkeys(first for first, _ in deep) if _is_split(root / name)]
+    if splits:
+        inner = next(second for first, second in deep if first == splits[0])
+        raise DataError(
+            f"{root} has {splits[0]!r} with class folders inside, such as {inner!r}: that is a split, not a class. "
+            f"Choose it (split={splits[0]!r}, --split {splits[0]}), or read all of them in Python: "
+            f"read_splits({str(root)!r})."
+        )
+    first, second = (Counter(names) for names in zip(*deep, strict=True)) if deep else (Counter(), Counter())
+    is_repeated = len(set(map(tuple, deep))) > len(second)  # one name in several folders
+    is_deep = len(deep) == len(paths) or (2 * len(deep) > len(paths) and is_repeated)
+    if not is_deep or len(second) < 2:
+        return 1
+    if len(first) == 1:
+        return 2
+    candidates = [
+        f"{pluralize(len(counts), 'class')}, {', '.join(f'{kind!r} ({n} images)' for kind, n in [*counts.items()][:3])}"
+        for counts in (first, second)
+    ]
+    raise DataError(
+        f"{root} has folders in folders, so it is unclear which is the label. By the first folder: {candidates[0]}: "
+        f"label_level=1 (--label-level 1). By the second: {candidates[1]}: label_level=2 (--label-level 2); if images "
+        "of one first folder belong together, as those of a site or a patient do, also group_level=1 (--group-level 1)."
+    )
+
+
+def _find_table(root: Path, paths: Sequence[str]) -> tuple[Path, Columns, str] | None:
+    """The only table in a folder, or else beside it, that names its images; its columns, and that of their paths."""
+    known: dict[str, str] = {}
+    for path in paths:
+        name = path.rpartition("/")[2]
+        for key in {os.path.splitext(name)[0], name, path, str(root / path)}:
+            known[key] = path if known.get(key, path) == path else ""
+    for folder in (root, root.parent):
+        tables: dict[Path, tuple[Columns, str]] = {}
+        for entry in _sorted_entries(folder) if os.access(folder, os.R_OK) else []:
+            is_table = os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.name.startswith(".")
+            if is_table and entry.is_file(follow_symlinks=False) and entry.stat().st_size <= MAX_TABLE_BYTES:
+                with suppress(Task2VecError):  # a file that is no table names no images
+                    if match := _match_columns(Path(entry.path), known, len(paths)):
+                        tables[Path(entry.path)] = match
+        if len(tables) > 1:
+            first = next(iter(tables))
+            raise DataError(
+                f"{quote([*map(str, tables)])} all name the images of {root}, so it is unclear which has their labels. "
+                f"Pass one of them: read_table({str(first)!r}, root={str(root)!r}), or task2vec embed "
+                f"{shlex.quote(str(first))} --root {shlex.quote(str(root))}"
+            )
+        for file, (columns, column) in tables.items():
+            return file, columns, column
+    return None
+
+
+def _match_columns(file: Path, known: dict[str, str], total: int) -> tuple[Columns, str] | None:
+    """The columns of a table, and the one that names at least half of the images, with their paths in it."""
+    columns = read_columns(file)
+    if any(known.get(column) for column in columns):  # names of images without a suffix may look like a header
+        columns = read_columns(file, header=False)
+    best: tuple[int, str, list[str]] = (0, "", [])
+    for column, cells in columns.items():
+        names = [str(cell).strip().replace("\\", "/") for cell in cells]
+        matches = [known.get(name) or known.get(os.path.normpath(file.parent / name)) or "" for name in names]
+        count = len(set(filter(None, matches)))
+        if 2 * count >= max(total, len(cells)) and count > best[0]:
+            best = count, column, [match or name for match, name in zip(matches, names, strict=True)]
+    if not best[0]:
+        return None
+    columns[best[1]] = best[2]
+    return columns, best[1]
 
 
 def _find_kind(entry: os.DirEntry, root: Path) -> str:
@@ -275,22 +430,6 @@ def _find_kind(entry: os.DirEntry, root: Path) -> str:
     can_open = not entry.name.startswith(".") and not entry.is_symlink() and entry.is_file()
     start = read_start(Path(entry.path), 12) if can_open else b""
     return "image" if start.startswith(IMAGE_STARTS) or (start[:4] == b"RIFF" and start[8:] == b"WEBP") else "other"
-
-
-def _refuse_nested(root: Path, path: str) -> NoReturn:
-    """Raise the `DataError` for a folder of images inside a class folder, at `path` below the root."""
-    kind, _, inner = path.partition("/")
-    folder = root / kind
-    if _is_split(folder):
-        raise DataError(
-            f"{root} has {kind!r} with class folders inside, such as {inner!r}: that is a split, not a class. "
-            f"Choose it (split={kind!r}, --split {kind}), or read all of them in Python: read_splits({str(root)!r})."
-        )
-    raise DataError(
-        f"{folder} contains the folder {inner!r}, and no class folder has images directly, so it is unclear which "
-        f"label is meant. Pass {folder} itself if its folders are the classes, or move the images up into the class "
-        "folder."
-    )
 
 
 def _is_split(folder: Path) -> bool:
@@ -325,4 +464,4 @@ def _holds_images(folder: os.DirEntry) -> bool:
 
 def _has_image_suffix(name: str) -> bool:
     """Whether a file is named like an image; hidden files (._photo.jpg of some systems) never are."""
-    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES and not name.startswith(".")
+    return is_image_name(name) and not name.startswith(".")

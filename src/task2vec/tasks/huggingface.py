@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.errors import DataError, DatasetNotFoundError, MissingExtraError, Task2VecError, UsageError
-from task2vec.tasks.columns import encode_labels
+from task2vec.tasks.columns import LABEL_NAMES, encode_labels, simplify
 from task2vec.tasks.images import MAX_FILE_BYTES, StoredImages, read_inside
-from task2vec.tasks.task import Task, drop_empty, make_task
+from task2vec.tasks.task import UNNAMED, Task, drop_empty, make_task
 from task2vec.text import quote
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def from_huggingface(
     config: str | None = None,
     image_column: str | None = None,
     label_columns: str | Sequence[str] | None = None,
+    group: str | None = None,
     download: bool = False,
     name: str | None = None,
     allow_bad: bool = False,
@@ -51,8 +52,9 @@ def from_huggingface(
     """The task of a Hugging Face dataset.
 
     Columns are found by their type: one of images, and one of class labels or of lists of class labels (multi-label),
-    or all boolean columns (multi-label). If this is ambiguous, name the columns. Classes that no row belongs to, and
-    labels of a list that all rows have, are left out, with a warning.
+    or all boolean columns (multi-label); if there are none, the one of integers, text or lists of these that is named
+    like a label. If this is ambiguous, name the columns. Classes that no row belongs to, and labels
+    of a list that all rows have, are left out, with a warning.
 
     Args:
         dataset: A dataset of the `datasets` package, a local folder or Parquet file, or a name on the hub.
@@ -60,6 +62,7 @@ def from_huggingface(
         config: Which configuration, of a folder or name that has several.
         image_column: The column of images.
         label_columns: One column of classes, or several of 0 and 1 for multi-label.
+        group: The column that is the same for images of one patient, scene or object (see `Task.groups`).
         download: Allow downloading a dataset that is not on this machine. Scripts are never run.
         name: The name of the task; the name of the dataset if not given.
         allow_bad: Continue if more than 5% of the images cannot be read.
@@ -93,7 +96,7 @@ def from_huggingface(
         ) from error
     table, default_name, home = _open(hf, dataset, split, config, download, progress)
     source = str(dataset) if isinstance(dataset, (str, os.PathLike)) else type(dataset).__name__
-    image_column, label_columns = _find_columns(hf, table.features, image_column, label_columns)
+    image_column, label_columns = _find_columns(hf, table.features, image_column, label_columns, group)
     labels, classes, notes = _read_labels(hf, table.with_format(None), label_columns)
     if table.format["type"] == "custom":
         notes = ("the dataset's transform was not applied: images are read as they are stored", *notes)
@@ -102,7 +105,8 @@ def from_huggingface(
         cells = cells.cast_column(image_column, hf.Image(decode=False))
     images = StoredImages(partial(_read_row, cells, image_column, home), range(len(cells)), _name_rows(cells), ())
     options: dict[str, Any] = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
-    return make_task(images, labels, classes, name or default_name, source, notes, **options)
+    groups = None if group is None else table.with_format(None).select_columns([group])[:][group]
+    return make_task(images, labels, classes, name or default_name, source, notes, groups=groups, **options)
 
 
 def _name_rows(cells: Any) -> list[str]:
@@ -151,7 +155,7 @@ def _open(
     if isinstance(dataset, (hf.Dataset, hf.DatasetDict)):
         if config is not None:
             raise UsageError(f"config={config!r} is for paths and names; this dataset is open already. Leave it out.")
-        opened, name = dataset, type(dataset).__name__
+        opened, name = dataset, UNNAMED
     elif isinstance(dataset, (str, os.PathLike)):
         path = Path(dataset).expanduser()
         name = os.fspath(dataset)
@@ -293,15 +297,17 @@ def _opening(source: str) -> Iterator[None]:
 
 
 def _find_columns(
-    hf: Any, features: Any, image_column: str | None, label_columns: str | Sequence[str] | None
+    hf: Any, features: Any, image_column: str | None, label_columns: str | Sequence[str] | None, group: str | None
 ) -> tuple[str, list[str]]:
     """The image column and the label columns: those named, else the only ones of a suitable type."""
     labels = [label_columns] if isinstance(label_columns, str) else None if label_columns is None else [*label_columns]
-    named = [*([] if image_column is None else [image_column]), *(labels or [])]
+    named = [*filter(None, (image_column, group)), *(labels or [])]
     images = [column for column, kind in features.items() if isinstance(kind, hf.Image)]
     candidates = [[column] for column, kind in features.items() if _name_classes(hf, kind)]
     if flags := [column for column, kind in features.items() if kind == hf.Value("bool")]:
         candidates.append(flags)
+    plain = [column for column, kind in features.items() if column != group and _is_plain(hf, kind)]
+    candidates = candidates or [[column] for column in plain if simplify(column) in LABEL_NAMES.split()]
     problem = ""
     if missing := [column for column in named if column not in features]:
         problem = f"there is no column {quote(missing)}"
@@ -312,7 +318,7 @@ def _find_columns(
     elif labels is None and len(candidates) > 1:
         problem = f"several columns may be the labels ({'; or '.join(map(quote, candidates))})"
     elif labels is None and not candidates:
-        problem = "no column is of the type ClassLabel"
+        problem = "no column is of the type ClassLabel, or has integers or text and is called label"
     if problem:
         available = ", ".join(f"{column!r} ({str(kind)[:40]})" for column, kind in features.items())
         raise UsageError(
@@ -332,11 +338,10 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
     kind = table.features[column]
     known = (f"not {column}", column) if kind == hf.Value("bool") else _name_classes(hf, kind)
     is_list = not isinstance(kind, (hf.Value, hf.ClassLabel))
-    is_plain = isinstance(kind, hf.Value) and kind.dtype.startswith(_PLAIN)
-    if len(columns) == 1 and not known and not is_plain:
+    if len(columns) == 1 and not known and not _is_plain(hf, kind):
         raise DataError(
             f"column {column!r} is {kind}, which is not a class. Pass label_columns= with a column of class labels, "
-            "integers or text, or several of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
+            "integers or text, or of lists of these, or several of 0 and 1."
         )
     if len(columns) > 1 or not known:
         return (*encode_labels(cells, locate), ())
@@ -352,6 +357,12 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
     for row, positive in enumerate(cells[column]):
         labels[row, positive] = 1
     return drop_empty(labels, known)
+
+
+def _is_plain(hf: Any, kind: Any) -> bool:
+    """Whether a feature is of values that may be classes, or of lists of them."""
+    kind = kind.feature if isinstance(kind, (hf.Sequence, hf.LargeList)) else kind
+    return isinstance(kind, hf.Value) and kind.dtype.startswith(_PLAIN)
 
 
 def _name_classes(hf: Any, kind: Any) -> Sequence[str]:

@@ -39,32 +39,59 @@ def choose_sample(digests: Sequence[str], targets: np.ndarray, n: int, seed: int
     return groups.mask_images(_first_of_each(groups.strata, counts))
 
 
+def join_groups(*groupings: np.ndarray) -> np.ndarray:
+    """(n,) numbers from 0 on, the same for images that any of the groupings has in one group, directly or via others.
+
+    Example:
+        >>> join_groups(np.array([0, 1, 1, 2]), np.array([7, 7, 5, 4])).tolist()
+        [0, 0, 0, 1]
+    """
+    columns = [np.unique(grouping, return_inverse=True)[1] for grouping in groupings]
+    joined, before = np.arange(len(columns[0])), None
+    while before is None or (joined != before).any():
+        before = joined
+        for column in columns:
+            lowest = np.full(len(column), len(column))
+            np.minimum.at(lowest, column, joined)
+            joined = lowest[column]
+    return np.unique(joined, return_inverse=True)[1]
+
+
 def choose_test(
-    digests: Sequence[str], targets: np.ndarray, classes: Sequence[str], seed: int, share: float | None = None
+    digests: Sequence[str],
+    targets: np.ndarray,
+    classes: Sequence[str],
+    seed: int,
+    share: float | None = None,
+    *,
+    groups: np.ndarray | None = None,
 ) -> np.ndarray:
     """A mask of the images of a share of the task; None takes half of every class separately, rounded down.
 
     Identical images are all in it, or none, and none if they carry different labels. Attributes have positive and
-    negative images on both sides; their images are divided as a whole.
+    negative images on both sides; their images are divided as a whole. So are those of `groups` (n,), which hold the
+    identical ones, whatever their labels.
     """
-    groups = _Groups(digests, targets, f"split {seed}", together=True)
-    n_groups = int(groups.number[-1]) + 1
-    wanted = max(n_groups // 2 if share is None else round(share * n_groups), 1)
+    if groups is not None:
+        return _choose_groups(digests, targets, groups, len(classes), f"split {seed}", 0.5 if share is None else share)
+    units = _Groups(digests, targets, f"split {seed}", together=True)
+    n_units = int(units.number[-1]) + 1
+    wanted = max(n_units // 2 if share is None else round(share * n_units), 1)
     if targets.ndim == 2:
-        fewest = groups.has.sum(axis=0).reshape(2, -1).min(axis=0)
+        fewest = units.has.sum(axis=0).reshape(2, -1).min(axis=0)
         rare = [classes[column] for column in np.flatnonzero(fewest < 2).tolist()]
         if rare:
             raise DataError(
                 f"{len(rare)} attributes have a single positive or negative image ({quote(rare)}), so they would be "
                 "constant on one side. Leave them out with select(classes=...)."
             )
-        return groups.mask_images(_cover(groups.has, wanted, leave_some=True))
+        return units.mask_images(_cover(units.has, wanted, leave_some=True))
     # Identical images under different labels stay in the training part: no prediction would be right on both.
-    sizes = np.bincount(groups.strata[groups.strata >= 0], minlength=len(classes))
+    sizes = np.bincount(units.strata[units.strata >= 0], minlength=len(classes))
     most = np.maximum(sizes - 1, 0)
-    most[groups.conflicting] = sizes[groups.conflicting]
+    most[units.conflicting] = sizes[units.conflicting]
     counts = sizes // 2 if share is None else share_out(sizes, wanted, least=np.minimum(most, 1), most=most)
-    return groups.mask_images(_first_of_each(groups.strata, counts))
+    return units.mask_images(_first_of_each(units.strata, counts))
 
 
 def share_out(sizes: np.ndarray, total: int, *, least: np.ndarray, most: np.ndarray) -> np.ndarray:
@@ -81,6 +108,35 @@ def share_out(sizes: np.ndarray, total: int, *, least: np.ndarray, most: np.ndar
     while counts.sum() > total and (counts > least).any():
         counts[np.argmax(np.where(counts > least, counts - exact, -np.inf))] -= 1
     return counts
+
+
+def _choose_groups(
+    digests: Sequence[str], targets: np.ndarray, groups: np.ndarray, n_classes: int, purpose: str, share: float
+) -> np.ndarray:
+    """A mask of whole groups that have about a share of every class; a class of two groups or more is on both sides."""
+    numbers = np.unique(groups, return_inverse=True)[1]
+    has = np.hstack([targets, 1 - targets]) if targets.ndim == 2 else targets[:, None] == np.arange(n_classes)
+    counts = np.zeros((numbers.max() + 1, has.shape[1]))
+    np.add.at(counts, numbers, has)
+    hashes = [hashlib.sha256(f"{purpose} {digest}".encode()).digest() for digest in digests]
+    draw = list(dict.fromkeys(numbers[sorted(range(len(hashes)), key=hashes.__getitem__)].tolist()))
+    total = np.maximum(counts.sum(0), 1)
+    taken = np.zeros(len(total))
+    left = (counts > 0).sum(0)
+    chosen = np.zeros(len(counts), dtype=bool)
+
+    def measure_gap(taken: np.ndarray) -> float:
+        return float(np.square(taken / total - share).sum())
+
+    for number in draw:
+        has = counts[number] > 0
+        after = taken + counts[number]
+        is_wanted = (taken[has] == 0).any() or measure_gap(after) < measure_gap(taken)
+        if is_wanted and (left[has] > 1).all():
+            chosen[number] = True
+            taken = after
+            left -= has
+    return chosen[numbers]
 
 
 class _Groups:

@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.columns import SUFFIXES, HuggingFaceFilesError, encode_labels, is_frame
+from task2vec.tasks.columns import SUFFIXES, HuggingFaceFilesError, is_frame
 from task2vec.tasks.folder import read_folder
 from task2vec.tasks.huggingface import from_huggingface
 from task2vec.tasks.images import ChosenImages
 from task2vec.tasks.published import recognize_layout
 from task2vec.tasks.table import read_table
-from task2vec.tasks.task import Task
+from task2vec.tasks.task import Task, concatenate_groups
 from task2vec.tasks.torch_dataset import from_dataset
 from task2vec.text import quote
 
 SOURCES = (
-    "a folder or table (its path), a pandas or polars frame, a Hugging Face or torch dataset, (paths, labels), or a "
-    "list of (path, label)"
+    "a folder or table (its path), a pandas or polars frame, a dict of columns or from classes to images, a Hugging "
+    "Face or torch dataset, (paths, labels), (images, labels), or a list of such pairs"
 )
 
 
@@ -43,10 +43,10 @@ def to_task(
     `from_huggingface`, `from_dataset`) have more options.
 
     Args:
-        source: A task; the path of a folder, a table or a Hugging Face dataset; a pandas or polars frame, or a dict of
-            columns; a Hugging Face or torch dataset; (paths, labels), (images, labels), or a list of such pairs. Paths
-            in memory are relative to the current folder and may name any file.
-        name: The name of the task; that of the folder, the file or the type if not given.
+        source: A task; the path of a folder, a table or a Hugging Face dataset; a pandas or polars frame, a dict of
+            columns, or a dict from classes to images; a Hugging Face or torch dataset; (paths, labels), (images,
+            labels), or a list of such pairs. Paths in memory are relative to the current folder and may name any file.
+        name: The name of the task; that of the folder, the file or the dataset if not given.
         allow_bad: Continue if more than 5% of the images cannot be read.
         num_workers: Threads that decode; by default chosen from the number of CPU cores. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
@@ -73,19 +73,13 @@ def to_task(
         form, task = f"a Hugging Face {kind}", from_huggingface(source, **options)
     elif is_frame(source):
         form, task = f"a table ({kind})", read_table(source, **options)
+    elif isinstance(source, list) and source and all(isinstance(item, dict) for item in source):
+        columns = {key: [item.get(key) for item in source] for key in source[0]}
+        form, task = "a list of rows", read_table(columns, **options)
     elif isinstance(source, list | tuple):
         images, labels = _split_pairs(source)
-        if all(isinstance(image, str | os.PathLike) for image in images):
-            columns: dict[str, Any] = {"label": labels}
-            if isinstance(labels[0], list | tuple):
-                columns = {str(number): cells for number, cells in enumerate(zip(*labels, strict=True))}
-            form, task = "a list of paths and labels", read_table({"path": images, **columns}, **options)
-        else:
-            classes = None
-            if all(isinstance(label, str) for label in labels):
-                labels, classes = encode_labels({"label": labels}, lambda column, row: f"item {row}, {column}")
-            form = "a list of images and labels"
-            task = from_dataset([*zip(images, labels, strict=True)], classes=classes, **simple)
+        kind = "paths" if isinstance(images[0], str | os.PathLike) else "images"
+        form, task = f"a list of {kind} and labels", read_table({"path": images, "label": labels}, **options)
     elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
         form, task = f"a dataset of images and labels ({kind})", from_dataset(source, **simple)
     else:
@@ -121,7 +115,7 @@ def _read_path(path: Path, options: dict[str, Any]) -> tuple[str, Task]:
     try:
         if path.suffix.lower() in SUFFIXES and not path.is_dir():
             return "a table", read_table(path, **options)
-        return "a folder with one folder per class", read_folder(path, **options)
+        return "a folder", read_folder(path, **options)
     except HuggingFaceFilesError:
         return "a Hugging Face dataset", from_huggingface(path, **options)
 
@@ -177,6 +171,7 @@ def join_tasks(tasks: Sequence[Any], *, merge_classes: bool = False, name: str |
     notes = list(dict.fromkeys(note for task in tasks for note in task.notes))
     if shared := sum(map(len, tasks)) - len(kept):
         notes.append(f"images that several of the joined tasks share, kept once: {shared}")
+    groups, starts = concatenate_groups(tasks), np.cumsum([0, *map(len, tasks)])
     return Task(
         name=" + ".join(task.name for task in tasks) if name is None else name,
         images=ChosenImages(tuple(task.images for task in tasks), kept, tuple(f"{task.name}: " for task in tasks)),
@@ -186,6 +181,7 @@ def join_tasks(tasks: Sequence[Any], *, merge_classes: bool = False, name: str |
         bad=tuple(dict.fromkeys(bad for task in tasks for bad in task.bad)),
         notes=tuple(notes),
         source=" + ".join(dict.fromkeys(task.source for task in tasks)),
+        groups=None if groups is None else groups[[starts[number] + row for number, row in kept]],
     )
 
 

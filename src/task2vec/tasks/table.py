@@ -1,7 +1,6 @@
 """A table of paths and labels becomes a task: a frame, CSV, or Parquet where pyarrow is installed."""
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,16 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.columns import BINARY, PATH, Columns, check_cells, encode_labels, read_columns, read_frame
-from task2vec.tasks.folder import IMAGE_SUFFIXES
-from task2vec.tasks.images import StrPath, open_files
-from task2vec.tasks.task import Task, make_task
+from task2vec.tasks.columns import (
+    BINARY,
+    LABEL_NAMES,
+    OTHER_NAMES,
+    PATH,
+    PATH_NAMES,
+    SEPARATORS,
+    Columns,
+    are_images,
+    check_cells,
+    encode_labels,
+    is_image,
+    is_image_name,
+    match_paths,
+    read_columns,
+    read_frame,
+    simplify,
+)
+from task2vec.tasks.images import StrPath, open_files, read_inside
+from task2vec.tasks.task import UNNAMED, Task, make_task
+from task2vec.tasks.torch_dataset import from_dataset
 from task2vec.text import quote
-
-# Usual names of columns, without spaces and marks: of paths, of labels, and of neither.
-PATH_NAMES = "path filepath imagepath imgpath file filename imagefile imagename image img pfad datei dateiname"
-LABEL_NAMES = "label class classname classlabel target category klasse kategorie"
-OTHER_NAMES = "split set subset fold partition isvalid istest index unnamed0 id imageid uid uuid"
 
 
 def read_table(
@@ -27,6 +38,9 @@ def read_table(
     root: StrPath | None = None,
     path_column: str | None = None,
     label_columns: str | Sequence[str] | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    group: str | None = None,
     name: str | None = None,
     allow_bad: bool = False,
     num_workers: int | None = None,
@@ -35,17 +49,21 @@ def read_table(
     r"""The task of a CSV or Parquet table, or of a pandas or polars frame, with one image per row.
 
     One label column makes a single-label task; its values are the class names, verbatim. Several make a multi-label
-    task of their 0 and 1; the column names are the classes.
+    task of their 0 and 1; the column names are the classes. So does one column of lists of classes.
 
     Args:
-        table: A file ending in .csv, .tsv or .parquet, whose first row or schema names the columns; cells are separated
-            by commas, semicolons, tabs or bars. Or a frame, or a dict of columns.
-        root: The folder that the paths are relative to and must not leave; the table's own folder if not given. Paths
-            of a frame are relative to the current folder if not given, and may name any file.
+        table: A file ending in .csv, .tsv, .txt or .parquet; or a frame, a dict of columns, or a dict from classes to
+            images. Columns in memory may hold images instead of paths: of Pillow, pixels or encoded bytes.
+        root: The folder that the paths are relative to and must not leave. If not given, they are relative to the
+            table's own folder (in memory: the current one) and may name any file, but no link out of its folder.
         path_column: The column of paths; found by its name (path, file_name, image ...) or content if not given.
         label_columns: The columns of labels. If not given, all but those of paths, splits and ids; if these are not all
             0 and 1, the one that is named like a label (label, class, target ...).
-        name: The name of the task; the file name without its ending if not given.
+        separator: What separates the cells of a text: comma, semicolon, tab, pipe or space; found if not given.
+        header: Whether the first row of a text names the columns; found if not given. If not, they are "1", "2", ...
+        group: A column, or a regular expression on the path whose group called "group", or else first group, is the
+            same for images of one patient, scene or object (see `Task.groups`).
+        name: The name of the task; that of the file without its ending, or of the folder of all images, if not given.
         allow_bad: Continue if more than 5% of the images cannot be read.
         num_workers: Threads that decode; by default chosen from the number of CPU cores. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
@@ -69,39 +87,77 @@ def read_table(
         Task(skies, 2 images, 2 classes)
     """
     file = Path(table) if isinstance(table, str | os.PathLike) else None
-    columns = read_frame(table) if file is None else read_columns(file, path_column or PATH)
+    folder = Path(root if root is not None else file.parent if file else os.curdir).resolve()
+    if not folder.is_dir():
+        raise UsageError(f"the root {folder} is not a folder. Pass the folder that holds the images: root=, --root.")
+    columns = table if isinstance(table, Columns) else None  # one that `read_folder` has found
+    if columns is None:
+        text: dict[str, Any] = {"separator": separator, "header": header}
+        columns = read_frame(table) if file is None else read_columns(file, path_column or PATH, **text)
+    is_told = columns is not table and path_column is not None
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
-    path_column, label_columns, notes = _choose_columns(columns, path_column, label_columns)
+    path_column, label_columns, notes = _choose_columns(columns, path_column, label_columns, group)
+    separated = next(f"separated by {name}s" for name, mark in SEPARATORS.items() if mark == columns.delimiter)
+    remarks = [*([] if columns.has_header else ["no header"]), *([] if columns.delimiter == "," else [separated])]
+    if remarks or not (is_told or path_column == PATH):
+        shown = quote if columns.has_header else ", ".join
+        remarks += [f"paths in column {shown([path_column])}", f"labels in column {shown(label_columns)}"]
+        notes.insert(0, ", ".join(remarks))
 
     def locate(column: str, row: int) -> str:
         return f"{columns.locate(row)}, column {column!r}"
 
-    paths = check_cells(columns[path_column], partial(locate, path_column))
     labels, classes = encode_labels({column: columns[column] for column in label_columns}, locate)
-    folder = Path(root if root is not None else file.parent if file else os.curdir)
-    if not folder.is_dir():
-        raise UsageError(f"the root {folder} is not a folder. Pass the folder that holds the images: root=, --root.")
-    if root is None and file is None:
-        images = replace(open_files(Path(folder.resolve().anchor), [*map(os.path.abspath, paths)]), names=paths)
-    else:
-        images = open_files(folder.resolve(), paths)
-    default_name, source = (file.stem, str(table)) if file else (type(table).__name__,) * 2
-    options: dict[str, Any] = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
-    return make_task(images, labels, classes, name or default_name, source, notes, **options)
+    cells = columns[path_column]
+    has_images = any(map(is_image, cells))
+    paths = [] if has_images else check_cells(cells, partial(locate, path_column))
+    groups = None
+    if group is not None and group in columns:
+        groups = check_cells(["" if cell is None else str(cell) for cell in columns[group]], partial(locate, group))
+    elif group is not None:
+        groups = match_paths("group", group, paths)
+    source = str(table) if file else columns.source.removeprefix("the ")
+    options: dict[str, Any] = {"groups": groups, "allow_bad": allow_bad, "progress": progress}
+    if has_images:
+        task = from_dataset([*zip(cells, labels, strict=True)], classes=classes, name=name, **options)
+        return replace(task, notes=(*notes, *task.notes), source=source)
+    if remote := [row for row, path in enumerate(paths) if "://" in path]:
+        raise DataError(
+            f"{locate(path_column, remote[0])}: {paths[remote[0]]!r} is a URL, as {len(remote)} of {len(paths)} paths "
+            "are, and nothing is downloaded while reading. Download these images, and name their files instead."
+        )
+    images = open_files(folder, paths)
+    if root is None:
+        images = replace(images, read=partial(_read_named, folder))
+    if name is None and file is None and paths:
+        name = os.path.basename(os.path.commonpath({os.path.dirname(folder / path) for path in paths}))
+    name = name or (file.stem if file else UNNAMED)
+    return make_task(images, labels, classes, name, source, notes, num_workers=num_workers, **options)
+
+
+def _read_named(folder: Path, path: str) -> bytes:
+    """The bytes of a file that the user's own table names, inside of its folder or anywhere else.
+
+    As in a folder of images, no link leads out: of the table's folder, or elsewhere of that which the path names.
+    """
+    location = os.path.normpath(os.path.join(folder, path))
+    if "\0" not in path and not location.startswith(os.path.join(folder, "")):
+        folder, path = Path(os.path.realpath(os.path.dirname(location))), os.path.basename(location)
+    return read_inside(folder, path)
 
 
 def _choose_columns(
-    columns: Columns, path_column: str | None, label_columns: Sequence[str] | None
+    columns: Columns, path_column: str | None, label_columns: Sequence[str] | None, group: str | None
 ) -> tuple[str, Sequence[str], list[str]]:
     """The column of paths, those of labels, and notes; missing arguments are found by name, then by content."""
-    lost = [column for column in columns if _is_image_name(column) and all(map(_is_image_name, columns[column]))]
+    lost = [column for column in columns if is_image_name(column) and all(map(is_image_name, columns[column]))]
     if lost:
         raise DataError(
             f"{columns.source} has no line with the names of its columns: it begins with {lost[0]!r}, an image, which "
-            "would be lost. Add a first line, such as path,label."
+            "would be lost. Read it without a header: header=False (--no-header), or with pandas header=None."
         )
     paths = [path_column] if path_column else _find_path_columns(columns, label_columns or ())
-    labels = _find_label_columns(columns, paths) if label_columns is None else label_columns
+    labels = _find_label_columns(columns, (*paths, group)) if label_columns is None else label_columns
     missing = [column for column in (*paths, *labels) if column not in columns]
     is_repeated = len({*paths, *labels}) < len(paths) + len(labels)
     if missing or is_repeated or not labels or len(paths) != 1:
@@ -114,11 +170,8 @@ def _choose_columns(
             f"{columns.source} {problem}; its columns are {quote(list(columns), 20)}. "
             "Name them, each once: path_column= and label_columns= (--path-column, --label-columns)."
         )
-    unused = [column for column in columns if column not in (*paths, *labels)] if label_columns is None else []
+    unused = [column for column in columns if column not in (*paths, *labels, group)] if label_columns is None else []
     notes = [f"columns that are not used as labels: {quote(unused)}; all rows are used"] if unused else []
-    if (not path_column and paths[0] != PATH) or columns.delimiter != ",":
-        separated = "" if columns.delimiter == "," else f"; cells are separated by {columns.delimiter!r}"
-        notes.append(f"paths are those of column {paths[0]!r}, labels of {quote(labels)}{separated}")
     return paths[0], labels, notes
 
 
@@ -127,24 +180,15 @@ def _find_path_columns(columns: Columns, label_columns: Sequence[str]) -> list[s
     if PATH in columns:
         return [PATH]
     free = [column for column in columns if column not in label_columns]
-    named = [column for column in free if _simplify(column) in PATH_NAMES.split()]
-    filled = [column for column in free if columns[column] and all(map(_is_image_name, columns[column]))]
+    named = [column for column in free if simplify(column) in PATH_NAMES.split()]
+    filled = [column for column in free if columns[column] and are_images(columns[column])]
     return [column for column in named if column in filled] or filled or named
 
 
-def _find_label_columns(columns: Columns, paths: Sequence[str]) -> list[str]:
-    """All columns but those of paths, splits and ids; if they are not all 0 and 1, the one with a usual name."""
-    free = [column for column in columns if column not in ("", *paths)]  # "": pandas' row names
-    free = [column for column in free if _simplify(column) not in OTHER_NAMES.split()]
-    named = [column for column in free if _simplify(column) in LABEL_NAMES.split()]
+def _find_label_columns(columns: Columns, others: Sequence[str | None]) -> list[str]:
+    """All columns but others, splits and ids; if they are not all 0 and 1, the one with a usual name."""
+    free = [column for column in columns if column not in ("", *others)]  # "": pandas' row names
+    free = [column for column in free if simplify(column) not in OTHER_NAMES.split()]
+    named = [column for column in free if simplify(column) in LABEL_NAMES.split()]
     are_binary = all(str(cell).strip() in BINARY for column in free for cell in columns[column])
     return named if len(named) == 1 and not are_binary else free
-
-
-def _is_image_name(cell: object) -> bool:
-    return os.path.splitext(str(cell))[1].lower() in IMAGE_SUFFIXES
-
-
-def _simplify(column: str) -> str:
-    """The name of a column in lower case, without spaces and marks."""
-    return re.sub(r"[\W_]", "", column).lower()

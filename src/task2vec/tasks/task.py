@@ -21,6 +21,7 @@ import numpy as np
 from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks import sampling
 from task2vec.tasks.images import BadImage, Images, StoredImages, choose_images, inspect_images
+from task2vec.tasks.sampling import join_groups
 from task2vec.tasks.taxonomy import Taxonomy
 from task2vec.text import quote
 
@@ -28,6 +29,8 @@ NameOf = Callable[[int], str]
 # The share of unreadable images above which a task is refused, if there are several.
 MAX_BAD_SHARE = 0.05
 MAX_BATCHES = 20
+# The name of a task of images in memory, if the caller gives none.
+UNNAMED = "unnamed"
 
 
 class TasksByTaxon(dict[str, "Task"]):
@@ -53,6 +56,9 @@ class Task:
         bad: Every image that could not be read and was left out.
         notes: Remarks of the reader; `warnings` has these and remarks about the task itself.
         source: The folder or table as given, or the type of the dataset.
+        groups: A number for every image (int64), the same for images of one patient, scene or object, also in other
+            tasks: they stay in one fold and on one side of a split. None if nothing is known of them. They are not
+            part of the fingerprint.
 
     Example:
         >>> from PIL import Image
@@ -75,6 +81,7 @@ class Task:
     bad: tuple[BadImage, ...] = ()
     notes: tuple[str, ...] = ()
     source: str = ""
+    groups: np.ndarray | None = None
 
     def __post_init__(self):
         """Refuse anything that is not a task, so that no reader can forget to."""
@@ -87,6 +94,17 @@ class Task:
         object.__setattr__(self, "targets", targets)
         object.__setattr__(self, "classes", tuple(self.classes))
         object.__setattr__(self, "digests", tuple(self.digests))
+        if self.groups is not None:
+            groups = np.array(self.groups)
+            if groups.shape != (len(self),) or groups.dtype.kind not in "iu":
+                raise DataError(
+                    f"groups of shape {groups.shape} and type {groups.dtype} are not one integer for each of "
+                    f"{len(self)} images, so folds could not keep them together. Pass numpy.unique(names, "
+                    "return_inverse=True)[1] of the groups' names."
+                )
+            groups = groups.astype(np.int64)
+            groups.setflags(write=False)
+            object.__setattr__(self, "groups", groups)
 
     def __len__(self) -> int:
         """The number of images."""
@@ -135,6 +153,22 @@ class Task:
         return content.hexdigest()
 
     @cached_property
+    def fold_groups(self) -> np.ndarray:
+        """(n,) a number for every image, the same for copies and for images of one group: they belong in one fold."""
+        copies = _sort_digests(self.digests)[1]
+        return copies if self.groups is None else join_groups(copies, self.groups)
+
+    @cached_property
+    def groups_key(self) -> str:
+        """What tells results with these groups from those with others; empty if no two different images share one."""
+        folds, first, numbers = np.unique(
+            self.fold_groups[self.canonical_order[0]], return_index=True, return_inverse=True
+        )
+        if len(folds) == len(set(self.digests)):
+            return ""
+        return hashlib.sha256(first[numbers].astype("<i8").tobytes()).hexdigest()[:16]
+
+    @cached_property
     def canonical_order(self) -> tuple[list[int], list[int]]:
         """The order of images and of classes that depends on the content only."""
         digests, ranks, order = _sort_digests(self.digests)
@@ -157,8 +191,9 @@ class Task:
     def _choose(self, rows: list[int], targets: np.ndarray, classes: Sequence[str], **changes: Any) -> "Task":
         """The task of the images at `rows`, with their new targets and classes."""
         digests = tuple(self.digests[row] for row in rows)
-        images = choose_images(self.images, rows)
-        return replace(self, images=images, targets=targets, classes=tuple(classes), digests=digests, **changes)
+        changes |= {"images": choose_images(self.images, rows), "digests": digests}
+        changes["groups"] = None if self.groups is None else self.groups[rows]
+        return replace(self, targets=targets, classes=tuple(classes), **changes)
 
     def canonical(self) -> "Task":
         """The same task in an order that depends on its content alone."""
@@ -324,7 +359,8 @@ class Task:
         """A training and a test part without a common image, identical copies included.
 
         Every class with two different images is in both parts, in about its share; a warning names the others.
-        Identical images under different labels stay in the training part. The split depends on seed and content alone.
+        Identical images under different labels stay in the training part. Images of one group (`groups`) are on one
+        side. The split depends on seed, content and groups alone.
 
         Example:
             >>> import task2vec as t2v
@@ -347,7 +383,8 @@ class Task:
         class_order = self.canonical_order[1]
         classes = [self.classes[number] for number in class_order]
         try:
-            return sampling.choose_test(self.digests, self.renumber(class_order), classes, seed, share)
+            groups = self.fold_groups if self.groups_key else None
+            return sampling.choose_test(self.digests, self.renumber(class_order), classes, seed, share, groups=groups)
         except DataError as error:
             raise DataError(f"'{self.name}' cannot be split: {error}") from None
 
@@ -434,10 +471,12 @@ def make_task(
     progress: bool = False,
     outcomes: Sequence[tuple[str, str] | BadImage] | None = None,
     refused: Sequence[BadImage] = (),
+    groups: Sequence[object] | None = None,
 ) -> Task:
     """The task of the images that can be read, unless too many cannot.
 
-    `images` have no checksums yet: `inspect_images` finds them, or has already returned them as `outcomes`.
+    `images` have no checksums yet: `inspect_images` finds them, or has already returned them as `outcomes`. `groups`
+    are the names of the group of each.
     """
     if outcomes is None:
         outcomes = inspect_images(images, name=name, num_workers=num_workers, progress=progress)
@@ -458,10 +497,24 @@ def make_task(
     if labels.ndim == 1 and set(before[is_lost].tolist()) == {1} and (~is_lost).sum() > 1:
         labels, classes, lost = drop_empty(labels, classes)
         notes = (*notes, f"{lost[0]}; their only image cannot be read")
+    numbers = None if groups is None else number_groups([groups[row] for row in good])
     try:
-        return Task(name, images, labels, tuple(classes), digests, bad, tuple(notes), source)
+        return Task(name, images, labels, tuple(classes), digests, bad, tuple(notes), source, numbers)
     except DataError as error:
         raise DataError(f"{source}: {error}{reasons}") from None
+
+
+def concatenate_groups(tasks: Sequence[Task]) -> np.ndarray | None:
+    """The groups of the images of all tasks, one after the other; images of a task without groups are their own."""
+    if all(task.groups is None for task in tasks):
+        return None
+    return np.concatenate([number_groups(task.digests) if task.groups is None else task.groups for task in tasks])
+
+
+def number_groups(names: Sequence[object]) -> np.ndarray:
+    """(n,) a number for every name of a group; it depends on the name alone, so that tasks can be joined."""
+    hashes = {name: hashlib.sha256(str(name).encode(errors="surrogatepass")).digest() for name in set(names)}
+    return np.array([int.from_bytes(hashes[name][:8], "big") >> 1 for name in names], dtype=np.int64)
 
 
 def refuse_many(bad: Sequence[BadImage], total: int, source: str, *, allow_bad: bool) -> str:

@@ -1,7 +1,9 @@
 """A map-style dataset of (image, label) pairs becomes a task; one of torch, too, without importing torch here."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,10 @@ from PIL import Image
 
 from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.progress import track
-from task2vec.tasks.columns import refuse_regression
-from task2vec.tasks.images import BadImage, digest_pixels, to_eight_bit, to_rgb
-from task2vec.tasks.task import NameOf, Task, check_labels, drop_empty, refuse_many
+from task2vec.tasks.columns import from_one_hot, refuse_regression
+from task2vec.tasks.images import BadImage, decode, digest_pixels, to_eight_bit, to_rgb
+from task2vec.tasks.task import UNNAMED, NameOf, Task, check_labels, drop_empty, number_groups, refuse_many
+from task2vec.text import quote
 
 # Items that are read twice, spread over the dataset: a flip with probability 0.1 escapes 32 of them once in 600 times,
 # and is then found when the image is loaded again.
@@ -58,15 +61,17 @@ def from_dataset(
     dataset: Any,
     *,
     classes: Sequence[str] | None = None,
+    groups: Sequence[object] | None = None,
     name: str | None = None,
     allow_bad: bool = False,
     progress: bool = False,
 ) -> Task:
     """The task of a map-style dataset whose items are (image, label).
 
-    Images may be PIL images, arrays (height, width, channels), or tensors (channels, height, width); numbers are 8-bit
-    integers or floats in [0, 1]. A label is a class index, or a row of 0 and 1 for multi-label. Classes that no item
-    belongs to are left out, with a warning. Datasets of torchvision work as they are, without a random transform.
+    Images may be PIL images, arrays (height, width, channels), tensors (channels, height, width), or encoded bytes;
+    numbers are 8-bit integers or floats in [0, 1]. A label is a class index or name, or a row of 0 and 1 for
+    multi-label; if every row has a single 1, these are classes. Classes that no item belongs to are left out, with a
+    warning. Datasets of torchvision work as they are, without a random transform.
 
     Files that cannot be read are left out and listed in `Task.bad`, up to 5% of the items. Any other error in an item
     stops the reading: it may be a mistake in the dataset's own code.
@@ -74,7 +79,8 @@ def from_dataset(
     Args:
         dataset: Any object with a length and items by number: a torch dataset, or a list of pairs.
         classes: Names of the classes; the dataset's own names if they fit, else the numbers of the labels.
-        name: The name of the task; the type of the dataset if not given.
+        groups: For every item the name of its group, the same for images of one patient, scene or object.
+        name: The name of the task; that of the dataset or its folder if not given, as far as it has one.
         allow_bad: Leave out more of them, and items with any other error.
         progress: Show a progress bar when reading takes longer than two seconds.
 
@@ -96,9 +102,14 @@ def from_dataset(
             "map-style dataset; list(dataset) makes one of a small stream."
         )
     total = len(dataset)
+    name = name or _find_name(dataset)
+    if groups is not None and len(groups) != total:
+        raise UsageError(
+            f"{len(groups)} groups for {total} items: it is unclear whose they are. Pass one for each item."
+        )
     twice = set(np.linspace(0, total - 1, min(total, READ_TWICE)).astype(int).tolist())
     items, digests, labels, bad = [], [], [], []
-    for item in track(range(total), total, what=f"reading {name or kind}", progress=progress):
+    for item in track(range(total), total, what=f"reading {name}", progress=progress):
         try:
             image, label = read_item(dataset, item)
             digest = digest_pixels(image)
@@ -111,18 +122,28 @@ def from_dataset(
                 raise
             bad.append(BadImage(f"item {item}", repr(error.__cause__)))
             continue
-        if labels and label.shape != labels[0].shape:
+        if labels and (label.shape, label.dtype.kind == "U") != (labels[0].shape, labels[0].dtype.kind == "U"):
             raise DataError(
                 f"item {item}: its label {label.tolist()!r} is unlike that of item {items[0]}, {labels[0].tolist()!r}, "
-                "and a task has one kind of label. Return one integer for each, or one 0 or 1 per class."
+                "and a task has one kind of label. Return one integer or name for each, or one 0 or 1 per class."
             )
         items.append(item)
         digests.append(digest)
         labels.append(label)
-    refuse_many(bad, total, name or kind, allow_bad=allow_bad)
+    refuse_many(bad, total, kind, allow_bad=allow_bad)
     images = DatasetImages(dataset, tuple(items), tuple(digests))
     targets, names, notes = number_classes(np.asarray(labels), classes, dataset, images.name)
-    return Task(name or kind, images, targets, names, images.digests, tuple(bad), notes, kind)
+    numbers = None if groups is None else number_groups([groups[item] for item in items])
+    return Task(name, images, targets, names, images.digests, tuple(bad), notes, kind, numbers)
+
+
+def _find_name(dataset: Any) -> str:
+    """The name of a dataset: that of its folder, or of a published dataset of torchvision."""
+    dataset = getattr(dataset, "dataset", dataset)  # of a Subset
+    kind, root = type(dataset), getattr(dataset, "root", None)
+    if kind.__module__.startswith("torchvision.") and not kind.__name__.endswith("Folder"):
+        return kind.__name__
+    return (Path(root).resolve().name if isinstance(root, str | os.PathLike) else "") or UNNAMED
 
 
 def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
@@ -131,7 +152,8 @@ def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
         pair: Any = dataset[index]
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             form = f"a dict of {', '.join(map(repr, pair))}" if isinstance(pair, dict) else f"a {type(pair).__name__}"
-            fix = "Use from_huggingface" if type(dataset).__module__.startswith("datasets") else "Return (image, label)"
+            is_foreign = type(dataset).__module__.startswith("datasets")
+            fix = "Use from_huggingface" if is_foreign else "Return (image, label), or pass a dict of these lists"
             raise DataError(f"it is not a pair of image and label but {form}. {fix}.")
         return to_image(pair[0]), _to_label(pair[1])
     except MemoryError:
@@ -148,20 +170,28 @@ def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
 def _to_label(label: object) -> np.ndarray:
     """The label as an array; targets of detection, segmentation and of several types at once are refused."""
     array = _to_array(label)
-    if array.ndim > 1 or array.dtype.kind not in "biuf":
+    if array.ndim > 1 or array.dtype.kind not in ("biuf" if array.ndim else "biufU"):
         targets: Sequence[Any] = label if isinstance(label, (list, tuple)) else [label]
         raise DataError(
-            f"its label ({', '.join(type(target).__name__ for target in targets)}) is neither a class index nor a row "
-            "of 0 and 1, but a target of detection, segmentation or of several types at once. Choose one type of "
-            "target (target_type=, target_types=), or give the dataset a target_transform."
+            f"its label ({', '.join(type(target).__name__ for target in targets)}) is neither a class index or name "
+            "nor a row of 0 and 1, but a target of detection, segmentation or of several types at once. Choose one "
+            "type of target (target_type=, target_types=), or give the dataset a target_transform. Lists of names are "
+            "read from (images, labels)."
         )
     return array
 
 
 def to_image(image: object) -> Image.Image:
-    """A PIL image, an array (height, width, channels) or a tensor (channels, height, width) as 8-bit RGB."""
+    """A PIL image, an array (height, width, channels), a tensor (channels, height, width) or bytes as 8-bit RGB."""
     if isinstance(image, Image.Image):
         return to_rgb(image)
+    if isinstance(image, Mapping):  # as Hugging Face stores it
+        image = image.get("bytes")
+    if isinstance(image, bytes):
+        try:
+            return decode(image)
+        except DataError as error:
+            raise OSError(str(error)) from error  # a damaged file among others
     pixels = _to_array(image)
     is_tensor = hasattr(image, "detach")
     if is_tensor and pixels.ndim == 3:
@@ -194,9 +224,22 @@ def number_classes(
     labels: np.ndarray, given: Sequence[str] | None, dataset: object, name_of: NameOf
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Targets, class names and notes; names are those given, else the dataset's own where they fit, else numbers."""
+    if labels.dtype.kind == "U":
+        given = given or sorted(set(labels.tolist()))
+        if unknown := sorted(set(labels.tolist()).difference(given)):
+            raise DataError(f"labels that are none of the classes: {quote(unknown)}. Pass all names as classes=.")
+        labels = np.array([given.index(label) for label in labels.tolist()])
+    if labels.ndim == 2 and labels.shape[1] == 1 and not np.isin(labels, (0, 1)).all():
+        labels = labels[:, 0]  # a class index in a tensor of its own
     if labels.dtype.kind in "bu":
         labels = labels.astype(np.int64)
     _refuse_decimals(labels, name_of)
+    notes: tuple[str, ...] = ()
+    has_attributes = hasattr(getattr(dataset, "dataset", dataset), "attr_names")  # CelebA
+    if labels.ndim == 2 and not has_attributes and len(given or labels[0]) == labels.shape[1]:
+        classes_of_rows = from_one_hot(labels)
+        notes = ("labels are one-hot: one class for each image",) if classes_of_rows.ndim == 1 else ()
+        labels = classes_of_rows
     is_multilabel = labels.ndim == 2
     needed = labels.shape[1] if is_multilabel else int(labels.max(initial=-1)) + 1
     known = find_class_names(dataset, is_multilabel=is_multilabel) or []
@@ -207,9 +250,10 @@ def number_classes(
     if is_multilabel:
         return targets, tuple(names or map(str, range(needed))), ()
     if names:
-        return drop_empty(targets, names)
+        targets, names, lost = drop_empty(targets, names)
+        return targets, names, (*notes, *lost)
     present, targets = np.unique(targets, return_inverse=True)
-    return targets, tuple(map(str, present.tolist())), ()
+    return targets, tuple(map(str, present.tolist())), notes
 
 
 def _refuse_decimals(labels: np.ndarray, name_of: NameOf) -> None:

@@ -56,7 +56,7 @@ class TaskSummary(BaseModel):
     images: int
     classes: int
     head_error: float | None = Field(description="Cross-validated error of the head on the probe, as a fraction.")
-    norm: float = Field(description="L1 norm of the Fisher information: how difficult the task is for the probe.")
+    norm: float = Field(description="L1 norm of the Fisher information: how much the probe's weights matter.")
     best_error: float | None = Field(description="Lowest measured error of a model on it, as a fraction.")
 
 

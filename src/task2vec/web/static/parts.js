@@ -68,7 +68,7 @@ export const formatOrigin = (value) => (value === "bundled" ? "bundled with task
 
 const TERMS = {
   "head error": "how often a linear classifier on the network's features misclassifies images it has not seen",
-  norm: "how difficult the task is for the network: larger is harder",
+  norm: "how much the network's weights matter for the task; by itself no measure of difficulty",
   noise: "how far apart two estimates of this task are by chance; unknown until it is embedded from its images",
   "bundled with task2vec": "embedded by the authors, who also measured the error of each model on it",
   recommended: "the cheapest of the models that cannot be told apart from the one with the lowest error",
