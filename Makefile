@@ -49,7 +49,7 @@ bench: $(READY)  ## Compare speed and error with the original algorithm; print r
 	$(BIN)/python benchmarks/run.py
 
 paper: $(READY)  ## Reproduce the paper's tables and figures that need no images, in task2vec-paper/ (about ten minutes on two idle cores)
-	$(BIN)/python -m experiments.selection --against experiments/metatask/fast_experts.safetensors --out task2vec-paper/selection
+	$(BIN)/python -m experiments.selection --out task2vec-paper/selection
 	$(BIN)/python -m experiments.transfer --out task2vec-paper/selection
 	$(BIN)/python -m experiments.metatask.quality --out task2vec-paper/metatask
 	$(BIN)/python -m experiments.norms --out task2vec-paper/properties

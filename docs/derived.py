@@ -33,7 +33,6 @@ def derive_all() -> dict:
         "experts for half of a domain, percent of the error and errors": _derive_halves(),
         "seconds of the meta-task of experts": _add_seconds(),
         "speed of experts relative to a plain loop": _divide_speeds(),
-        "copies found, mean over datasets": _average_copies(),
         "ratio of optimum to closed form": _read_ratios(),
     }
 
@@ -119,12 +118,6 @@ def _divide_speeds() -> dict[str, float]:
             f"{work}, {size} px": round(speeds[work] / speeds[f"bare {work}"], 3) for work in ("training", "features")
         }
     return ratios
-
-
-def _average_copies() -> dict[str, float]:
-    copies = json.loads((DOCS / "measured" / "report.json").read_text())["copies"]
-    kinds = ("recompressed", "resized", "mirrored", "brighter")
-    return {kind: round(float(np.mean([row[kind] for row in copies])), 4) for kind in kinds}
 
 
 def _read_ratios() -> dict[str, dict[str, float]]:

@@ -37,20 +37,3 @@ def plant(root: Path) -> Path:
     save(ImageOps.mirror(Image.open(root / "blue" / "03.jpg")), root / "blue" / "mirrored.jpg", quality=70)
     (root / "blue" / "broken.jpg").write_bytes(b"\xff\xd8\xff no image")
     return root
-
-
-def flipped_labels(*, seed=0, rate=0.08):
-    """(300, 6) probabilities, given labels, and which of them are wrong; the last class is small and hardly learned."""
-    rng = np.random.default_rng(seed)
-    truth = np.repeat(np.arange(6), [70, 70, 60, 60, 30, 10])
-    logits = rng.normal(size=(300, 6))
-    logits[np.arange(300), truth] += np.array([4.0, 3.5, 3.0, 2.5, 2.0, 0.3])[truth]
-    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    given, wrong = truth.copy(), rng.permutation(300)[: round(300 * rate)]
-    given[wrong] = (given[wrong] + rng.integers(1, 6, len(wrong))) % 6
-    return p, given, given != truth
-
-
-def f1(is_suspected, is_wrong):
-    """F1 of what is suspected."""
-    return 2 * (is_suspected & is_wrong).sum() / (is_suspected.sum() + is_wrong.sum())
