@@ -36,7 +36,7 @@ from experiments.settings import (
 )
 from experiments.strategies import REPORTED, find_reported
 from task2vec import plots
-from task2vec.metatask.metatask import find_protocol
+from task2vec.metatask import find_shots
 from task2vec.select import ProposalEvaluation
 from task2vec.select.evaluate import compare_paired, draw_weights, find_interval
 
@@ -225,7 +225,7 @@ def make_scores(evaluations: Evaluations, metatask: t2v.MetaTask, main: str, fol
             continue
         subset = metatask.subset(family=setting.family)
         subset = subset.only([row for row, task in enumerate(subset.tasks) if task.name in evaluation.tasks])
-        number = find_protocol(subset.protocols, setting.shots, of=metatask.name)
+        number = [*map(find_shots, subset.protocols)].index(setting.shots)
         errors = 100 * subset.errors[:, :, number, 0]
         tasks = np.arange(len(errors))
         baseline = errors[tasks, evaluation.outcomes[AVERAGE_BEST].chosen]

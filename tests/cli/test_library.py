@@ -71,7 +71,7 @@ def test_ls_needs_no_torch(library):
 
 def test_show_and_stats(measured):
     shown = call("library", "show", "task 1").stdout
-    for words in ("task 1: 101 images", "2: no (60), yes (41)", "2 measured", "net", "25.0%"):
+    for words in ("task 1: 101 images", "2: no (60), yes (41)", "errors   ", "net", "25.0%"):
         assert words in shown
     report = read("library", "show", "task 1")
     (embedding,) = report["embeddings"]

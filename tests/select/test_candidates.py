@@ -179,7 +179,7 @@ def test_probes_and_modules_are_candidates_as_they_are():
     module = timm.create_model("test_resnet").eval()
     first, second, third, fourth = list_candidates([probe, net, net.__class__(**vars(net)), module])
     assert load_candidate(first) is probe and load_candidate(second) is net
-    assert (first.location, first.license, first.size) == ("timm:tf_efficientnet_lite0", "apache-2.0", 64)
+    assert (first.location, first.license, first.size) == ("timm:tf_efficientnet_lite0.in1k", "apache-2.0", 64)
     assert [second.name, third.name] == ["Odd", "Odd (2)"] and second.location is None and second.load_line == ""
     assert second.gmacs > 0 and second.is_here and fourth.license == UNKNOWN  # its weights may be anybody's
     assert load_candidate(fourth).feature_dim == 96 and isinstance(load_candidate(fourth).network, nn.Module)

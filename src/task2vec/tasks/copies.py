@@ -47,7 +47,8 @@ _MIN_COPY, _MIN_SCENE, _MIN_SCENE_OF_FEW, _ENOUGH_BLOCKS = 0.8, 0.55, 0.9, 24
 # A copy is cropped, scaled or turned, not sheared by more than this; no two photographs that were not taken from one
 # place reach the score.
 _MAX_SHEAR, _SHEAR_PROOF = 0.014, 0.985
-_MAX_COLOUR_DIFFERENCE = 0.15  # of mean colours, as shares of the brightness
+# Of colours, as a share of the brightness: drawings of one shape in other colours are neither copies nor one scene.
+_MAX_COLOUR_DIFFERENCE = 0.15
 _MIN_FOUND = 0.95  # of the made copies of a kind, or it is unseen
 _CLOSE = 0.5  # of the usual distance to the nearest neighbour
 _SURELY_ALIGNED = 0.995
@@ -237,9 +238,9 @@ class _PictureSet:
         links = []
         for (first, second), match in zip(pairs.tolist(), matches, strict=True):
             if match.reaches(scene_limit) or self.is_copy(match):
-                same_colours = self.compare_colours(first, second) <= _MAX_COLOUR_DIFFERENCE
-                kind = "copy" if self.is_copy(match) and same_colours else "scene"
-                links.append(_Link(kind, round(min(match.score, 1.0), 4), first, second))
+                kind = "copy" if self.is_copy(match) else "scene"
+                if self.compare_colours(first, second) <= _MAX_COLOUR_DIFFERENCE:
+                    links.append(_Link(kind, round(min(match.score, 1.0), 4), first, second))
         if vectors is not None and nearest is not None:
             links += _find_alike(*nearest, links)
         shares = {name: self.share_found(matches) for name, matches in made.items()}
@@ -378,10 +379,11 @@ class _PictureSet:
         return score, float(energy.sum() ** 2 / ((energy * energy).sum() + 1e-6))
 
     def compare_colours(self, first: int, second: int) -> float:
-        """The largest difference of the mean chromas of two pictures, as a share of their brightness."""
+        """How far the chromas of two pictures are apart, wherever they are, as a share of the brightness."""
         pair = self.pictures[[first, second]].astype(np.float32)
-        chromas = pair[:, SIDE:-1].reshape(2, 2, -1).mean(2) - 128
-        return float(np.abs(np.diff(chromas / np.maximum(pair[:, :SIDE].mean((1, 2)), 8)[:, None], axis=0)).max())
+        chromas = np.sort(pair[:, SIDE:-1].reshape(2, 2, -1) - 128, axis=2)
+        chromas /= np.maximum(pair[:, :SIDE].mean((1, 2)), 8)[:, None, None]
+        return float(np.quantile(np.abs(chromas[0] - chromas[1]), 0.9, axis=1).max())
 
 
 def _find_gap(scores: np.ndarray) -> float:
