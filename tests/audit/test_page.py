@@ -103,6 +103,7 @@ def test_a_suspect_has_its_path_labels_line_and_typical_images_of_both_classes(r
         assert all(f'href="#p{number}"' in article for number in typical[name][:2])
 
 
+@pytest.mark.long
 def test_look_alikes_are_marked_and_the_precision_is_in_words(large):
     page = large.to_html(max_bytes=0)
     assert "About 200 of these 400 are probably wrong" in page
@@ -142,7 +143,7 @@ def test_images_are_left_out_or_gone(result, monkeypatch):
         assert not list_pictures(page) and "green/wrong.jpg" in page.text
 
 
-@pytest.mark.parametrize("classes", [2, 24, 200])
+@pytest.mark.parametrize("classes", [2, 24, pytest.param(200, marks=pytest.mark.long)])
 def test_the_confusion_picture_has_every_mistake(classes):
     rows = [(paint("red", 1000 * (n % classes) // 3 + n), n % classes) for n in range(3 * classes)]
     made = make_report(t2v.from_dataset(rows, name="many"))

@@ -120,7 +120,7 @@ def find_copies(pictures: np.ndarray, *, digests: Sequence[str], features: np.nd
         ... ]
         >>> images += [images[7].transpose(Image.Transpose.FLIP_LEFT_RIGHT)]
         >>> find_copies(np.stack([make_picture(image) for image in images]), digests=[*map(str, range(31))]).groups
-        (CopyGroup(numbers=(7, 30), kind='copy', score=1.0),)
+        (CopyGroup(numbers=(7, 30), kind='copy', score=...),)
     """
     _, first, same = np.unique(digests, return_index=True, return_inverse=True)
     exact = [_Link("exact", 1.0, int(first[same[number]]), number) for number in range(len(same))]
