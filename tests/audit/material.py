@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFilter, ImageOps
 
+import task2vec as t2v
+from tests.tiny_probe import make_tiny
+
 COLOURS = {"red": (200, 40, 40), "green": (40, 180, 60), "blue": (50, 60, 200)}
 
 
@@ -37,3 +40,8 @@ def plant(root: Path) -> Path:
     save(ImageOps.mirror(Image.open(root / "blue" / "03.jpg")), root / "blue" / "mirrored.jpg", quality=70)
     (root / "blue" / "broken.jpg").write_bytes(b"\xff\xd8\xff no image")
     return root
+
+
+def make_report(data, **options):
+    """The report on some data by a tiny network."""
+    return t2v.report(data, make_tiny(), device="cpu", **options)

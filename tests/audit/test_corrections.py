@@ -10,13 +10,8 @@ import task2vec as t2v
 from task2vec.audit.analysis import CopyGroup
 from task2vec.audit.corrections import COLUMNS, apply_corrections, format_relative, suggest_decisions
 from task2vec.errors import DataError, UsageError
-from tests.audit.material import make_folder, paint, plant, save
+from tests.audit.material import make_folder, make_report, paint, plant, save
 from tests.audit.test_report import check_schema
-from tests.tiny_probe import make_tiny
-
-
-def make_report(what, **options):
-    return t2v.report(what, make_tiny(), device="cpu", **options)
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from task2vec.audit import html
 from task2vec.audit.analysis import CopyGroup, LabelIssue
 from task2vec.errors import DataChangedError
 from task2vec.tasks.images import ChosenImages
-from tests.audit.material import make_folder, paint, plant
+from tests.audit.material import make_folder, make_report, paint, plant
 from tests.failures import fail
 from tests.plots.browser import NO_BROWSER, Browser, Page, find_browser
-from tests.tiny_probe import make_tiny
 
 SECTIONS = [
     "At a glance",
@@ -27,10 +26,6 @@ SECTIONS = [
     "Start from",
     "Similar tasks",
 ]
-
-
-def make_report(what, **options):
-    return t2v.report(what, make_tiny(), device="cpu", **options)
 
 
 @pytest.fixture(scope="module")

@@ -12,18 +12,13 @@ from task2vec.audit.corrections import apply_corrections
 from task2vec.audit.findings import list_issues
 from task2vec.audit.labels import LabelJudgement
 from task2vec.errors import DataError, UsageError
-from tests.audit.material import COLOURS, make_folder, paint, plant
+from tests.audit.material import COLOURS, make_folder, make_report, paint, plant
 from tests.cli.material import read
 from tests.documents import ROOT
 from tests.plots.browser import Page
-from tests.tiny_probe import make_tiny
 from tests.web.serving import ask, serving
 
 VALIDATOR = Draft202012Validator(json.loads((ROOT / "docs/reference/report.schema.json").read_text()))
-
-
-def make_report(what, **options):
-    return t2v.report(what, make_tiny(), device="cpu", **options)
 
 
 @pytest.fixture(scope="module")

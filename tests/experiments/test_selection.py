@@ -70,6 +70,21 @@ def test_table_1_has_every_setting_and_its_dataset_left_out(made, world):
         assert row["error"] == pytest.approx(100 * own, rel=1e-4)
 
 
+def test_scores_choose_among_candidates_and_are_judged_on_the_first_split(made, world):
+    for row in read_csv(made[0] / "scores.csv"):
+        subset, errors = world.subset(family=row["family"]), []
+        number = 1 if row["shots"] == 5 else 0
+        for task in range(len(subset.tasks)):
+            scores = {
+                model: subset.scores[row["score"]][task, model, number]
+                for model in range(len(subset.models))
+                if subset.is_candidate[task, model] and np.isfinite(subset.scores[row["score"]][task, model, number])
+            }
+            errors.append(subset.errors[task, max(scores, key=scores.get), number, 0])
+        assert row["error"] == pytest.approx(100 * np.mean(errors), rel=1e-4)
+        assert row["error"] - row["average_best"] == pytest.approx(row["gap"], abs=1e-3)
+
+
 def test_table_2_compares_probes_on_all_tasks_and_on_the_largest(made, world):
     rows = read_csv(made[0] / "table2.csv")
     wanted = {("asymmetric", f"{probe} robust") for probe in ("resnet34", "tf_efficientnet_lite0")}

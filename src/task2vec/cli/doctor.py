@@ -104,8 +104,8 @@ def _print_tasks(rows: list[dict[str, Any]]) -> None:
     app.print_table(table, columns, drop="images, classes")
     app.print_text(
         "Two tasks are near (a small distance) if the same filters of the probe matter for both. The norm measures "
-        "how much they matter: a little for easy tasks, more for hard ones. 'coin flips' has the photos with random "
-        "labels: the error is at chance level, and they are harder to memorise than the true labels.   "
+        "how much they matter, which grows with the error among tasks of one kind. 'coin flips' has the photos with "
+        "random labels: the error is at chance level, and they are harder to memorise than the true labels.   "
         f"({app.count_seconds():.0f} s)"
     )
     print(flush=True)
